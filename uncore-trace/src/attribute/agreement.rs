@@ -29,12 +29,12 @@ impl ByteAgreement {
             self.mean = Some(ratio.ln());
             return;
         };
-        let off = ratio.ln() - *mean;
+        let deviation = ratio.ln() - *mean;
         if self.deviations.len() == MEMORY {
             self.deviations.pop_front();
         }
-        self.deviations.push_back(off.abs());
-        *mean += off / (self.deviations.len() + 1) as f64;
+        self.deviations.push_back(deviation.abs());
+        *mean += deviation / (self.deviations.len() + 1) as f64;
     }
 
     /// The probability that a share is correct despite the difference between count and bytes,

@@ -180,7 +180,7 @@ impl LogConsumer for Attributor {
         let has_effect = |relief: &Relief| match relief {
             Relief::None => false,
             Relief::Seldom | Relief::LastRates | Relief::Residency => self.has_learners(),
-            Relief::LongWindows => self.longer() > 1,
+            Relief::LongWindows => self.long_window_factor() > 1,
         };
         Relief::ALL.into_iter().filter(has_effect).collect()
     }
@@ -310,13 +310,13 @@ impl Attributor {
     }
 
     /// How many windows a longer one has.
-    fn longer(&self) -> u64 {
+    fn long_window_factor(&self) -> u64 {
         (LONGEST_NS / self.window_ns).clamp(1, LONGER)
     }
 
     /// Sets the length of the windows that follow.
     fn set_window(&mut self) {
-        let factor = if self.relief >= Relief::LongWindows { self.longer() } else { 1 };
+        let factor = if self.relief >= Relief::LongWindows { self.long_window_factor() } else { 1 };
         let window_ns = factor * self.window_ns;
         if self.clock.window_ns != window_ns {
             self.clock.window_ns = window_ns;
@@ -370,7 +370,7 @@ impl Attributor {
             self.ports.gather_ticks(common_tick, &mut self.tracks, &mut self.histories);
         }
         self.review_sets(|set, tracks| !has_ports(set, tracks));
-        let gathered_tick = self.ports.to();
+        let gathered_tick = self.ports.gathered_tick();
         self.take_turns(tick, is_last, |index| (!port_indexes.contains(&index)).then_some(gathered_tick));
         for (set, histories) in self.histories.iter_mut().enumerate() {
             let Some(histories) = histories else { continue };
@@ -455,22 +455,22 @@ impl Attributor {
         let switches = self.switches.take_window();
         let tick_ns = self.clock.tick_ns;
         let window = Close { tick, tick_ns, is_last, moved: &moved, switches: &switches };
-        let mut ended = Vec::with_capacity(self.tracks.len());
+        let mut window_ends = Vec::with_capacity(self.tracks.len());
         for track in &mut self.tracks {
             let end = match times.get(track.set) {
                 Some(time) => track.close_window(&window, time, &mut self.missing),
                 None => counter::WindowEnd::No,
             };
-            ended.push(end);
+            window_ends.push(end);
         }
         for times in &times {
             self.credit.add_time(times);
         }
-        self.pools.divide_bytes(&self.tracks, &mut ended);
-        self.monitors.measure_window(tick, &self.tracks, &mut ended);
+        self.pools.divide_bytes(&self.tracks, &mut window_ends);
+        self.monitors.measure_window(tick, &self.tracks, &mut window_ends);
         let mut slots: Vec<WindowState> = self.tracks.iter().map(|_| WindowState::Nothing).collect();
         let (port_ends, other_ends): (Vec<_>, Vec<_>) =
-            ended.into_iter().enumerate().partition(|(index, _)| self.tracks[*index].counter.is_port());
+            window_ends.into_iter().enumerate().partition(|(index, _)| self.tracks[*index].counter.is_port());
         for (index, end) in port_ends {
             slots[index] = self.window_state(index, end, &window);
         }

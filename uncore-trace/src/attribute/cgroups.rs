@@ -29,11 +29,11 @@ struct LastingSum {
 
 impl LastingSum {
     fn mean_confidence(&self) -> f32 {
-        let (sum, of) = match self.value {
+        let (sum, divisor) = match self.value {
             0.0 => (self.lasting, self.shares),
             value => (self.by_value, value),
         };
-        (sum / of) as f32
+        (sum / divisor) as f32
     }
 }
 
@@ -42,7 +42,7 @@ impl LastingSum {
 pub(super) fn unite_lasting(shares: &mut [Share]) {
     let mut sums: HashMap<u64, LastingSum, RandomState> = HashMap::default();
     for share in &*shares {
-        let Some(cgroup) = cgroup_of_owner(&share.who) else { continue };
+        let Some(cgroup) = cgroup_of_owner(&share.owner) else { continue };
         let (sum, lasting) = (sums.entry(cgroup).or_default(), f64::from(share.lasting));
         sum.shares += 1.0;
         sum.value += share.value;
@@ -50,7 +50,7 @@ pub(super) fn unite_lasting(shares: &mut [Share]) {
         sum.by_value += share.value * lasting;
     }
     for share in shares {
-        if let Some(sum) = cgroup_of_owner(&share.who).and_then(|cgroup| sums.get(&cgroup)) {
+        if let Some(sum) = cgroup_of_owner(&share.owner).and_then(|cgroup| sums.get(&cgroup)) {
             share.lasting = sum.mean_confidence();
         }
     }

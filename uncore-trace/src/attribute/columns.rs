@@ -46,7 +46,7 @@ enum ColumnGroup {
 }
 
 impl ColumnGroup {
-    const fn of(owner: Owner) -> Self {
+    const fn from_owner(owner: Owner) -> Self {
         match owner {
             Owner::Task { cgroup_id, .. } => Self::Cgroup(cgroup_id),
             _ => Self::Alone(owner),
@@ -157,7 +157,7 @@ impl RateColumns {
     pub(super) fn slot_of_source(&self, source: TrafficSource) -> u16 {
         let TrafficSource { owner, is_far } = source;
         let process_slot = self.slots.get(&(ColumnSubject::Process(owner), is_far));
-        let slot = process_slot.or_else(|| self.slots.get(&(ColumnSubject::Group(ColumnGroup::of(owner)), is_far)));
+        let slot = process_slot.or_else(|| self.slots.get(&(ColumnSubject::Group(ColumnGroup::from_owner(owner)), is_far)));
         slot.copied().unwrap_or(if is_far { SHARED_FAR } else { SHARED_NEAR })
     }
 
@@ -176,19 +176,19 @@ impl RateColumns {
         for (source, amount) in use_by_source {
             let far_index = usize::from(source.is_far);
             owners.entry(source.owner).or_default()[far_index] += amount;
-            groups.entry(ColumnGroup::of(source.owner)).or_default()[far_index] += amount;
+            groups.entry(ColumnGroup::from_owner(source.owner)).or_default()[far_index] += amount;
             total_use += amount;
         }
         self.find_largest(&owners);
         let (group_threshold, process_threshold) =
             ((MIN_GROUP_FRACTION * total_use).max(smallest), (MIN_PROCESS_FRACTION * total_use).max(smallest));
         let mut wanted: Vec<(f64, (ColumnSubject, bool))> = Vec::new();
-        let mut offer = |who: ColumnSubject, amounts: [f64; 2], sum: f64, threshold: f64| {
+        let mut offer = |subject: ColumnSubject, amounts: [f64; 2], sum: f64, threshold: f64| {
             for (amount, is_far) in amounts.into_iter().zip([false, true]) {
-                let has_column = self.slots.contains_key(&(who, is_far));
+                let has_column = self.slots.contains_key(&(subject, is_far));
                 let (min_sum, bonus) = if has_column { (DROP_FRACTION * threshold, 2.0) } else { (threshold, 1.0) };
                 if sum >= min_sum && amount > DROP_FRACTION * min_sum {
-                    wanted.push((bonus * amount, (who, is_far)));
+                    wanted.push((bonus * amount, (subject, is_far)));
                 }
             }
         };
@@ -196,7 +196,7 @@ impl RateColumns {
             offer(ColumnSubject::Group(*group), *amounts_of_group, amounts_of_group[0] + amounts_of_group[1], group_threshold);
         }
         for (owner, amounts_of_owner) in &owners {
-            let group = ColumnGroup::of(*owner);
+            let group = ColumnGroup::from_owner(*owner);
             if matches!(group, ColumnGroup::Cgroup(_)) && self.largest.get(&group) != Some(owner) {
                 offer(ColumnSubject::Process(*owner), *amounts_of_owner, amounts_of_owner[0] + amounts_of_owner[1], process_threshold);
             }
@@ -214,9 +214,9 @@ impl RateColumns {
             }
         }
         let mut new_slots = Vec::new();
-        for (_, (who, is_far)) in wanted {
-            if !self.slots.contains_key(&(who, is_far)) {
-                new_slots.push(self.add_column(who, is_far, stored.0));
+        for (_, (subject, is_far)) in wanted {
+            if !self.slots.contains_key(&(subject, is_far)) {
+                new_slots.push(self.add_column(subject, is_far, stored.0));
             }
         }
         self.find_parents();
@@ -250,7 +250,7 @@ impl RateColumns {
         let total_of = |owner: &Owner| owners.get(owner).map_or(0.0, |used| used[0] + used[1]);
         let mut largest_by_group: BTreeMap<ColumnGroup, (f64, Owner)> = BTreeMap::new();
         for owner in owners.keys() {
-            let (group, total) = (ColumnGroup::of(*owner), total_of(owner));
+            let (group, total) = (ColumnGroup::from_owner(*owner), total_of(owner));
             let largest = largest_by_group.entry(group).or_insert((total, *owner));
             if total > largest.0 {
                 *largest = (total, *owner);
@@ -267,17 +267,17 @@ impl RateColumns {
     }
 
     fn find_parents(&mut self) {
-        let slot_of_key = |who: ColumnSubject, is_far: bool| self.slots.get(&(who, is_far)).copied();
+        let slot_of_key = |subject: ColumnSubject, is_far: bool| self.slots.get(&(subject, is_far)).copied();
         let parents: Vec<Option<u16>> = self
             .by_slot
             .iter()
             .map(|column| match column.as_ref()? {
                 RateColumn { subject: ColumnSubject::Process(owner), is_far, .. } => {
-                    let group = ColumnSubject::Group(ColumnGroup::of(*owner));
+                    let group = ColumnSubject::Group(ColumnGroup::from_owner(*owner));
                     let near = is_far.then(|| slot_of_key(ColumnSubject::Process(*owner), false)).flatten();
                     near.or_else(|| slot_of_key(group, *is_far))
                 }
-                RateColumn { subject: who, is_far: true, .. } => slot_of_key(*who, false),
+                RateColumn { subject, is_far: true, .. } => slot_of_key(*subject, false),
                 RateColumn { .. } => None,
             })
             .collect();
@@ -328,16 +328,16 @@ mod tests {
         assert!(column_owners(&columns).contains(&many));
         assert_eq!((new.len(), column_owners(&columns).len()), (1, MAX_COLUMNS));
         // Its place is used again when no tick refers to it.
-        let places = columns.len();
+        let slot_count = columns.len();
         columns.assign_columns(&[(near(Owner::Irq(7)), 1e4)], 2.0, (301, 400));
         assert!(
             columns
                 .assign_columns(&irqs(5, |_| 1e4), 2.0, (301, 500))
                 .iter()
-                .all(|slot| usize::from(*slot) >= places - 1)
+                .all(|slot| usize::from(*slot) >= slot_count - 1)
         );
         columns.assign_columns(&irqs(9, |_| 1e4), 2.0, (501, 600));
-        assert!(columns.len() <= places + 5);
+        assert!(columns.len() <= slot_count + 5);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::held::{HolderClaims, TickFractions};
 use super::history::Predictor;
 use super::learner::DividedCount;
-use super::monitor::{self, MeasuredPart};
+use super::monitor::{self, MeasuredFraction};
 use super::names::OwnerNames;
 use super::series::{WindowClock, SeriesEnd, ReadingSeries};
 use super::waiting::LearnSchedule;
@@ -84,7 +84,7 @@ pub(super) struct CountSpan {
     /// The claims of the holders of its devices.
     claims: Box<HolderClaims>,
     /// The fractions of its count that monitors measured.
-    pub measured: Vec<MeasuredPart>,
+    pub measured: Vec<MeasuredFraction>,
 }
 
 impl CountSpan {
@@ -236,10 +236,10 @@ impl TrackedCounter {
             }
         };
         let end_count = read_count.not_below(self.window_begin.1);
-        let (from, begin_count) = mem::replace(&mut self.window_begin, (window.tick, end_count));
+        let (begin_tick, begin_count) = mem::replace(&mut self.window_begin, (window.tick, end_count));
         let delta = end_count.count_since(begin_count);
         if delta.scale_factor().is_none() {
-            let span_ns = (window.tick - from) * window.tick_ns;
+            let span_ns = (window.tick - begin_tick) * window.tick_ns;
             missing.push(self.make_missing(MissingReason::NotScheduled, window, span_ns));
         }
         let sorted = |map: &mut HashMap<Owner, u64>| {
@@ -258,7 +258,7 @@ impl TrackedCounter {
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
         let claims = Box::new(self.claims.take_counted());
         WindowEnd::Read(CountSpan {
-            begin_tick: from,
+            begin_tick,
             delta,
             time,
             counts,
@@ -311,7 +311,7 @@ impl TrackedCounter {
     /// Divides a window that ended with a reading in tick `end_tick`. Windows are divided in order.
     pub(super) fn divide_window(
         &mut self,
-        to: u64,
+        end_tick: u64,
         tick_ns: u64,
         span: &CountSpan,
         histories: Option<&Histories>,
@@ -323,31 +323,31 @@ impl TrackedCounter {
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         if let Some(histories) = histories
-            && self.schedule.spans_intervals(to - from)
+            && self.schedule.spans_intervals(end_tick - from)
         {
-            self.divide_pieces(histories, to);
+            self.divide_pieces(histories, end_tick);
         }
-        self.next_begin_tick = to;
+        self.next_begin_tick = end_tick;
         let (method, mut shares) = match total.zip(factor) {
             Some((total, factor)) if total > 0.0 => self.method.divide_window(&CountedWindow {
                 total,
                 factor,
                 running,
                 own_cpu: self.counter.per_cpu,
-                len_ns: (to - from) * tick_ns,
-                end_tick: to,
+                len_ns: (end_tick - from) * tick_ns,
+                end_tick,
                 time,
                 counts,
                 io: self.counter.io.is_some().then_some(io),
                 histories,
             }),
             _ => {
-                self.method.skip_window(histories, to);
+                self.method.skip_window(histories, end_tick);
                 (Method::None, Vec::new())
             }
         };
         if self.counter.is_port() {
-            self.port_shares.push((to, shares.clone()));
+            self.port_shares.push((end_tick, shares.clone()));
         }
         if method == Method::Io {
             for share in &mut shares {
@@ -360,7 +360,7 @@ impl TrackedCounter {
         {
             monitor::apply_measured(total.unwrap_or_default(), running, measured, names, &mut shares);
         }
-        DividedWindow { begin_tick: from, end_tick: to, total, running, method, shares }
+        DividedWindow { begin_tick: from, end_tick, total, running, method, shares }
     }
 
     /// The last window of a recording if its reading never arrived.
@@ -398,8 +398,8 @@ impl TrackedCounter {
 
     /// Gives the method the count of a tick.
     pub(super) fn learn_tick(&mut self, tick: u64, histories: &Histories) {
-        let count = self.series.of_tick(tick).and_then(|(count, _)| {
-            let (delta, factor) = self.since_tick(count)?;
+        let count = self.series.take_tick_count(tick).and_then(|(count, _)| {
+            let (delta, factor) = self.count_since_tick(count)?;
             Some(delta as f64 * self.counter.scale * factor)
         });
         self.method.observe_tick(tick, count, histories);
@@ -407,22 +407,22 @@ impl TrackedCounter {
 
     /// Gives the holders of its devices their fractions of the count of a tick.
     pub(super) fn claim_tick(&mut self, tick: u64, fractions: TickFractions) {
-        let count = self.series.of_tick(tick).and_then(|(count, _)| self.since_tick(count));
+        let count = self.series.take_tick_count(tick).and_then(|(count, _)| self.count_since_tick(count));
         self.claims.add_tick_count(fractions, count.map(|(delta, factor)| delta as f64 * factor));
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;
     /// `None` if there is no reading at the end of this tick.
     pub(super) fn take_owner_counts(&mut self, tick: u64) -> Option<(HashMap<Owner, u64>, f64)> {
-        let (count, by_owner) = self.series.of_tick(tick)?;
+        let (count, by_owner) = self.series.take_tick_count(tick)?;
         add_counts(&mut self.tick_counts, by_owner);
-        let (_, factor) = self.since_tick(count)?;
+        let (_, factor) = self.count_since_tick(count)?;
         Some((mem::take(&mut self.tick_counts), factor))
     }
 
     /// The count since the last tick with a reading, and the factor for multiplexing; `None` if the
     /// counter did not run since.
-    fn since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
+    fn count_since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
         let previous_count = self.learnt_count.unwrap_or_default();
         let current_count = count.not_below(previous_count);
         let delta = current_count.count_since(previous_count);
@@ -452,21 +452,21 @@ impl TrackedCounter {
     }
 
     /// Has the method divide the ticks up to `last_tick` of the next window.
-    pub(super) fn divide_ticks(&mut self, histories: &Histories, to: u64) {
-        self.divide_pieces(histories, to);
-        self.method.divide_ticks(histories, self.next_begin_tick, to);
+    pub(super) fn divide_ticks(&mut self, histories: &Histories, last_tick: u64) {
+        self.divide_pieces(histories, last_tick);
+        self.method.divide_ticks(histories, self.next_begin_tick, last_tick);
     }
 
     /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are the same for all
     /// counters, which so share the sums of their use.
-    fn divide_pieces(&mut self, histories: &Histories, to: u64) {
+    fn divide_pieces(&mut self, histories: &Histories, last_tick: u64) {
         let begin_tick = self.next_begin_tick.max(self.divided_tick);
         let mut end = self.schedule.next_learn_tick(begin_tick);
-        while end < to {
+        while end < last_tick {
             self.method.divide_ticks(histories, self.next_begin_tick, end);
             end = self.schedule.next_learn_tick(end);
         }
-        self.divided_tick = self.divided_tick.max(to);
+        self.divided_tick = self.divided_tick.max(last_tick);
     }
 
     /// The counts of ticks that were divided since the last call, if it is a port.

@@ -28,7 +28,7 @@ impl CgroupCredit {
     pub(super) fn add_shares(&mut self, shares: &[Share]) {
         let Some(sums) = &mut self.0 else { return };
         for share in shares {
-            if let Owner::Task { cgroup_id, .. } = share.who {
+            if let Owner::Task { cgroup_id, .. } = share.owner {
                 sums.entry(cgroup_id).or_default().0 += share.value;
             }
         }

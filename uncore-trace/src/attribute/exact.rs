@@ -126,7 +126,7 @@ mod tests {
             io: Some(&io),
             histories: None,
         };
-        let whole = |share: &Share| (share.who, share.value as u64, share.confidence as u8);
+        let whole = |share: &Share| (share.owner, share.value as u64, share.confidence as u8);
         let shares = ByRequests.divide_window(&window).1;
         let expected =
             [(Owner::Irq(1), 30, 1), (Owner::Unattributed, 20, 0), (Owner::Device, 50, 1)];
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn nobody_is_told_with_confidence_but_those_who_were_seen() {
         let shares = shares_of_counts(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
-        let told = shares.iter().map(|share| (share.who, share.confidence));
+        let told = shares.iter().map(|share| (share.owner, share.confidence));
         assert_eq!(told.collect::<Vec<_>>(), [(Owner::Idle, 0.5), (Owner::Unattributed, 0.0)]);
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn round_shares(total: f64, shares: &mut [Share]) {
     let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
     let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
     let mut order: Vec<usize> = (0..shares.len()).filter(|index| *index != largest).collect();
-    order.sort_unstable_by_key(|place| (cgroup_of_owner(&shares[*place].who), *place));
+    order.sort_unstable_by_key(|place| (cgroup_of_owner(&shares[*place].owner), *place));
     // Sums are rounded to the nearest step, which must not make the largest share negative.
     let half = if shares[largest].value >= step { step / 2.0 } else { 0.0 };
     let (mut sum, mut previous_sum) = (0.0, 0.0);
@@ -106,7 +106,7 @@ mod tests {
             (0..64).flat_map(|pid| [task(pid, 1, 0.6), task(pid + 64, 2, 1.2)]).collect();
         shares.push(task(999, 3, 2048.0 - 64.0 * 1.8));
         round_shares(2048.0, &mut shares);
-        let of = |id| shares.iter().filter(move |share| cgroup_of_owner(&share.who) == Some(id));
+        let of = |id| shares.iter().filter(move |share| cgroup_of_owner(&share.owner) == Some(id));
         let sum = |id| of(id).map(|share| share.value).sum::<f64>();
         assert_eq!([sum(1), sum(2), sum(3)], [38.0, 78.0, 1932.0]);
         assert!((sum(1) - 38.4).abs() < 2.0 && (sum(2) - 76.8).abs() < 2.0);

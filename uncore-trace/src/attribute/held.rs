@@ -37,7 +37,7 @@ use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The fractions of a tick's count that holders are given. The owner device keeps what they leave.
 #[derive(Debug, Default, PartialEq)]
-struct Parts {
+struct HolderFractions {
     /// By owner; `None` for functions without a known holder. Their sum is at most 1.
     by_owner: Vec<(Option<Owner>, f64)>,
     /// Number of owners that hold a function, with those whose fraction is 0. All functions without a known
@@ -58,9 +58,9 @@ pub(super) struct DeviceHolders {
     accounts: HashMap<PciAddress, SelfCounted>,
     /// The fractions of each counter that counts traffic of devices, by its index among the counters; none if
     /// they are not known since the last change.
-    fractions: Vec<(usize, Option<Arc<Parts>>)>,
+    fractions: Vec<(usize, Option<Arc<HolderFractions>>)>,
     /// The fractions in the ticks whose counts were not divided yet.
-    open_ticks: Vec<(u64, Vec<Arc<Parts>>)>,
+    open_ticks: Vec<(u64, Vec<Arc<HolderFractions>>)>,
 }
 
 /// What a function counts itself.
@@ -93,9 +93,9 @@ pub(super) struct HolderClaims {
     /// The sum of the counts.
     total: f64,
     /// The fractions in ticks whose count is not known yet, with the number of such ticks in a row.
-    waiting: Vec<(Arc<Parts>, u64)>,
+    waiting: Vec<(Arc<HolderFractions>, u64)>,
     /// The last fractions whose count is known, with the sum of the counts while they were the same.
-    last_known: Option<(Arc<Parts>, f64)>,
+    last_known: Option<(Arc<HolderFractions>, f64)>,
 }
 
 /// Ticks with different fractions that may wait for a count. More ticks count as the last of them.
@@ -116,12 +116,12 @@ impl DeviceHolders {
         let is_of_devices = |track: &TrackedCounter| {
             matches!(track.planned_method, Method::Source | Method::Io) && !track.counter.behind.is_empty()
         };
-        let mut parts = Vec::new();
+        let mut fractions = Vec::new();
         for (index, track) in tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track)) {
             track.series.keep_ticks();
-            parts.push((index, None));
+            fractions.push((index, None));
         }
-        Self { tick_ns, fractions: parts, ..Self::default() }
+        Self { tick_ns, fractions, ..Self::default() }
     }
 
     /// Whether any counter counts traffic of devices that can be held.
@@ -140,7 +140,7 @@ impl DeviceHolders {
         if owners.is_empty() {
             self.held_ns.remove(&held.function);
         }
-        self.fractions.iter_mut().for_each(|(_, parts)| *parts = None);
+        self.fractions.iter_mut().for_each(|(_, known)| *known = None);
     }
 
     /// Adds what a device has counted itself.
@@ -154,17 +154,17 @@ impl DeviceHolders {
         let tracks_behind = self.fractions.iter().filter_map(|(index, _)| tracks.get(*index));
         let functions: BTreeSet<PciAddress> =
             tracks_behind.flat_map(|track| &track.counter.behind).map(|device| device.function).collect();
-        let grown = &self.new_accounts;
-        let of = |function| {
+        let new_accounts = &self.new_accounts;
+        let accounts_of_function = |function| {
             let directions = [None, Some(IoDirection::Read), Some(IoDirection::Write)];
-            let bytes = directions.into_iter().filter_map(|direction| Some((direction, grown.moved_bytes(function, direction)?)));
-            let processes = grown.usage_by_process(function);
+            let bytes = directions.into_iter().filter_map(|direction| Some((direction, new_accounts.moved_bytes(function, direction)?)));
+            let processes = new_accounts.usage_by_process(function);
             (function, SelfCounted { bytes: bytes.collect(), processes })
         };
-        self.accounts = functions.into_iter().map(of).collect();
+        self.accounts = functions.into_iter().map(accounts_of_function).collect();
         self.new_accounts.restart();
         self.has_new_accounts = false;
-        self.fractions.iter_mut().for_each(|(_, parts)| *parts = None);
+        self.fractions.iter_mut().for_each(|(_, known)| *known = None);
     }
 
     /// Ends the current tick.
@@ -175,28 +175,28 @@ impl DeviceHolders {
         if self.has_new_accounts {
             self.use_new_accounts(tracks);
         }
-        let (now, accounts, tick_ns) = (&self.held_ns, &self.accounts, self.tick_ns);
-        let of = |(index, parts): &mut (usize, Option<Arc<Parts>>)| {
+        let (held_ns, accounts, tick_ns) = (&self.held_ns, &self.accounts, self.tick_ns);
+        let fractions_of_counter = |(index, known): &mut (usize, Option<Arc<HolderFractions>>)| {
             let compute = || {
                 let Some(TrackedCounter { counter, planned_method: kind, .. }) = tracks.get(*index) else {
                     return Arc::default();
                 };
                 let direction = counter.io.as_ref().map(|io| io.direction);
                 let behind = (counter.behind.as_slice(), *kind != Method::Io);
-                Arc::new(Parts::of(behind, now, (accounts, direction), tick_ns))
+                Arc::new(HolderFractions::from_holders(behind, held_ns, (accounts, direction), tick_ns))
             };
-            Arc::clone(parts.get_or_insert_with(compute))
+            Arc::clone(known.get_or_insert_with(compute))
         };
-        let parts = self.fractions.iter_mut().map(of).collect();
-        self.open_ticks.push((tick, parts));
+        let fractions = self.fractions.iter_mut().map(fractions_of_counter).collect();
+        self.open_ticks.push((tick, fractions));
     }
 
     /// Divides the counts of the ticks since the last call among the holders.
     pub(super) fn divide_ticks(&mut self, tracks: &mut [TrackedCounter]) {
-        for (tick, parts) in std::mem::take(&mut self.open_ticks) {
-            for ((index, _), parts) in self.fractions.iter().zip(parts) {
+        for (tick, fractions) in std::mem::take(&mut self.open_ticks) {
+            for ((index, _), tick_fractions) in self.fractions.iter().zip(fractions) {
                 if let Some(track) = tracks.get_mut(*index) {
-                    track.claim_tick(tick, TickFractions(parts));
+                    track.claim_tick(tick, TickFractions(tick_fractions));
                 }
             }
         }
@@ -205,22 +205,22 @@ impl DeviceHolders {
 
 /// The fractions of one tick, for [`HolderClaims::add_tick_count`].
 #[derive(Debug)]
-pub(super) struct TickFractions(Arc<Parts>);
+pub(super) struct TickFractions(Arc<HolderFractions>);
 
-impl Parts {
-    fn of(
+impl HolderFractions {
+    fn from_holders(
         (behind, has_requests): (&[CountedFunction], bool),
         holders: &HashMap<PciAddress, BTreeMap<Owner, u64>>,
-        (counted, direction): (&HashMap<PciAddress, SelfCounted>, Option<IoDirection>),
+        (accounts, direction): (&HashMap<PciAddress, SelfCounted>, Option<IoDirection>),
         tick_ns: u64,
     ) -> Self {
-        let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
+        let mut fractions: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
         // Without the method io, the requests of the kernel are in the count, too.
         let claimed = |device: &&CountedFunction| {
             device.unseen || device.requests && has_requests || holders.contains_key(&device.function)
         };
         let claimed: Vec<PciAddress> = behind.iter().filter(claimed).map(|device| device.function).collect();
-        let bytes_of = |function| Some(*counted.get(function)?.bytes.get(&direction)? as f64);
+        let bytes_of = |function| Some(*accounts.get(function)?.bytes.get(&direction)? as f64);
         let bytes: Option<Vec<f64>> = claimed.iter().map(bytes_of).collect();
         let bytes = bytes.filter(|bytes| bytes.iter().sum::<f64>() > 0.0);
         let bytes = bytes.unwrap_or_else(|| vec![1.0; claimed.len()]);
@@ -228,21 +228,21 @@ impl Parts {
         for (function, bytes) in claimed.iter().zip(bytes) {
             let function_fraction = bytes / total_bytes;
             let Some(owners) = holders.get(function) else {
-                *parts.entry(None).or_default() += function_fraction;
+                *fractions.entry(None).or_default() += function_fraction;
                 continue;
             };
-            let used = counted.get(function).map(|counted| &counted.processes);
-            for (owner, fraction) in used
-                .and_then(|used| divide_by_use(owners, used, tick_ns))
+            let use_by_pid = accounts.get(function).map(|counted| &counted.processes);
+            for (owner, fraction) in use_by_pid
+                .and_then(|process_use| divide_by_use(owners, process_use, tick_ns))
                 .unwrap_or_else(|| divide_by_time(owners, tick_ns))
             {
-                *parts.entry(Some(owner)).or_default() += function_fraction * fraction;
+                *fractions.entry(Some(owner)).or_default() += function_fraction * fraction;
             }
         }
-        let tenants: BTreeSet<_> = parts.keys().map(|holder| holder.as_ref().map(cgroup_of_owner)).collect();
-        let (owners, tenants) = (parts.len(), tenants.len());
-        parts.retain(|_, fraction| *fraction > 0.0);
-        Self { by_owner: parts.into_iter().collect(), owners, tenants }
+        let tenants: BTreeSet<_> = fractions.keys().map(|holder| holder.as_ref().map(cgroup_of_owner)).collect();
+        let (owners, tenants) = (fractions.len(), tenants.len());
+        fractions.retain(|_, fraction| *fraction > 0.0);
+        Self { by_owner: fractions.into_iter().collect(), owners, tenants }
     }
 }
 
@@ -260,14 +260,14 @@ fn divide_by_use(
     }
     // What is left is of processes that are no owners, if any of these holds the function.
     let other_use: f64 =
-        use_by_pid.iter().filter(|(pid, _)| !holder_pids.contains(pid)).map(|(_, used)| *used as f64).sum();
-    let of = |owner: &Owner| match owner {
-        Owner::Task { pid, .. } => use_by_pid.get(pid).map_or(0.0, |used| *used as f64),
+        use_by_pid.iter().filter(|(pid, _)| !holder_pids.contains(pid)).map(|(_, amount)| *amount as f64).sum();
+    let use_of = |owner: &Owner| match owner {
+        Owner::Task { pid, .. } => use_by_pid.get(pid).map_or(0.0, |amount| *amount as f64),
         _ => other_use,
     };
-    let total_use: f64 = owners.keys().map(of).sum();
+    let total_use: f64 = owners.keys().map(use_of).sum();
     let held_fraction = *owners.values().max()?.min(&tick_ns) as f64 / tick_ns as f64;
-    (total_use > 0.0).then(|| owners.keys().map(|owner| (*owner, held_fraction * of(owner) / total_use)).collect())
+    (total_use > 0.0).then(|| owners.keys().map(|owner| (*owner, held_fraction * use_of(owner) / total_use)).collect())
 }
 
 /// The fractions of the holders of a function by the time in which each holds it.
@@ -315,22 +315,22 @@ impl HolderClaim {
 
 impl HolderClaims {
     /// Adds the fractions of a tick, and its count; `None` if it is in the count of a later tick.
-    pub(super) fn add_tick_count(&mut self, parts: TickFractions, count: Option<f64>) {
+    pub(super) fn add_tick_count(&mut self, tick_fractions: TickFractions, count: Option<f64>) {
         let is_full = self.waiting.len() >= MAX_WAITING;
         match self.waiting.last_mut() {
-            Some((last, ticks)) if is_full || Arc::ptr_eq(last, &parts.0) => *ticks += 1,
-            _ => self.waiting.push((parts.0, 1)),
+            Some((last_waiting, ticks)) if is_full || Arc::ptr_eq(last_waiting, &tick_fractions.0) => *ticks += 1,
+            _ => self.waiting.push((tick_fractions.0, 1)),
         }
         let Some(count) = count else { return };
         let waiting = std::mem::take(&mut self.waiting);
         let total_ticks: u64 = waiting.iter().map(|(_, ticks)| ticks).sum();
-        for (parts, ticks) in waiting {
+        for (fractions, ticks) in waiting {
             let count = count * ticks as f64 / total_ticks as f64;
             match &mut self.last_known {
-                Some((last, sum)) if Arc::ptr_eq(last, &parts) => *sum += count,
+                Some((last_fractions, sum)) if Arc::ptr_eq(last_fractions, &fractions) => *sum += count,
                 _ => {
                     self.add_last();
-                    self.last_known = Some((parts, count));
+                    self.last_known = Some((fractions, count));
                 }
             }
         }
@@ -344,24 +344,24 @@ impl HolderClaims {
     }
 
     fn add_last(&mut self) {
-        let Some((parts, count)) = self.last_known.take() else { return };
+        let Some((fractions, count)) = self.last_known.take() else { return };
         self.total += count;
         let mut tenants: BTreeMap<Option<u64>, f64> = BTreeMap::new();
-        for (owner, fraction) in &parts.by_owner {
-            self.owners.entry(*owner).or_default().add_fraction(*fraction, count, parts.owners);
+        for (owner, fraction) in &fractions.by_owner {
+            self.owners.entry(*owner).or_default().add_fraction(*fraction, count, fractions.owners);
             if let Some(holder) = owner {
                 *tenants.entry(cgroup_of_owner(holder)).or_default() += fraction;
             }
         }
         for (tenant, fraction) in tenants {
-            self.tenants.entry(tenant).or_default().add_fraction(fraction, count, parts.tenants);
+            self.tenants.entry(tenant).or_default().add_fraction(fraction, count, fractions.tenants);
         }
     }
 
     /// Gives the holders their parts of the share of the devices. The shares sum to the same total
     /// before and after.
     pub(super) fn apply_to_shares(&self, shares: &mut Vec<Share>) {
-        let Some(device_index) = shares.iter().position(|share| share.who == Owner::Device) else { return };
+        let Some(device_index) = shares.iter().position(|share| share.owner == Owner::Device) else { return };
         let device = shares[device_index];
         if self.total <= 0.0 || self.owners.keys().all(Option::is_none) {
             return;
@@ -376,7 +376,7 @@ impl HolderClaims {
             let confidence = device.confidence * (SEEN_PROBABILITY * claim.right_probability()) as f32;
             let lasting = device.lasting * (SEEN_PROBABILITY * tenant.right_probability()) as f32;
             let method = Some(Method::Held);
-            let share = Share { who: owner, value, confidence, lasting, by: method, processes: None };
+            let share = Share { owner, value, confidence, lasting, method, processes: None };
             shares_by_tenant.entry(cgroup_of_owner(&owner)).or_default().push(share);
         }
         for (cgroup, tenant_shares) in shares_by_tenant {
@@ -403,7 +403,7 @@ fn unite_processes(cgroup_id: u64, shares: &[Share]) -> Option<Share> {
     let value = shares.iter().map(|share| share.value).sum();
     let processes = Some(shares.len() as u32);
     // How the processes divide it does not matter.
-    shares.first().map(|first_share| Share { who: owner, value, confidence: first_share.lasting, processes, ..*first_share })
+    shares.first().map(|first_share| Share { owner, value, confidence: first_share.lasting, processes, ..*first_share })
 }
 
 #[cfg(test)]

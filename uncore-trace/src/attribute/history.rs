@@ -198,8 +198,8 @@ impl Histories {
     }
 
     /// The history of a kind of use, if there is one.
-    pub(super) const fn of(&self, kind: Predictor) -> Option<&History> {
-        match kind {
+    pub(super) const fn history_of(&self, predictor: Predictor) -> Option<&History> {
+        match predictor {
             Predictor::Time => Some(&self.time),
             Predictor::Misses => self.misses.as_ref(),
             Predictor::Ports => self.ports.as_ref(),
@@ -209,25 +209,25 @@ impl Histories {
     /// Assigns columns to the sources with the largest use, and calibrates misses.
     pub(super) fn review_use(&mut self) {
         if let Some(misses) = &mut self.misses {
-            let first = misses.review_end_tick;
-            let of = |tick| {
-                let mut used = SourceUse::new();
+            let first_tick = misses.review_end_tick;
+            let use_of_tick = |tick| {
+                let mut use_by_source = SourceUse::new();
                 if misses.is_blind(tick..=tick) {
-                    return used;
+                    return use_by_source;
                 }
-                for (source, time) in self.time.used(tick) {
-                    used.entry(source).or_default().0 = time;
+                for (source, time) in self.time.use_by_source(tick) {
+                    use_by_source.entry(source).or_default().0 = time;
                 }
-                for (source, missed) in misses.used(tick) {
-                    used.entry(source).or_default().1 = missed;
+                for (source, missed) in misses.use_by_source(tick) {
+                    use_by_source.entry(source).or_default().1 = missed;
                 }
-                used
+                use_by_source
             };
-            let mut ticks: Vec<SourceUse> = (first..=misses.last()).map(of).collect();
+            let mut ticks: Vec<SourceUse> = (first_tick..=misses.last_tick()).map(use_of_tick).collect();
             calibrate_misses(&mut ticks);
-            for (tick, used) in (first..).zip(ticks) {
+            for (tick, use_by_source) in (first_tick..).zip(ticks) {
                 misses
-                    .replace_use(tick, used.into_iter().map(|(source, (_, missed))| (source, missed)));
+                    .replace_use(tick, use_by_source.into_iter().map(|(source, (_, missed))| (source, missed)));
             }
             misses.review_use();
         }
@@ -323,9 +323,9 @@ pub(super) struct WindowUse {
 
 impl History {
     /// An empty history for ticks of `tick_ns`.
-    fn new(kind: Predictor, tick_ns: u64) -> Self {
+    fn new(predictor: Predictor, tick_ns: u64) -> Self {
         Self {
-            predictor: kind,
+            predictor,
             tick_ns,
             source_states: HashMap::default(),
             sources: HashMap::default(),
@@ -346,7 +346,7 @@ impl History {
     }
 
     /// The predictor.
-    pub const fn kind(&self) -> Predictor {
+    pub const fn predictor(&self) -> Predictor {
         self.predictor
     }
 
@@ -366,38 +366,38 @@ impl History {
     }
 
     /// The last tick.
-    pub(super) fn last(&self) -> u64 {
+    pub(super) fn last_tick(&self) -> u64 {
         (self.first_tick + self.rows.len() as u64).saturating_sub(1)
     }
 
     /// The entries of a tick, by source; none if the tick was dropped.
     pub(super) fn tick_entries(&self, tick: u64) -> &[UseEntry] {
-        let at = tick.checked_sub(self.first_tick).and_then(|at| self.rows.get(at as usize));
-        at.map_or(&[], |row| row)
+        let stored_row = tick.checked_sub(self.first_tick).and_then(|index| self.rows.get(index as usize));
+        stored_row.map_or(&[], |row| row)
     }
 
     /// The use in a tick by slot, with the baseline; empty if the tick was dropped.
-    pub(super) fn by_place(&self, tick: u64) -> &[(u16, f32)] {
-        let at = tick.checked_sub(self.first_tick).and_then(|at| self.rows_by_slot.get(at as usize));
-        at.map_or(&[], |row| row)
+    pub(super) fn row_by_slot(&self, tick: u64) -> &[(u16, f32)] {
+        let stored_row = tick.checked_sub(self.first_tick).and_then(|index| self.rows_by_slot.get(index as usize));
+        stored_row.map_or(&[], |row| row)
     }
 
     /// The use of each source in a tick.
-    fn used(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
+    fn use_by_source(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
         let row = self.tick_entries(tick).iter();
         row.filter_map(|entry| Some((self.source_of_number(entry.source)?, f64::from(entry.amount))))
     }
 
     /// Replaces the amounts of a tick that was not reviewed yet.
-    fn replace_use(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
-        let known = &self.source_states;
+    fn replace_use(&mut self, tick: u64, use_by_source: impl Iterator<Item = (TrafficSource, f64)>) {
+        let states = &self.source_states;
         let make_entry = |(source, amount): (TrafficSource, f64)| {
-            let known = known.get(&source).filter(|_| amount > 0.0)?;
-            Some(UseEntry { source: known.number, slot: known.slot, amount: amount as f32 })
+            let state = states.get(&source).filter(|_| amount > 0.0)?;
+            Some(UseEntry { source: state.number, slot: state.slot, amount: amount as f32 })
         };
-        let row: Box<[UseEntry]> = used.filter_map(make_entry).collect();
-        let Some(at) = tick.checked_sub(self.first_tick).map(|at| at as usize) else { return };
-        if let (Some(stored_row), Some(stored_by_slot)) = (self.rows.get_mut(at), self.rows_by_slot.get_mut(at)) {
+        let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
+        let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else { return };
+        if let (Some(stored_row), Some(stored_by_slot)) = (self.rows.get_mut(index), self.rows_by_slot.get_mut(index)) {
             *stored_by_slot = sum_entries_by_slot(&row);
             *stored_row = row;
         }
@@ -406,24 +406,24 @@ impl History {
     /// The fraction of the variance of a source's use between ticks that the uncertainty of tick
     /// boundaries can explain, if each is known to `edge`; 0 to 1.
     fn edge_fraction(&self, source: TrafficSource, edge: f64) -> f64 {
-        let variance = self.source_states.get(&source).map_or(0.0, |known| known.moments.variance());
+        let variance = self.source_states.get(&source).map_or(0.0, |state| state.moments.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
-    fn push(&mut self, tick: u64, used: &[(TrafficSource, u64)]) {
+    fn push(&mut self, tick: u64, use_by_source: &[(TrafficSource, u64)]) {
         let (unit, explains_idle) = match self.predictor {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
         let explains = |(candidate, _): &&(TrafficSource, u64)| explains_idle || candidate.owner != Owner::Idle;
         let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
-        self.push_amounts(tick, used.iter().filter(explains).map(amount));
+        self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
     }
 
     /// Adds a tick: amounts by source, each source at most once.
-    fn push_amounts(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
+    fn push_amounts(&mut self, tick: u64, use_by_source: impl Iterator<Item = (TrafficSource, f64)>) {
         if self.rows.is_empty() {
             (self.first_tick, self.review_end_tick) = (tick, tick);
         }
@@ -432,7 +432,7 @@ impl History {
             self.rows.push_back(Box::default());
             self.rows_by_slot.push_back(sum_entries_by_slot(&[]));
         }
-        let positive = used.filter(|(_, amount)| *amount > 0.0);
+        let positive = use_by_source.filter(|(_, amount)| *amount > 0.0);
         let row = positive.map(|(source, amount)| self.record_use(tick, source, amount));
         let row: Box<[UseEntry]> = row.collect();
         self.rows_by_slot.push_back(sum_entries_by_slot(&row));
@@ -441,7 +441,7 @@ impl History {
 
     /// Notes that the use of the last tick is incomplete; the rest comes in a later tick.
     fn mark_incomplete(&mut self) {
-        self.incomplete_ticks.push_back(self.last());
+        self.incomplete_ticks.push_back(self.last_tick());
     }
 
     /// Whether all use up to the end of the tick is known.
@@ -451,67 +451,67 @@ impl History {
 
     /// Whether there was use in these ticks that no witness counts.
     pub(super) fn is_blind(&self, ticks: RangeInclusive<u64>) -> bool {
-        let first = self.blind_ticks.partition_point(|tick| tick < ticks.start());
-        self.blind_ticks.get(first).is_some_and(|tick| ticks.contains(tick))
+        let index = self.blind_ticks.partition_point(|tick| tick < ticks.start());
+        self.blind_ticks.get(index).is_some_and(|tick| ticks.contains(tick))
     }
 
     fn record_use(&mut self, tick: u64, source: TrafficSource, amount: f64) -> UseEntry {
-        let (next, sources, columns) = (&mut self.next_source, &mut self.sources, &self.columns);
-        let known = self.source_states.entry(source).or_insert_with(|| {
+        let (next_number, sources, columns) = (&mut self.next_source, &mut self.sources, &self.columns);
+        let state = self.source_states.entry(source).or_insert_with(|| {
             // Numbers are used again after 2^32 sources; 0 is that of the baseline.
-            while sources.contains_key(next) {
-                *next = next.checked_add(1).unwrap_or(1);
+            while sources.contains_key(next_number) {
+                *next_number = next_number.checked_add(1).unwrap_or(1);
             }
-            let number = *next;
-            *next = next.checked_add(1).unwrap_or(1);
+            let number = *next_number;
+            *next_number = next_number.checked_add(1).unwrap_or(1);
             sources.insert(number, source);
-            let spread = UseMoments::default();
-            SourceState { number, recent_use: 0.0, last_tick: tick, slot: columns.slot_of_source(source), moments: spread }
+            let moments = UseMoments::default();
+            SourceState { number, recent_use: 0.0, last_tick: tick, slot: columns.slot_of_source(source), moments }
         });
-        known.recent_use += amount;
-        known.last_tick = tick;
-        known.moments.add_tick(tick, amount);
-        UseEntry { source: known.number, slot: known.slot, amount: amount as f32 }
+        state.recent_use += amount;
+        state.last_tick = tick;
+        state.moments.add_tick(tick, amount);
+        UseEntry { source: state.number, slot: state.slot, amount: amount as f32 }
     }
 
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
     pub(super) fn review_use(&mut self) {
         let mut amount: Vec<(TrafficSource, f64)> =
-            self.source_states.iter().map(|(source, known)| (*source, known.recent_use)).collect();
+            self.source_states.iter().map(|(source, state)| (*source, state.recent_use)).collect();
         amount.sort_unstable_by_key(|(source, _)| *source);
         self.total_use = amount.iter().map(|(_, used)| used).sum();
         let min_use = match self.predictor {
             Predictor::Time => MIN_COLUMN_TICKS,
             Predictor::Misses | Predictor::Ports => 0.0,
         };
-        for slot in self.columns.assign_columns(&amount, min_use, (self.first_tick, self.last())) {
+        for slot in self.columns.assign_columns(&amount, min_use, (self.first_tick, self.last_tick())) {
             self.design.clear_slot(usize::from(slot));
             self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
         self.lock_shared().grams_around.clear();
         let mut slots: HashMap<u32, u16, RandomState> = HashMap::default();
-        for (source, known) in &mut self.source_states {
-            known.recent_use *= FORGETTING_FACTOR;
-            known.slot = self.columns.slot_of_source(*source);
-            slots.insert(known.number, known.slot);
+        for (source, state) in &mut self.source_states {
+            state.recent_use *= FORGETTING_FACTOR;
+            state.slot = self.columns.slot_of_source(*source);
+            slots.insert(state.number, state.slot);
         }
         let mut rows = RowBatch::default();
         let first_index = self.review_end_tick.saturating_sub(self.first_tick) as usize;
-        for at in first_index..self.rows.len() {
+        for index in first_index..self.rows.len() {
             let mut has_moved = false;
-            for entry in &mut self.rows[at] {
+            for entry in &mut self.rows[index] {
                 let column = slots.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
                 has_moved |= column != entry.slot;
                 entry.slot = column;
             }
             if has_moved {
-                self.rows_by_slot[at] = sum_entries_by_slot(&self.rows[at]);
+                self.rows_by_slot[index] = sum_entries_by_slot(&self.rows[index]);
             }
-            let row = Arc::clone(&self.rows_by_slot[at]);
+            let row = Arc::clone(&self.rows_by_slot[index]);
             let size = self.design.next_relative_size(&row);
             self.sizes.push_back(size as f32);
-            let number = self.block_of(self.first_tick + at as u64);
+            let number = self.block_of(self.first_tick + index as u64);
             if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
                 self.add_to_block(&mut rows);
                 if self.blocks.back().is_none_or(|block| block.number < number) {
@@ -546,7 +546,7 @@ impl History {
     }
 
     /// The Gram matrix: the sum of blocks with these weights by number. `key` says which.
-    pub(super) fn around(
+    pub(super) fn gram_around(
         &self,
         key: (usize, u64),
         weight: impl Fn(u64) -> Option<f64>,
@@ -571,23 +571,23 @@ impl History {
 
     fn sum_window_use(&self, after_tick: u64, last_tick: u64) -> WindowUse {
         let mut amounts: HashMap<(u32, u16), f64, RandomState> = HashMap::default();
-        let mut by_place = vec![0.0; self.columns.len()];
+        let mut by_slot = vec![0.0; self.columns.len()];
         for entry in (after_tick + 1..=last_tick).flat_map(|tick| self.tick_entries(tick)) {
             let amount = f64::from(entry.amount);
             *amounts.entry((entry.source, entry.slot)).or_default() += amount;
-            if let Some(sum) = by_place.get_mut(usize::from(entry.slot)) {
+            if let Some(sum) = by_slot.get_mut(usize::from(entry.slot)) {
                 *sum += amount;
             }
         }
         let edge = self.edge_ticks();
-        let of = |((source, column), amount): ((u32, u16), f64)| {
+        let owner_use = |((source, slot), amount): ((u32, u16), f64)| {
             let source = self.source_of_number(source)?;
-            let unseen = if self.predictor == Predictor::Time { self.edge_fraction(source, edge) } else { 0.0 };
-            Some(OwnerUse { source, slot: column, amount, edge_fraction: unseen })
+            let edge_fraction = if self.predictor == Predictor::Time { self.edge_fraction(source, edge) } else { 0.0 };
+            Some(OwnerUse { source, slot, amount, edge_fraction })
         };
-        let mut owners: Vec<_> = amounts.into_iter().filter_map(of).collect();
-        owners.sort_unstable_by_key(|used| (cgroup_of_owner(&used.source.owner), used.source, used.slot));
-        WindowUse { owners: owners, by_slot: by_place }
+        let mut owners: Vec<_> = amounts.into_iter().filter_map(owner_use).collect();
+        owners.sort_unstable_by_key(|owner| (cgroup_of_owner(&owner.source.owner), owner.source, owner.slot));
+        WindowUse { owners: owners, by_slot }
     }
 
     /// The block with this number.
@@ -596,14 +596,14 @@ impl History {
     }
 
     /// The tick after the last that was reviewed.
-    pub(super) const fn reviewed(&self) -> u64 {
+    pub(super) const fn review_end_tick(&self) -> u64 {
         self.review_end_tick
     }
 
     /// The expected count of a reviewed tick, relative to the mean.
     pub(super) fn relative_size(&self, tick: u64) -> f64 {
-        let at = tick.checked_sub(self.first_tick).and_then(|at| self.sizes.get(at as usize));
-        at.map_or(1.0, |size| f64::from(*size))
+        let stored_size = tick.checked_sub(self.first_tick).and_then(|index| self.sizes.get(index as usize));
+        stored_size.map_or(1.0, |size| f64::from(*size))
     }
 
     /// The sums.
@@ -612,7 +612,7 @@ impl History {
     }
 
     /// The first stored tick.
-    pub(super) const fn first(&self) -> u64 {
+    pub(super) const fn first_tick(&self) -> u64 {
         self.first_tick
     }
 
@@ -644,18 +644,18 @@ impl History {
         }
         let needed = self.needed_block(self.first_tick);
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
-        let (first, total_use) = (self.first_tick, self.total_use);
-        self.lock_shared().windows.retain(|(_, last_tick), _| *last_tick >= first);
+        let (first_tick, total_use) = (self.first_tick, self.total_use);
+        self.lock_shared().windows.retain(|(_, last_tick), _| *last_tick >= first_tick);
         let sources = &mut self.sources;
-        self.source_states.retain(|source, known| {
+        self.source_states.retain(|source, state| {
             let min_fraction = match source.owner {
                 Owner::Task { .. } => columns::MIN_PROCESS_FRACTION,
                 _ => columns::MIN_GROUP_FRACTION,
             };
             let min_use = (columns::DROP_FRACTION * min_fraction * total_use).max(MIN_SOURCE_USE);
-            let is_kept = known.last_tick >= first || known.recent_use > min_use;
+            let is_kept = state.last_tick >= first_tick || state.recent_use > min_use;
             if !is_kept {
-                sources.remove(&known.number);
+                sources.remove(&state.number);
             }
             is_kept
         });
@@ -664,8 +664,8 @@ impl History {
 
 /// The use by column, with the baseline, which is always there.
 fn sum_entries_by_slot(entries: &[UseEntry]) -> UseRow {
-    let used = entries.iter().map(|entry| (entry.slot, f64::from(entry.amount)));
-    sum_by_slot(std::iter::once((BASELINE, 1.0)).chain(used))
+    let amounts = entries.iter().map(|entry| (entry.slot, f64::from(entry.amount)));
+    sum_by_slot(std::iter::once((BASELINE, 1.0)).chain(amounts))
 }
 
 #[cfg(test)]
@@ -692,13 +692,13 @@ mod tests {
 
     /// The owners that have columns of their own.
     fn owners_with_columns(history: &History, tick: u64) -> Vec<u32> {
-        let of = |entry: &UseEntry| {
+        let irq_number = |entry: &UseEntry| {
             let source = history.source_of_number(entry.source).unwrap();
             let Owner::Irq(number) = source.owner else { panic!("{source:?}") };
             number
         };
         let row = history.tick_entries(tick).iter();
-        let mut own: Vec<u32> = row.filter(|entry| entry.slot > SHARED_FAR).map(of).collect();
+        let mut own: Vec<u32> = row.filter(|entry| entry.slot > SHARED_FAR).map(irq_number).collect();
         own.sort_unstable();
         own
     }
@@ -738,6 +738,6 @@ mod tests {
         history.push(5, &[(near(1), TICK)]);
         history.push(8, &[(near(1), TICK)]);
         assert_eq!([4, 5, 6, 8, 9].map(|tick| history.tick_entries(tick).len()), [0, 1, 0, 1, 0]);
-        assert_eq!(history.last(), 8);
+        assert_eq!(history.last_tick(), 8);
     }
 }

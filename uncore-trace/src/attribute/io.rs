@@ -92,7 +92,7 @@ mod tests {
     const B: Owner = Owner::Irq(2);
 
     fn value(shares: &[Share], who: Owner) -> f64 {
-        shares.iter().filter(|share| share.who == who).map(|share| share.value).sum()
+        shares.iter().filter(|share| share.owner == who).map(|share| share.value).sum()
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
     fn nobody_asked_for_it() {
         let shares = IoMethod::default().divide_by_bytes(100.0, 1.0, &[]);
         assert_eq!(shares.len(), 1);
-        assert_eq!(shares[0].who, Owner::Device);
+        assert_eq!(shares[0].owner, Owner::Device);
     }
 
     #[test]

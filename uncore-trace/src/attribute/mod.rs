@@ -197,8 +197,8 @@ impl Methods {
             },
             Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
             Method::Io => Box::<IoMethod>::default(),
-            by @ (Method::Misses | Method::Ports) => {
-                let by = if by == Method::Ports { Predictor::Ports } else { Predictor::Misses };
+            witness_method @ (Method::Misses | Method::Ports) => {
+                let by = if witness_method == Method::Ports { Predictor::Ports } else { Predictor::Misses };
                 let compare = self.choice == Choice::Auto;
                 Box::new(ByWitness::new(by, plan.tick_ns, self.effort, compare))
             }
@@ -245,7 +245,7 @@ impl Methods {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// The owner.
-    pub who: Owner,
+    pub owner: Owner,
     /// Its part of the count, in the counter's unit.
     pub value: f64,
     /// The probability that the value is within 10 % of the truth, 0 to 1.
@@ -255,7 +255,7 @@ pub struct Share {
     /// processes of a cgroup, or from window to window, are not in it.
     pub lasting: f32,
     /// The method that made it, if it is not that of the window.
-    pub by: Option<Method>,
+    pub method: Option<Method>,
     /// Number of processes whose small shares it sums up, if it does.
     pub processes: Option<u32>,
 }
@@ -263,7 +263,7 @@ pub struct Share {
 impl Share {
     /// A share whose errors all last.
     const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { who, value, confidence, lasting: confidence, by: None, processes: None }
+        Self { owner: who, value, confidence, lasting: confidence, method: None, processes: None }
     }
 
     /// Adds another share of the same owner. Confidences are weighed by value.

@@ -43,7 +43,7 @@ use crate::schema::link::{Direction, MEMORY};
 
 /// The fraction of a counter's count that a cgroup moved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MeasuredPart {
+pub(super) struct MeasuredFraction {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
     /// Its fraction of the count, 0 to 1. The fractions of a counter sum to 1 at most.
@@ -147,12 +147,12 @@ impl MonitoredLink {
     /// Notes the fractions in the windows of its counters, which have these counts.
     fn note_fractions(&mut self, counts: &[f64], window_ends: &mut [WindowEnd]) {
         let total: f64 = counts.iter().sum();
-        let mut all = None;
+        let mut all_bytes = None;
         let mut groups: Vec<(Arc<str>, u64)> = Vec::new();
         for (cgroup, bytes) in self.bytes.of_socket(self.socket) {
             match cgroup {
                 Some(cgroup) => groups.push((Arc::clone(cgroup), bytes)),
-                None => all = Some(bytes as f64),
+                None => all_bytes = Some(bytes as f64),
             }
         }
         let bounds: Vec<(Arc<str>, u64)> = self
@@ -165,31 +165,31 @@ impl MonitoredLink {
                 span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
             }
         }
-        let parts = parts(total, &groups, all, &mut self.agreement);
-        if parts.is_empty() {
+        let fractions = measured_fractions(total, &groups, all_bytes, &mut self.agreement);
+        if fractions.is_empty() {
             return;
         }
         for (counter_index, direction) in &self.members {
             let same_direction = self.members.iter().zip(counts).filter(|((_, member_direction), _)| member_direction == direction);
             let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
             if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
-                let scaled = |measured: &MeasuredPart| MeasuredPart {
+                let scaled = |measured: &MeasuredFraction| MeasuredFraction {
                     confidence: measured.confidence * direction_fraction,
                     ..measured.clone()
                 };
-                span.measured = parts.iter().map(scaled).collect();
+                span.measured = fractions.iter().map(scaled).collect();
             }
         }
     }
 }
 
 /// The fraction of each cgroup in the count of a link; empty if nothing was counted or measured.
-fn parts(
+fn measured_fractions(
     total: f64,
     groups: &[(Arc<str>, u64)],
     all_bytes: Option<f64>,
     agreement: &mut ByteAgreement,
-) -> Vec<MeasuredPart> {
+) -> Vec<MeasuredFraction> {
     let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
     // The groups are read one after another, so their sum may be a little more than all.
     let measured = all_bytes.unwrap_or_default().max(sum);
@@ -201,39 +201,39 @@ fn parts(
         agreement.add_ratio(ratio);
     }
     let disagreement = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
-    let part = |(cgroup, bytes): &(Arc<str>, u64)| {
+    let fraction_of_group = |(cgroup, bytes): &(Arc<str>, u64)| {
         let bytes = *bytes as f64;
         let agrees = all_bytes.map_or(0.5, |_| agreement.probability(1.0 - bytes / measured));
-        MeasuredPart {
+        MeasuredFraction {
             cgroup: Arc::clone(cgroup),
             fraction: (bytes / measured.max(total)).clamp(0.0, 1.0),
             confidence: agrees * probability_within(disagreement),
             is_bound: false,
         }
     };
-    groups.iter().map(part).collect()
+    groups.iter().map(fraction_of_group).collect()
 }
 
 /// The fraction that a cgroup has at most of the count of one counter.
-fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart {
-    let part = (*bytes as f64 / count).min(1.0);
-    MeasuredPart { cgroup: Arc::clone(cgroup), fraction: part, confidence: 0.0, is_bound: true }
+fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredFraction {
+    let fraction = (*bytes as f64 / count).min(1.0);
+    MeasuredFraction { cgroup: Arc::clone(cgroup), fraction, confidence: 0.0, is_bound: true }
 }
 
 /// The index of the innermost of the cgroups with a fraction that an owner is in.
-fn find_innermost(owner: &Owner, parts: &[MeasuredPart], names: &OwnerNames) -> Option<usize> {
+fn find_innermost(owner: &Owner, fractions: &[MeasuredFraction], names: &OwnerNames) -> Option<usize> {
     let Owner::Task { cgroup_id, .. } = owner else { return None };
     let path = &names.cgroup_names(*cgroup_id)?.path;
-    let holds_owner = |part: &&(usize, &MeasuredPart)| is_in_cgroup(path, &part.1.cgroup);
-    let candidates = parts.iter().enumerate().filter(|part| holds_owner(&part));
-    candidates.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
+    let holds_owner = |candidate: &&(usize, &MeasuredFraction)| is_in_cgroup(path, &candidate.1.cgroup);
+    let candidates = fractions.iter().enumerate().filter(|candidate| holds_owner(&candidate));
+    candidates.max_by_key(|(_, fraction)| fraction.cgroup.len()).map(|(number, _)| number)
 }
 
 /// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
 /// then reach theirs. The shares sum to `total` before and after.
-fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &OwnerNames, shares: &mut Vec<Share>) {
+fn apply_bounds(total: f64, bounds: &[MeasuredFraction], names: &OwnerNames, shares: &mut Vec<Share>) {
     let bound_indexes: Vec<Option<usize>> =
-        shares.iter().map(|share| find_innermost(&share.who, bounds, names)).collect();
+        shares.iter().map(|share| find_innermost(&share.owner, bounds, names)).collect();
     let original_values: Vec<f64> = shares.iter().map(|share| share.value).collect();
     let sum_by_bound = |values: &[f64]| {
         let mut sums = vec![0.0; bounds.len()];
@@ -279,15 +279,15 @@ fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &OwnerNames, shares:
 pub(super) fn apply_measured(
     total: f64,
     running: f32,
-    fractions: &[MeasuredPart],
+    fractions: &[MeasuredFraction],
     names: &OwnerNames,
     shares: &mut Vec<Share>,
 ) {
-    if fractions.iter().any(|part| part.is_bound) {
+    if fractions.iter().any(|fraction| fraction.is_bound) {
         return apply_bounds(total, fractions, names, shares);
     }
     let fraction_indexes: Vec<Option<usize>> =
-        shares.iter().map(|share| find_innermost(&share.who, fractions, names)).collect();
+        shares.iter().map(|share| find_innermost(&share.owner, fractions, names)).collect();
     let mut sums_before = vec![(0.0, 0_usize); fractions.len()];
     let mut unmeasured_value = 0.0;
     for (share, fraction_index) in shares.iter().zip(&fraction_indexes) {
@@ -300,20 +300,20 @@ pub(super) fn apply_measured(
     if with_owners().next().is_none() {
         return;
     }
-    let measured_value: f64 = with_owners().map(|(part, _)| part.fraction * total).sum();
+    let measured_value: f64 = with_owners().map(|(fraction, _)| fraction.fraction * total).sum();
     let unmeasured_total = (total - measured_value).max(0.0);
     for (share, fraction_index) in shares.iter_mut().zip(&fraction_indexes) {
-        let Some((part, (sum, count))) = fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
+        let Some((measured, (sum, count))) = fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
         else {
             share.value *= if unmeasured_value > 0.0 { unmeasured_total / unmeasured_value } else { 0.0 };
             continue;
         };
         let fraction_of_cgroup = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
-        share.value = part.fraction * total * fraction_of_cgroup;
-        let confidence = part.confidence as f32 * running;
+        share.value = measured.fraction * total * fraction_of_cgroup;
+        let confidence = measured.confidence as f32 * running;
         share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };
         share.lasting = confidence;
-        share.by = Some(Method::Monitor);
+        share.method = Some(Method::Monitor);
     }
     add_unattributed(shares, total);
 }

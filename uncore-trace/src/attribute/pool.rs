@@ -22,31 +22,31 @@ impl Pools {
     /// Finds the pools of the counters.
     pub(super) fn new(tracks: &[TrackedCounter]) -> Self {
         let mut first_of = HashMap::new();
-        let mut first = Vec::new();
+        let mut first_indexes = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             let counter = &track.counter;
             let io = counter.io.as_ref().filter(|_| track.planned_method == Method::Io);
             let sharing = io.and_then(IoScope::shared_devices);
             let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
-            first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
+            first_indexes.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
         }
-        Self { first_indexes: first }
+        Self { first_indexes }
     }
 
     /// Leaves each counter its fraction of the bytes moved on the devices of its pool.
     pub(super) fn divide_bytes(&self, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first_indexes.iter().zip(tracks);
-        for ((first, track), end) in members().zip(window_ends.iter()) {
-            if let (Some(first), WindowEnd::Read(span)) = (first, end) {
+        for ((pool, track), end) in members().zip(window_ends.iter()) {
+            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
                 let total = track.total_count(span).unwrap_or_default();
-                *sums.entry((*first, span.begin_tick)).or_default() += total;
+                *sums.entry((*pool_index, span.begin_tick)).or_default() += total;
             }
         }
-        for ((first, track), end) in members().zip(window_ends.iter_mut()) {
-            if let (Some(first), WindowEnd::Read(span)) = (first, end) {
+        for ((pool, track), end) in members().zip(window_ends.iter_mut()) {
+            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
                 let total = track.total_count(span).unwrap_or_default();
-                let sum = sums.get(&(*first, span.begin_tick)).copied().unwrap_or_default();
+                let sum = sums.get(&(*pool_index, span.begin_tick)).copied().unwrap_or_default();
                 if sum > 0.0 {
                     span.keep_io_fraction(total / sum);
                 }

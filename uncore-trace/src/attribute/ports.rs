@@ -18,11 +18,11 @@ use crate::entries::Owner;
 
 /// How sure the ports of a set of CPUs are of each owner in a window.
 #[derive(Clone, Debug, Default)]
-pub struct PortConfidence(HashMap<Owner, Sure>);
+pub struct PortConfidence(HashMap<Owner, ConfidenceSums>);
 
 /// Sums of an owner over the ports.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sure {
+struct ConfidenceSums {
     bytes: f64,
     /// Of bytes x confidence, and of bytes x lasting confidence.
     weighted_confidence: f64,
@@ -31,7 +31,7 @@ struct Sure {
 
 impl PortConfidence {
     fn add_share(&mut self, share: &Share, bytes: f64) {
-        let sum = self.0.entry(share.who).or_default();
+        let sum = self.0.entry(share.owner).or_default();
         sum.bytes += bytes;
         sum.weighted_confidence += bytes * f64::from(share.confidence);
         sum.weighted_lasting += bytes * f64::from(share.lasting);
@@ -72,29 +72,29 @@ impl Ports {
     pub(super) fn new(tracks: &[TrackedCounter], sets: &[CpuSet], start_tick: u64) -> Self {
         let is_port = |track: &TrackedCounter| track.counter.is_port() && track.learns;
         let ports = tracks.iter().enumerate().filter(|(_, track)| is_port(track));
-        let all: Vec<CpuPort> = ports
-            .map(|(place, track)| CpuPort {
-                counter_index: place,
+        let cpu_ports: Vec<CpuPort> = ports
+            .map(|(counter_index, track)| CpuPort {
+                counter_index,
                 bytes: track.counter.witness_bytes.unwrap_or(1.0) / track.counter.scale,
                 divided_counts: VecDeque::new(),
             })
             .collect();
         let ports_of_set = |(set_index, set): (usize, &CpuSet)| {
             let mut users = tracks.iter();
-            let user = users.find(|its| its.set == set_index && its.planned_method == Method::Ports)?;
+            let user = users.find(|user_track| user_track.set == set_index && user_track.planned_method == Method::Ports)?;
             let port_of = |(port_index, cpu_port): (usize, &CpuPort)| {
                 let counter = &tracks.get(cpu_port.counter_index)?.counter;
                 let is_far = set.is_far(counter.sees.first_cpu()?)?;
                 user.counter.has_port(counter).then_some((port_index, is_far))
             };
-            let ports: Vec<(usize, bool)> = all.iter().enumerate().filter_map(port_of).collect();
-            let counters = ports.iter().filter_map(|(port, _)| tracks.get(all.get(*port)?.counter_index));
+            let ports: Vec<(usize, bool)> = cpu_ports.iter().enumerate().filter_map(port_of).collect();
+            let counters = ports.iter().filter_map(|(port, _)| tracks.get(cpu_ports.get(*port)?.counter_index));
             let cpus: usize = counters.map(|port| port.counter.sees.len()).sum();
             let covers_all_cpus = cpus == set.cpus.len();
             covers_all_cpus.then_some((set_index, ports))
         };
         let sets = sets.iter().enumerate().filter_map(ports_of_set).collect();
-        Self { cpu_ports: all, sets, gathered_tick: start_tick }
+        Self { cpu_ports, sets, gathered_tick: start_tick }
     }
 
     /// Whether a set of CPUs is divided by ports.
@@ -108,21 +108,21 @@ impl Ports {
     }
 
     /// The last tick that all ports have divided.
-    pub(super) const fn to(&self) -> u64 {
+    pub(super) const fn gathered_tick(&self) -> u64 {
         self.gathered_tick
     }
 
     /// Notes how sure the port at this index is of the windows that it has divided.
     pub(super) fn note_confidence(
         &self,
-        place: usize,
+        counter_index: usize,
         track: &mut TrackedCounter,
         histories: &mut [Option<Histories>],
     ) {
         let windows = track.take_port_shares();
         for (set, ports) in &self.sets {
             let ports_of_set = ports.iter().filter_map(|(port, _)| self.cpu_ports.get(*port));
-            let Some(port) = ports_of_set.into_iter().find(|port| port.counter_index == place) else { continue };
+            let Some(port) = ports_of_set.into_iter().find(|port| port.counter_index == counter_index) else { continue };
             let Some(Some(histories)) = histories.get_mut(*set) else { continue };
             for (tick, shares) in &windows {
                 let confidence = histories.port_confidence.entry(*tick).or_default();
@@ -136,7 +136,7 @@ impl Ports {
     /// Gives each set of CPUs the bytes of the ticks up to `last_tick`, which all ports have divided.
     pub(super) fn gather_ticks(
         &mut self,
-        to: u64,
+        last_tick: u64,
         tracks: &mut [TrackedCounter],
         histories: &mut [Option<Histories>],
     ) {
@@ -145,7 +145,7 @@ impl Ports {
                 port.divided_counts.extend(track.take_divided_counts());
             }
         }
-        for tick in self.gathered_tick + 1..=to {
+        for tick in self.gathered_tick + 1..=last_tick {
             let take_amounts = |port: &mut CpuPort| {
                 while port.divided_counts.pop_front_if(|divided| divided.tick < tick).is_some() {}
                 port.divided_counts.pop_front_if(|divided| divided.tick == tick).and_then(|divided| divided.amounts)
@@ -169,7 +169,7 @@ impl Ports {
                 }
             }
         }
-        self.gathered_tick = self.gathered_tick.max(to);
+        self.gathered_tick = self.gathered_tick.max(last_tick);
     }
 }
 

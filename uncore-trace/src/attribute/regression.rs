@@ -56,9 +56,9 @@ struct Weights {
 }
 
 impl Weights {
-    /// The weights for this kind of use.
-    const fn for_predictor(by: Predictor) -> Self {
-        match by {
+    /// The weights for a predictor.
+    const fn for_predictor(predictor: Predictor) -> Self {
+        match predictor {
             Predictor::Time => Self { momentary: 2.2, whole_count: 0.0005 },
             Predictor::Misses => Self { momentary: 6.0, whole_count: 0.0 },
             Predictor::Ports => Self { momentary: 2.2, whole_count: 0.0 },
@@ -113,12 +113,12 @@ impl Regression {
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt_shares(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
-        let history = window.histories?.of(self.predictor)?;
+        let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
         self.window_parts.add_piece(&contributions, history, (window.begin_tick(history.tick_ns()), window.end_tick));
-        let parts = std::mem::take(&mut self.window_parts);
-        self.learner.is_ready().then(|| self.window_shares(&parts, history, window)).flatten()
+        let divided_parts = std::mem::take(&mut self.window_parts);
+        self.learner.is_ready().then(|| self.window_shares(&divided_parts, history, window)).flatten()
     }
 }
 
@@ -132,13 +132,13 @@ impl Attribution for Regression {
     }
 
     fn learn_ticks(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.predictor) {
+        if let Some(history) = histories.history_of(self.predictor) {
             self.learner.learn_counts(history);
         }
     }
 
     fn solve_rates(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.predictor) {
+        if let Some(history) = histories.history_of(self.predictor) {
             self.learner.update_rates(history);
         }
     }
@@ -147,12 +147,12 @@ impl Attribution for Regression {
         self.learner.set_relief(relief);
     }
 
-    fn rate_profile(&self, by: Predictor) -> Option<Vec<f64>> {
-        (by == self.predictor).then(|| self.learner.rate_profile()).flatten()
+    fn rate_profile(&self, asked_predictor: Predictor) -> Option<Vec<f64>> {
+        (asked_predictor == self.predictor).then(|| self.learner.rate_profile()).flatten()
     }
 
     fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
-        let Some(history) = histories.of(self.predictor) else { return };
+        let Some(history) = histories.history_of(self.predictor) else { return };
         self.learner.divide_counts(history, last_tick);
         // A count that begins before and ends after `last_tick` is in the next piece.
         let end = self.learner.divided_tick();
@@ -170,7 +170,7 @@ impl Attribution for Regression {
     }
 
     fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
-        if let Some(history) = histories.and_then(|histories| histories.of(self.predictor)) {
+        if let Some(history) = histories.and_then(|histories| histories.history_of(self.predictor)) {
             self.learner.divide_counts(history, end_tick);
         }
         self.learner.take_contributions();
@@ -209,15 +209,15 @@ impl ShareVariances {
     /// Adds the uncertainty of the use of an owner in the window.
     fn with_use_error(self, history: &History, owner_part: &OwnerPart, port_confidence: Option<&PortConfidence>) -> Self {
         let OwnerPart { source, amount, edge_fraction: unseen, .. } = *owner_part;
-        match history.kind() {
+        match history.predictor() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
                 Self { use_error: (edges / amount).powi(2), edge: EDGE_FACTOR * unseen * unseen, ..self }
             }
             Predictor::Misses => Self { use_error: 1.0 / amount, ..self },
             Predictor::Ports => {
-                let (now, lasting) = port_confidence.map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
-                let measure = variance_of(now / CALIBRATION);
+                let (window_confidence, lasting) = port_confidence.map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
+                let measure = variance_of(window_confidence / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING_VARIANCE).max(0.0);
                 Self { use_error: measure, lasting, ..self }
             }
@@ -241,11 +241,11 @@ impl Regression {
     /// by time.
     fn window_shares(
         &self,
-        parts: &WindowParts,
+        window_parts: &WindowParts,
         history: &History,
         window: &CountedWindow<'_>,
     ) -> Option<Vec<Share>> {
-        let &WindowParts { value, noise, unknown, .. } = parts;
+        let &WindowParts { value, noise, unknown, .. } = window_parts;
         if value <= 0.0 {
             return None;
         }
@@ -253,8 +253,8 @@ impl Regression {
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
         let port_confidence = window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::for_predictor(self.predictor);
-        let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
-        for owner_part in &parts.owners {
+        let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
+        for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
@@ -284,7 +284,7 @@ impl Regression {
                 ..Share::new(owner, total * fraction, confidence as f32 * window.running)
             };
             match shares.last_mut() {
-                Some(previous) if previous.who == owner => previous.add_share(&share),
+                Some(previous) if previous.owner == owner => previous.add_share(&share),
                 _ => shares.push(share),
             }
         }
@@ -324,7 +324,7 @@ mod tests {
             (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
             if tick.is_multiple_of(WINDOW) && total > 0.0 {
                 let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
-                let (by, shares) = method.divide_window(&CountedWindow {
+                let (method_of_window, shares) = method.divide_window(&CountedWindow {
                     total,
                     factor: 1.0,
                     running: 1.0,
@@ -336,9 +336,9 @@ mod tests {
                     io: None,
                     histories: Some(&histories),
                 });
-                let second = shares.iter().find(|share| share.who == Owner::Irq(1));
+                let second = shares.iter().find(|share| share.owner == Owner::Irq(1));
                 parts.push(second.map_or(0.0, |second_share| second_share.value / total));
-                last = by;
+                last = method_of_window;
             }
             if tick.is_multiple_of(WINDOW) {
                 (total, time) = (0.0, [0; 2]);

@@ -32,9 +32,9 @@ pub(super) fn residency_shares(value: f64, window: &CountedWindow<'_>) -> Vec<Sh
 /// Adds the shares of a part of a window's count to those of its other part.
 pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &CountedWindow<'_>) {
     let indexes: HashMap<Owner, usize> =
-        shares.iter().enumerate().map(|(index, share)| (share.who, index)).collect();
+        shares.iter().enumerate().map(|(index, share)| (share.owner, index)).collect();
     for share in residency_shares(value, window) {
-        match indexes.get(&share.who).and_then(|index| shares.get_mut(*index)) {
+        match indexes.get(&share.owner).and_then(|index| shares.get_mut(*index)) {
             Some(known) => known.add_share(&share),
             None => shares.push(share),
         }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn nobody_known_is_unattributed() {
-        assert_eq!(divide_by_time(7.0, &[], true, 1.0)[0].who, Owner::Unattributed);
+        assert_eq!(divide_by_time(7.0, &[], true, 1.0)[0].owner, Owner::Unattributed);
     }
 
     proptest! {

@@ -75,7 +75,7 @@ pub(super) struct WindowRows {
 impl WindowRows {
     /// A window that all counters have divided, before its first row.
     pub(super) fn new(window: EndedWindow, tracks: &[TrackedCounter]) -> Self {
-        let places = places(&divided_windows(&window, tracks));
+        let places = order_rows(&divided_windows(&window, tracks));
         Self { window, row_indexes: places, made_count: 0 }
     }
 }
@@ -100,14 +100,14 @@ fn row_shares(divided: &DividedWindow) -> &[Share] {
 /// Rows of one reader CPU and owner are adjacent, so the columns of the owner are runs. This takes
 /// 15 % fewer bytes than rows ordered by counter (`-p host` for 12 s on a busy machine with 4
 /// CPUs).
-fn places(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
+fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
     let indexes_of = |(window_index, (_, divided)): (usize, &(&Counter, &DividedWindow))| {
         (0..row_shares(divided).len() as u32).map(move |share| (window_index as u32, share))
     };
     let mut places: Vec<ShareIndex> = windows.iter().enumerate().flat_map(indexes_of).collect();
     places.sort_unstable_by_key(|&(window_index, share)| {
         let (counter, divided) = windows[window_index as usize];
-        (divided.end_tick, counter.cpu, row_shares(divided)[share as usize].who, window_index)
+        (divided.end_tick, counter.cpu, row_shares(divided)[share as usize].owner, window_index)
     });
     places
 }
@@ -134,7 +134,7 @@ impl RowContext<'_> {
             let mut labels: Vec<(&Owner, OwnerLabel<'_>)> = Vec::new();
             let mut rows: Vec<(ShareIndex, usize)> = Vec::with_capacity(chunk.len());
             for &row_index in chunk {
-                let owner = &share(row_index).who;
+                let owner = &share(row_index).owner;
                 if labels.last().is_none_or(|(last, _)| *last != owner) {
                     labels.push((owner, OwnerLabel::from_owner(owner, self.names)));
                 }
@@ -158,8 +158,8 @@ impl RowContext<'_> {
     ) -> fabric::Row<'a> {
         let mono_ns = (window.end_tick * self.tick_ns) as i64;
         let is_divided = !window.shares.is_empty();
-        let device = counter.io.as_ref().filter(|_| share.who == Owner::Device);
-        let ids = share.who.to_columns();
+        let device = counter.io.as_ref().filter(|_| share.owner == Owner::Device);
+        let ids = share.owner.to_columns();
         fabric::Row {
             ts: self.wall.wall_at(mono_ns),
             mono_ns,
@@ -187,7 +187,7 @@ impl RowContext<'_> {
             value: if is_divided { Some(share.value) } else { window.total },
             total: window.total,
             running: window.running,
-            method: share.by.unwrap_or(window.method).name(),
+            method: share.method.unwrap_or(window.method).name(),
             confidence: is_divided.then_some(share.confidence),
             cgroup_confidence: is_divided.then_some(share.lasting),
             processes: share.processes.map(|number| number as i32),

@@ -287,7 +287,7 @@ impl ReadingSeries {
 
     /// The timer's reading of `tick`, for methods that learn from ticks, and raw counts by owner
     /// since the previous reading. Readings of earlier ticks are dropped.
-    pub(super) fn of_tick(&mut self, tick: u64) -> Option<(Count, HashMap<Owner, u64>)> {
+    pub(super) fn take_tick_count(&mut self, tick: u64) -> Option<(Count, HashMap<Owner, u64>)> {
         while self.ticks.pop_front_if(|(read, ..)| *read < tick).is_some() {}
         let (_, count, by_owner) = self.ticks.pop_front_if(|(read, ..)| *read == tick)?;
         Some((count?, by_owner))
@@ -426,7 +426,7 @@ mod tests {
         learns.apply_entries(5, false);
         does_not.apply_entries(5, false);
         let mut of = |tick| {
-            let found = learns.of_tick(tick);
+            let found = learns.take_tick_count(tick);
             found.map(|(count, owners)| (count.value, owners.into_iter().collect::<Vec<_>>()))
         };
         assert_eq!(of(1), Some((10, vec![(Owner::Idle, 10)])));
@@ -435,13 +435,13 @@ mod tests {
         assert_eq!([of(3), of(4)], [None, None]);
         // The count since the last count.
         assert_eq!(of(5), Some((50, vec![(Owner::Idle, 30)])));
-        assert_eq!(does_not.of_tick(2), None);
+        assert_eq!(does_not.take_tick_count(2), None);
         let mut late = series([]);
         late.keep_ticks();
         readings.for_each(|reading| late.push(reading, 0).unwrap());
         late.apply_entries(5, false);
         // Ticks that were not asked for are dropped.
-        assert_eq!(late.of_tick(2).map(|(count, _)| count.value), Some(20));
+        assert_eq!(late.take_tick_count(2).map(|(count, _)| count.value), Some(20));
     }
 
     #[test]

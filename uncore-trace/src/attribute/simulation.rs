@@ -263,8 +263,8 @@ fn run_mix(mix: &TenantMix, truth: &[TickTruth], method: impl Attribution, sprea
     let mut divided = 0;
     for (index, tick) in truth.iter().enumerate() {
         let is_last = index + 1 == truth.len();
-        let to = method.next_tick(&times(tick), Some(&misses(tick)), Some(sum_of(tick)), is_last);
-        while divided + (WINDOW as u64) <= to {
+        let divisible_tick = method.next_tick(&times(tick), Some(&misses(tick)), Some(sum_of(tick)), is_last);
+        while divided + (WINDOW as u64) <= divisible_tick {
             let Some(window) = windows.next() else { break };
             divided += WINDOW as u64;
             compare_window(mix, window, divided, &mut method, &mut result, (&mut given_bytes, &mut moved_bytes));
@@ -327,7 +327,7 @@ fn compare_window<M: Attribution>(
         moved_bytes[tenant] += bytes[tenant];
     }
     for share in &shares {
-        let Owner::Irq(number) = share.who else { continue };
+        let Owner::Irq(number) = share.owner else { continue };
         let tenant = number as usize;
         given_bytes[tenant] += share.value;
         let near = (share.value - bytes[tenant]).abs() <= 0.1 * bytes[tenant];
@@ -471,14 +471,14 @@ fn divide_three_owners(are_apart: bool) -> Vec<Share> {
     method.divide_window(&window_of(total, &time, ticks)).1
 }
 
-const fn window_of(total: f64, time: &[(Owner, u64)], to: u64) -> CountedWindow<'_> {
+const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> CountedWindow<'_> {
     CountedWindow {
         total,
         factor: 1.0,
         running: 1.0,
         own_cpu: false,
         len_ns: WINDOW as u64 * TICK_NS,
-        end_tick: to,
+        end_tick,
         time,
         counts: &[],
         io: None,
@@ -489,7 +489,7 @@ const fn window_of(total: f64, time: &[(Owner, u64)], to: u64) -> CountedWindow<
 #[test]
 fn owners_that_always_run_together_cannot_be_told_apart() {
     let confidence_of = |shares: &[Share], number| {
-        shares.iter().find(|share| share.who == Owner::Irq(number)).map_or(1.0, |s| s.confidence)
+        shares.iter().find(|share| share.owner == Owner::Irq(number)).map_or(1.0, |s| s.confidence)
     };
     let (apart, together) = (divide_three_owners(true), divide_three_owners(false));
     for number in [0, 1] {
@@ -535,14 +535,14 @@ proptest! {
             let count = read.then(|| std::mem::take(&mut unread));
             let misses: Vec<_> = times.iter().map(|(owner_of_misses, ns)| (*owner_of_misses, ns >> (seed % 60))).collect();
             let misses = (random.next_unit() >= unknown).then_some(misses);
-            let to = method.next_tick(&times, misses.as_deref(), count, tick == ticks);
+            let divisible_tick = method.next_tick(&times, misses.as_deref(), count, tick == ticks);
             if tick.is_multiple_of(WINDOW as u64) {
                 let time: Vec<_> =
                     sums.iter().enumerate().map(|(owner, ns)| (Owner::Irq(owner as u32), *ns)).collect();
                 windows.push_back((tick, std::mem::take(&mut total), time));
                 sums.fill(0);
             }
-            while let Some((end, total, time)) = windows.pop_front_if(|window| window.0 <= to) {
+            while let Some((end, total, time)) = windows.pop_front_if(|window| window.0 <= divisible_tick) {
             if total <= 0.0 {
                 continue;
             }
@@ -578,8 +578,8 @@ fn cost_of_six_counters() {
             }
             let times = running.map(|owner| (Owner::Irq(owner as u32), TICK_NS));
             for method in &mut methods {
-                let to = method.next_tick(&times, None, Some(1e6 * random.next_unit()), tick == ticks);
-                for end in (to.saturating_sub(500)..to).filter(|end| end.is_multiple_of(10)) {
+                let divisible_tick = method.next_tick(&times, None, Some(1e6 * random.next_unit()), tick == ticks);
+                for end in (divisible_tick.saturating_sub(500)..divisible_tick).filter(|end| end.is_multiple_of(10)) {
                     method.divide_window(&window_of(1e7, &times, end));
                 }
             }

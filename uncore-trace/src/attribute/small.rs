@@ -35,10 +35,10 @@ impl LargeOwners {
         let limit = min_fraction * total;
         let mut sums: HashMap<u64, f64, RandomState> = HashMap::default();
         for share in shares {
-            let Some(id) = cgroup_of_owner(&share.who) else { continue };
+            let Some(id) = cgroup_of_owner(&share.owner) else { continue };
             *sums.entry(id).or_default() += share.value;
             if share.value >= limit {
-                self.processes.insert(share.who);
+                self.processes.insert(share.owner);
             }
         }
         self.cgroups.extend(sums.into_iter().filter(|(_, sum)| *sum >= limit).map(|(id, _)| id));
@@ -47,7 +47,7 @@ impl LargeOwners {
     /// Whether a share is not united with others. What is known by other means than the window's
     /// method stays as it is.
     fn keeps_share(&self, share: &Share) -> bool {
-        share.by.is_some() || self.processes.contains(&share.who)
+        share.method.is_some() || self.processes.contains(&share.owner)
     }
 }
 
@@ -71,12 +71,12 @@ pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
     let mut cgroups: HashMap<u64, SmallShares, RandomState> = HashMap::default();
     let mut other_tasks = SmallShares::default();
     shares.retain(|share| {
-        if share.who == Owner::OtherTasks {
+        if share.owner == Owner::OtherTasks {
             other_tasks.only = None;
             add_to_sum(&mut other_tasks.sum, share, Owner::OtherTasks, None);
             return false;
         }
-        let Some(id) = cgroup_of_owner(&share.who).filter(|_| !large.keeps_share(share)) else { return true };
+        let Some(id) = cgroup_of_owner(&share.owner).filter(|_| !large.keeps_share(share)) else { return true };
         if large.cgroups.contains(&id) {
             let owner = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: id };
             cgroups.entry(id).or_default().add_share(share, owner);
@@ -87,14 +87,14 @@ pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
     });
     let sums = cgroups.into_values().chain([other_tasks]);
     let mut sums: Vec<Share> = sums.filter_map(|small| small.only.or(small.sum)).collect();
-    sums.sort_unstable_by_key(|share| share.who);
+    sums.sort_unstable_by_key(|share| share.owner);
     shares.append(&mut sums);
 }
 
 /// Adds a share to the sum of an owner. The number of processes is unknown if that of a part is.
 fn add_to_sum(sum: &mut Option<Share>, share: &Share, owner: Owner, processes: Option<u32>) {
     match sum {
-        None => *sum = Some(Share { who: owner, processes, ..*share }),
+        None => *sum = Some(Share { owner, processes, ..*share }),
         Some(sum) => {
             sum.add_share(share);
             sum.processes = sum.processes.zip(processes).map(|(sum, count)| sum + count);
@@ -135,7 +135,7 @@ mod tests {
         large.add_counter(1.0, 0.01, &[Share::new(task(9, 40), 0.02, 0.0)]);
         unite_small(&large, &mut shares);
         let found: Vec<_> =
-            shares.iter().map(|its| (its.who, (its.value * 1e3).round(), its.processes)).collect();
+            shares.iter().map(|its| (its.owner, (its.value * 1e3).round(), its.processes)).collect();
         assert_eq!(
             found,
             [
@@ -164,7 +164,7 @@ mod tests {
                 all.map(|((value, id), pid)| Share::new(task(pid, *id), value.powi(8), 0.5)).collect();
             let total: f64 = shares.iter().map(|share| share.value).sum();
             let by_cgroup = |shares: &[Share], id: u64| -> f64 {
-                let its = shares.iter().filter(|share| cgroup_of_owner(&share.who) == Some(id));
+                let its = shares.iter().filter(|share| cgroup_of_owner(&share.owner) == Some(id));
                 its.map(|share| share.value).sum()
             };
             let before: Vec<f64> = (0..8).map(|id| by_cgroup(&shares, id)).collect();

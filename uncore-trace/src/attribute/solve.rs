@@ -57,15 +57,15 @@ impl SquareMatrix {
     /// Makes it from the lower triangle.
     pub(super) fn from_lower<T: Real>(lower: &SymmetricMatrix<T>) -> Self {
         let n = lower.len();
-        let mut of = vec![0.0; n * n];
+        let mut data = vec![0.0; n * n];
         for row in 0..n {
             for (column, entry) in lower.row(row).iter().enumerate() {
                 let value: f64 = (*entry).into();
-                of[row * n + column] = value as f32;
-                of[column * n + row] = value as f32;
+                data[row * n + column] = value as f32;
+                data[column * n + row] = value as f32;
             }
         }
-        Self { n, data: of }
+        Self { n, data }
     }
 
     /// The product with a vector, by rows.

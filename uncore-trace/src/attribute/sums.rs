@@ -96,15 +96,15 @@ impl DesignSums {
         }
         let is_last = scale + 1 == SCALES;
         let dense_rows = rows.rows_mut();
-        let spread = &mut self.squared_deviations[scale];
+        let deviations_of_scale = &mut self.squared_deviations[scale];
         let n = dense_rows.first().map_or(0, Vec::len);
-        spread.resize(n.max(spread.len()), 0.0);
-        for (slot, spread) in spread[..n].iter_mut().enumerate() {
+        deviations_of_scale.resize(n.max(deviations_of_scale.len()), 0.0);
+        for (slot, squared) in deviations_of_scale[..n].iter_mut().enumerate() {
             let sum: f64 = dense_rows.iter().map(|row| row[slot]).sum();
             let mean = if is_last { 0.0 } else { sum / means.len() as f64 };
             for row in &mut *dense_rows {
                 row[slot] -= mean;
-                *spread += row[slot] * row[slot] * size;
+                *squared += row[slot] * row[slot] * size;
             }
         }
         self.gram[scale].add_products(&mut rows, weight);
@@ -146,11 +146,11 @@ pub(super) fn sum_by_slot(amounts: impl Iterator<Item = (u16, f64)>) -> UseRow {
 /// The mean of means.
 fn mean_of_means(means: &[TickMean]) -> TickMean {
     let weight = 1.0 / means.len().max(1) as f64;
-    let of = sum_by_slot(
+    let row = sum_by_slot(
         means.iter().flat_map(|mean| mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))),
     );
     let size = means.iter().map(|mean| mean.size).sum::<f64>() * weight;
-    TickMean { row: of, size }
+    TickMean { row, size }
 }
 
 fn make_group(scale: usize, means: Vec<TickMean>) -> MeanGroup {
@@ -189,16 +189,16 @@ impl Design {
         self.sums.ticks += 1.0;
         let mut scale_mean = TickMean { row, size };
         for scale in 0..SCALES {
-            let Some(open) = self.open_means.get_mut(scale) else {
+            let Some(open_means) = self.open_means.get_mut(scale) else {
                 self.keep_group(make_group(scale, vec![scale_mean]));
                 self.sums.apply_forgetting();
                 break;
             };
-            open.push(scale_mean);
-            if open.len() < GROUP_LEN {
+            open_means.push(scale_mean);
+            if open_means.len() < GROUP_LEN {
                 break;
             }
-            let means = std::mem::take(open);
+            let means = std::mem::take(open_means);
             scale_mean = mean_of_means(&means);
             self.keep_group(make_group(scale, means));
         }
@@ -221,9 +221,9 @@ impl Design {
 
     /// Sets the rates from which the count of a tick is expected.
     pub(super) fn set_profile(&mut self, profile: Vec<f64>) {
-        let used: f64 = self.sums.total_use.iter().zip(&profile).map(|(used, rate)| used * rate).sum();
-        if self.sums.ticks > 0.0 && used > 0.0 {
-            self.mean_expected = used / self.sums.ticks;
+        let expected_sum: f64 = self.sums.total_use.iter().zip(&profile).map(|(amount, rate)| amount * rate).sum();
+        if self.sums.ticks > 0.0 && expected_sum > 0.0 {
+            self.mean_expected = expected_sum / self.sums.ticks;
             self.profile = profile;
         }
     }
@@ -282,18 +282,18 @@ impl CountSums {
         self.sum += count;
         let mut mean_count = count;
         for scale in 0..SCALES {
-            let Some(open) = self.open_counts.get_mut(scale) else {
+            let Some(open_counts) = self.open_counts.get_mut(scale) else {
                 if let Some(group) = groups.next() {
                     self.add_group(group, &[mean_count]);
                 }
                 self.apply_forgetting();
                 break;
             };
-            open.push(mean_count);
-            if open.len() < GROUP_LEN {
+            open_counts.push(mean_count);
+            if open_counts.len() < GROUP_LEN {
                 break;
             }
-            let counts = std::mem::take(open);
+            let counts = std::mem::take(open_counts);
             mean_count = counts.iter().sum::<f64>() / GROUP_LEN as f64;
             if let Some(group) = groups.next() {
                 self.add_group(group, &counts);

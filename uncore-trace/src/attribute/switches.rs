@@ -29,7 +29,7 @@ pub(super) struct Switches {
 impl Switches {
     /// An empty window.
     pub(super) fn new(plan: &Plan) -> Self {
-        let counts = plan.counters.iter().filter(|it| it.exact_by == Some(ExactBy::Switches));
+        let counts = plan.counters.iter().filter(|planned| planned.exact_by == Some(ExactBy::Switches));
         Self { by_cpu: counts.map(|counter| (counter.cpu, HashMap::new())).collect() }
     }
 

@@ -37,7 +37,7 @@ pub(super) struct LearnSchedule {
 }
 
 impl LearnSchedule {
-    /// A schedule for a recording that begins at tick `start`. A `lag_ns` below the learning
+    /// A schedule for a recording that begins at tick `start_tick`. A `lag_ns` below the learning
     /// interval means no lag.
     pub(super) fn new(start: u64, tick_ns: u64, lag_ns: u64) -> Self {
         let interval = LEARN_INTERVAL_NS.div_ceil(tick_ns);
@@ -72,8 +72,8 @@ impl LearnSchedule {
     /// this number of columns.
     pub(super) fn last_divisible_tick(&self, tick: u64, columns: usize) -> u64 {
         let Some(lead) = self.lead_ticks else { return tick };
-        let first = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
-        if tick - self.start_tick < first { self.start_tick } else { tick.saturating_sub(lead) }
+        let first_ticks = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
+        if tick - self.start_tick < first_ticks { self.start_tick } else { tick.saturating_sub(lead) }
     }
 
     /// Whether windows wait.

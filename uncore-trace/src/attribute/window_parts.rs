@@ -37,14 +37,14 @@ impl OwnerPart {
         let OwnerUse { source, slot: column, amount, edge_fraction: unseen } = *owner_use;
         let slot_index = usize::from(column);
         let in_column = |sums: &[f64]| sums.get(slot_index).copied().unwrap_or(0.0);
-        let within = amount / in_column(use_by_slot);
+        let column_fraction = amount / in_column(use_by_slot);
         Self {
             source,
             slot: column,
-            value: in_column(&contributions.value) * within,
-            noise: in_column(&contributions.noise) * within * within,
+            value: in_column(&contributions.value) * column_fraction,
+            noise: in_column(&contributions.noise) * column_fraction * column_fraction,
             amount,
-            column_fraction: within,
+            column_fraction,
             edge_fraction: unseen,
             variance: contributions.variance.get(slot_index).copied().unwrap_or(Variance::UNKNOWN),
         }
@@ -97,14 +97,14 @@ impl WindowParts {
         &mut self,
         contributions: &Contributions,
         history: &History,
-        (after_tick, to): (u64, u64),
+        (after_tick, last_tick): (u64, u64),
     ) {
         let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {
             // What was counted before belongs to other owners.
             *self = Self::default();
         }
-        self.last_tick = to;
+        self.last_tick = last_tick;
         self.unknown += contributions.unknown;
         let value: f64 = contributions.value.iter().sum();
         if value <= 0.0 || !value.is_finite() {
@@ -112,7 +112,7 @@ impl WindowParts {
         }
         self.value += value;
         self.noise += contributions.noise.iter().sum::<f64>();
-        let window_use = history.window_use(begin_tick, to);
+        let window_use = history.window_use(begin_tick, last_tick);
         let owner_part = |owner_use: &OwnerUse| OwnerPart::from_piece(owner_use, &window_use.by_slot, contributions);
         let piece = window_use.owners.iter().map(owner_part).filter(|piece_part| piece_part.value.is_finite());
         if self.owners.is_empty() {
@@ -217,13 +217,13 @@ mod tests {
                     histories: Some(&histories),
                 });
                 for share in shares.unwrap() {
-                    *sums.entry(share.who).or_default() += share.value;
+                    *sums.entry(share.owner).or_default() += share.value;
                 }
                 window = end;
             }
             method.divide_ticks(&histories, window.min(to), to);
             histories.forget_before(method.oldest_needed_tick().min(tick));
-            let kept = histories.time.last() - histories.time.first();
+            let kept = histories.time.last_tick() - histories.time.first_tick();
             assert!(kept <= LAG + 2 * TURN, "{kept} ticks are kept");
             // An owner has one where it has no column of its own yet, and one where it has.
             assert!(method.kept_parts() <= 2 * OWNERS, "{} parts", method.kept_parts());

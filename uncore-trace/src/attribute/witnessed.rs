@@ -52,10 +52,10 @@ struct SeenUse {
 
 impl SeenUse {
     /// The same after the ticks up to `last_tick` of a window that begins after `begin_tick`.
-    fn extend_to(self, history: &History, begin_tick: u64, to: u64) -> Self {
+    fn extend_to(self, history: &History, begin_tick: u64, last_tick: u64) -> Self {
         Self {
-            last_tick: to,
-            is_blind: self.is_blind || history.is_blind(self.last_tick.max(begin_tick) + 1..=to),
+            last_tick,
+            is_blind: self.is_blind || history.is_blind(self.last_tick.max(begin_tick) + 1..=last_tick),
             begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(begin_tick))),
         }
     }
@@ -64,11 +64,11 @@ impl SeenUse {
 impl ByWitness {
     /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with
     /// `compare`, if its confidence is not lower than that of regression by time.
-    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort, compare: bool) -> Self {
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
-            predictor: by,
+            predictor,
             timed: Regression::new(Predictor::Time, tick_ns, effort),
-            witnessed: Regression::new(by, tick_ns, effort),
+            witnessed: Regression::new(predictor, tick_ns, effort),
             compare,
             counts: VecDeque::new(),
             carried: 0.0,
@@ -78,8 +78,8 @@ impl ByWitness {
 
     /// Adds the counts of the ticks whose use is known now.
     fn catch_up(&mut self, histories: &Histories) {
-        let Some(history) = histories.of(self.predictor) else { return self.counts.clear() };
-        while let Some((tick, count)) = self.counts.pop_front_if(|entry| entry.0 <= history.last()) {
+        let Some(history) = histories.history_of(self.predictor) else { return self.counts.clear() };
+        while let Some((tick, count)) = self.counts.pop_front_if(|entry| entry.0 <= history.last_tick()) {
             if history.is_blind(tick..=tick) {
                 // Nobody knows how much of it belongs to which use.
                 self.carried = 0.0;
@@ -122,29 +122,29 @@ impl Attribution for ByWitness {
         self.witnessed.set_relief(relief);
     }
 
-    fn rate_profile(&self, by: Predictor) -> Option<Vec<f64>> {
-        if by == Predictor::Time { self.timed.rate_profile(by) } else { self.witnessed.rate_profile(by) }
+    fn rate_profile(&self, asked_predictor: Predictor) -> Option<Vec<f64>> {
+        if asked_predictor == Predictor::Time { self.timed.rate_profile(asked_predictor) } else { self.witnessed.rate_profile(asked_predictor) }
     }
 
-    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, to: u64) {
-        if let Some(history) = histories.of(self.predictor).filter(|_| to > begin_tick) {
-            self.seen_use = self.seen_use.extend_to(history, begin_tick, to);
+    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
+        if let Some(history) = histories.history_of(self.predictor).filter(|_| last_tick > begin_tick) {
+            self.seen_use = self.seen_use.extend_to(history, begin_tick, last_tick);
         }
-        self.timed.divide_ticks(histories, begin_tick, to);
-        self.witnessed.divide_ticks(histories, begin_tick, to);
+        self.timed.divide_ticks(histories, begin_tick, last_tick);
+        self.witnessed.divide_ticks(histories, begin_tick, last_tick);
     }
 
     fn oldest_needed_tick(&self) -> u64 {
         self.timed.oldest_needed_tick().min(self.witnessed.oldest_needed_tick())
     }
 
-    fn skip_window(&mut self, histories: Option<&Histories>, to: u64) {
+    fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
         if let Some(histories) = histories {
             self.catch_up(histories);
         }
         self.seen_use = SeenUse::default();
-        self.timed.skip_window(histories, to);
-        self.witnessed.skip_window(histories, to);
+        self.timed.skip_window(histories, end_tick);
+        self.witnessed.skip_window(histories, end_tick);
     }
 
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
@@ -153,19 +153,19 @@ impl Attribution for ByWitness {
         }
         // Both learn from every window, whichever divides it.
         let by_time = self.timed.divide_window(window);
-        let history = window.histories.and_then(|histories| histories.of(self.predictor));
+        let history = window.histories.and_then(|histories| histories.history_of(self.predictor));
         let seen = std::mem::take(&mut self.seen_use);
         let is_known = history.is_some_and(|history| {
             let seen = seen.extend_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
             !seen.is_blind
                 && seen.begins_whole == Some(true)
-                && history.last() >= window.end_tick
+                && history.last_tick() >= window.end_tick
                 && history.is_complete(window.end_tick)
         });
         match self.witnessed.learnt_shares(window).filter(|_| is_known) {
             Some(shares) if !self.compare || confident_value(&shares) >= confident_value(&by_time.1) => {
-                let by = if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
-                (by, shares)
+                let method = if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
+                (method, shares)
             }
             _ => by_time,
         }
@@ -298,7 +298,7 @@ mod tests {
         let (misses, _, shares) = learnt((1.0, 8000.0), true, |_| false);
         assert!(near(shares[0].value, 64.0 * misses[0]), "{shares:?}");
         assert!(near(shares[2].value, 64.0 * 80_000.0), "{shares:?}");
-        assert_eq!(shares[2].who, Owner::Unattributed);
+        assert_eq!(shares[2].owner, Owner::Unattributed);
         assert!(shares[0].confidence > 0.7, "{shares:?}");
     }
 

@@ -27,11 +27,11 @@ impl Witnesses {
     pub(super) fn find_witnesses(tracks: &mut [TrackedCounter], are_used: bool) -> Self {
         let weighs = |(_, track): &(usize, &mut TrackedCounter)| are_used && track.counter.is_witness();
         let witnesses = tracks.iter_mut().enumerate().filter(weighs);
-        let places = witnesses.map(|(index, track)| {
+        let indexes = witnesses.map(|(index, track)| {
             track.series.keep_ticks();
             index
         });
-        Self { counter_indexes: places.collect(), missed: HashMap::new() }
+        Self { counter_indexes: indexes.collect(), missed: HashMap::new() }
     }
 
     /// Takes the witnesses' counts of a tick. Ticks come in order.

@@ -229,7 +229,7 @@ fn what_devices_count_themselves_divides_what_several_hold() {
         }
         counted.entry(gpu).or_default().processes = used.iter().copied().collect();
         let parts =
-            Parts::of((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
+            HolderFractions::from_holders((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
         let part =
             |who| parts.by_owner.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
         [one, two, three].map(|who| (1000.0 * part(who)) as u32)
@@ -254,18 +254,18 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
     let mut claims = HolderClaims::default();
-    let parts = Arc::new(Parts::of((&behind, false), &holders, (&counted, None), TICK));
+    let parts = Arc::new(HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK));
     claims.add_tick_count(TickFractions(parts), Some(1000.0));
     let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
     claims.take_counted().apply_to_shares(&mut shares);
-    let said: Vec<_> = shares.iter().map(|its| (its.who, its.value.round())).collect();
+    let said: Vec<_> = shares.iter().map(|its| (its.owner, its.value.round())).collect();
     assert_eq!(said, [(one, 1000.0)]);
     assert!(shares[0].lasting < 0.2, "{shares:?}");
     // One of several that are no owners.
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (Owner::OtherTasks, TICK)]))]);
     let processes = BTreeMap::from([(1, 1), (5, 90), (6, 9)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
-    let parts = Parts::of((&behind, false), &holders, (&counted, None), TICK);
+    let parts = HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK);
     let others = parts.by_owner.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
     assert!((others.1 - 0.99).abs() < 1e-9, "{parts:?}");
 }
@@ -277,7 +277,7 @@ fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
         |name: &str, requests| CountedFunction { function: name.parse().unwrap(), unseen: false, requests };
     let behind = [of(GPU, false), of(NIC, true)];
     let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
-    let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).by_owner.len();
+    let parts = |has| HolderFractions::from_holders((&behind, has), &holders, (&HashMap::new(), None), TICK).by_owner.len();
     assert_eq!((parts(false), parts(true)), (1, 2));
 }
 

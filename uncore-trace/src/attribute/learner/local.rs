@@ -161,7 +161,7 @@ impl BlockRates {
                 let distance = block.div_ceil(stage.length).abs_diff(middle);
                 stage.weights.get(distance as usize).copied()
             };
-            let gram = history.around((stage_index, middle), weight);
+            let gram = history.gram_around((stage_index, middle), weight);
             let mut right = vec![0.0; gram.n];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
@@ -169,7 +169,7 @@ impl BlockRates {
             }
             let problem = CorrectionProblem { gram: &gram, rhs: right };
             let spread = &mut spreads.0[stage_index];
-            problem.solve_correction(center_rates, learnt, (stage, history.kind(), error), spread)
+            problem.solve_correction(center_rates, learnt, (stage, history.predictor(), error), spread)
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
         let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number) {

@@ -236,12 +236,12 @@ impl Learner {
     pub(super) fn learn_counts(&mut self, history: &History) {
         self.follow_columns(history);
         let mut groups = history.design().groups().iter();
-        let first_tick = if self.next_tick == 0 { history.first() } else { self.next_tick };
-        for tick in first_tick..history.reviewed() {
+        let first_tick = if self.next_tick == 0 { history.first_tick() } else { self.next_tick };
+        for tick in first_tick..history.review_end_tick() {
             while self.unlearnt.front().is_some_and(|oldest| oldest.last_tick < tick) {
                 self.unlearnt.pop_front();
             }
-            let row = history.by_place(tick);
+            let row = history.row_by_slot(tick);
             let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
             let count = if let Some(Observation { after_tick: from, last_tick: to, count, restarts: false }) = observation {
                 let ticks = (to - from).max(1);
@@ -266,7 +266,7 @@ impl Learner {
                 add_row(&mut block.products, row, count / history.relative_size(tick));
             }
         }
-        self.next_tick = history.reviewed();
+        self.next_tick = history.review_end_tick();
     }
 
     /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate is that of

@@ -70,7 +70,7 @@ impl Contributions {
             self.value.resize(slot_count, 0.0);
             self.noise.resize(slot_count, 0.0);
         }
-        let rows = || (observation.after_tick + 1..=observation.last_tick).map(|tick| history.by_place(tick));
+        let rows = || (observation.after_tick + 1..=observation.last_tick).map(|tick| history.row_by_slot(tick));
         let (mut sum, mut squares, mut noise) = (0.0, 0.0, 0.0);
         for (slot, amount) in rows().flatten() {
             let expected = rate_of_slot(*slot) * f64::from(*amount);

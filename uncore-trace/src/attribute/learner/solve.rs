@@ -43,8 +43,8 @@ const INFORMATION_STEPS: [usize; 2] = [4, 20];
 const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 
 /// Prior standard deviation of a log rate.
-fn prior_sd(usage: Predictor, kind: ColumnKind) -> f64 {
-    match (usage, kind) {
+fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
+    match (predictor, kind) {
         (_, ColumnKind::Baseline) => 1.0,
         (Predictor::Time, ColumnKind::Group) => 1.6,
         (Predictor::Time, ColumnKind::Process) => 0.7,
@@ -113,20 +113,20 @@ pub(super) fn solve_rates(
     if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
-    let active: Vec<usize> =
+    let active_slots: Vec<usize> =
         (0..columns.len()).filter(|slot| columns.get(*slot).is_some()).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, predictor, &active);
+    let posterior = RatePosterior::new(sums, counts, columns, predictor, &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
-    let (mut errors, mut equations) = ([0.0; SCALES], NormalEquations::default());
+    let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
     let mut information: Vec<f64> =
-        active.iter().map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0)).collect();
+        active_slots.iter().map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0)).collect();
     let is_first = previous.rates.is_empty();
     for step in 0..max_steps {
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
-            errors = posterior.residual_variances(&rates);
-            equations = posterior.weigh_scales(&errors);
+            residual_variances = posterior.residual_variances(&rates);
+            equations = posterior.weigh_scales(&residual_variances);
         }
         let likelihood_gradient = equations.likelihood_gradient(&rates);
         let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
@@ -158,17 +158,17 @@ pub(super) fn solve_rates(
         CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.invert()
     };
     // Stored ticks may refer to places that are free: these keep their rates.
-    let mut all = previous.rates.clone();
-    all.resize(columns.len(), 0.0);
-    for (slot, rate) in active.iter().zip(&rates) {
-        all[*slot] = *rate;
+    let mut all_rates = previous.rates.clone();
+    all_rates.resize(columns.len(), 0.0);
+    for (slot, rate) in active_slots.iter().zip(&rates) {
+        all_rates[*slot] = *rate;
     }
-    let mut all_known = vec![0.0; columns.len()];
-    for (index, slot) in active.iter().enumerate() {
+    let mut all_information = vec![0.0; columns.len()];
+    for (index, slot) in active_slots.iter().enumerate() {
         let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
-        all_known[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
+        all_information[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
-    Some(RateSolution { rates: all, residual_variances: errors, active_slots: active, covariance, renewed_slots: Vec::new(), information: all_known })
+    Some(RateSolution { rates: all_rates, residual_variances, active_slots, covariance, renewed_slots: Vec::new(), information: all_information })
 }
 
 impl<'a> RatePosterior<'a> {
@@ -176,13 +176,13 @@ impl<'a> RatePosterior<'a> {
         sums: &'a DesignSums,
         counts: &'a CountSums,
         columns: &RateColumns,
-        usage: Predictor,
+        predictor: Predictor,
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
-        let expected = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
+        let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
-            let sd = prior_sd(usage, column.kind);
+            let sd = prior_sd(predictor, column.kind);
             RatePrior {
                 parent,
                 offset: if column.kind == ColumnKind::Far { FAR.ln() } else { 0.0 },
@@ -193,22 +193,22 @@ impl<'a> RatePosterior<'a> {
             }
         });
         let value_at = |values: &[f64], slot: usize| values.get(slot).copied().unwrap_or(0.0);
-        let tells = std::array::from_fn(|scale| {
+        let is_informative = std::array::from_fn(|scale| {
             active_slots
                 .iter()
                 .map(|slot| {
-                    let edge_variance = match usage {
+                    let edge_variance = match predictor {
                         Predictor::Time => EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks,
                         Predictor::Misses | Predictor::Ports => 0.0,
                     };
                     let use_variance = value_at(&sums.squared_deviations[scale], *slot) / sums.degrees_of_freedom[scale].max(1.0);
-                    let is_measured = usage != Predictor::Misses || scale > 0;
+                    let is_measured = predictor != Predictor::Misses || scale > 0;
                     is_measured && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
                 .collect()
         });
-        let base = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
-        Self { sums, counts, active_slots: active_slots, priors: expected.collect(), baseline_prior_mean: base, is_informative: tells }
+        let baseline_prior_mean = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
+        Self { sums, counts, active_slots: active_slots, priors: priors.collect(), baseline_prior_mean, is_informative }
     }
 
     fn total_use(&self, index: usize) -> f64 {
@@ -269,7 +269,7 @@ impl<'a> RatePosterior<'a> {
     /// The normal equations: the sums of all scales, each weighed by one over its residual variance.
     fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
         let n = self.active_slots.len();
-        let (mut matrix, mut right) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
+        let (mut gram, mut rhs) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
         for (scale, residual_variance) in residual_variances.iter().enumerate() {
             let weight = 1.0 / residual_variance;
             let is_informative = &self.is_informative[scale];
@@ -277,12 +277,12 @@ impl<'a> RatePosterior<'a> {
                 let slot = self.active_slots[index];
                 let row = self.sums.gram[scale].row(slot);
                 let use_by_count = self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
-                right[index] += weight * use_by_count;
+                rhs[index] += weight * use_by_count;
                 if row.is_empty() {
                     continue;
                 }
                 for ((entry, column_slot), column_is_informative) in
-                    matrix.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
+                    gram.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
                 {
                     if *column_is_informative {
                         *entry += weight * row[*column_slot];
@@ -290,8 +290,8 @@ impl<'a> RatePosterior<'a> {
                 }
             }
         }
-        let square = SquareMatrix::from_lower(&matrix);
-        NormalEquations { gram: matrix, approximate_gram: square, rhs: right }
+        let square = SquareMatrix::from_lower(&gram);
+        NormalEquations { gram, approximate_gram: square, rhs }
     }
 
     /// The change of the log rates in a step of Newton's method. The gradient of the likelihood makes the curvature larger,

@@ -29,8 +29,8 @@ fn names() -> OwnerNames {
     names
 }
 
-fn part(cgroup: &str, part: f64) -> MeasuredPart {
-    MeasuredPart { cgroup: cgroup.into(), fraction: part, confidence: 0.9, is_bound: false }
+fn part(cgroup: &str, part: f64) -> MeasuredFraction {
+    MeasuredFraction { cgroup: cgroup.into(), fraction: part, confidence: 0.9, is_bound: false }
 }
 
 fn values(shares: &[Share]) -> Vec<f64> {
@@ -49,7 +49,7 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
     let right = [17.5, 52.5, 10.0, 20.0];
     assert!(values(&shares).iter().zip(right).all(|(its, right)| (its - right).abs() < 1e-9));
     assert_eq!(
-        shares.iter().map(|its| its.by.is_some()).collect::<Vec<_>>(),
+        shares.iter().map(|its| its.method.is_some()).collect::<Vec<_>>(),
         [true, true, false, false]
     );
     // Of the cgroup, half of the window; of a process, that of its part.
@@ -62,7 +62,7 @@ fn the_innermost_cgroup_with_a_group_has_an_owner() {
     let mut shares = vec![Share::new(task(1, 1), 50.0, 0.2), Share::new(task(2, 2), 50.0, 0.2)];
     apply_measured(100.0, 1.0, &[part("/a", 0.2), part("/a/x", 0.7)], &names(), &mut shares);
     assert_eq!(values(&shares), [20.0, 70.0, 10.0]);
-    assert_eq!(shares[2].who, Owner::Unattributed);
+    assert_eq!(shares[2].owner, Owner::Unattributed);
 }
 
 #[test]
@@ -79,16 +79,16 @@ fn more_than_was_counted_is_scaled_and_trusted_less() {
     let mut steady = ByteAgreement::default();
     let mut last = Vec::new();
     for _ in 0..60 {
-        last = parts(1000.0, &groups, Some(1000.0), &mut steady);
+        last = measured_fractions(1000.0, &groups, Some(1000.0), &mut steady);
     }
     assert!((last[0].fraction - 0.3).abs() < 1e-9 && last[0].confidence > 0.95, "{last:?}");
     // The count is half of what was measured.
-    let over = parts(500.0, &groups, Some(1000.0), &mut steady);
+    let over = measured_fractions(500.0, &groups, Some(1000.0), &mut steady);
     assert!((over[0].fraction - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
-    let sum = parts(200.0, &groups, None, &mut steady);
+    let sum = measured_fractions(200.0, &groups, None, &mut steady);
     assert!((sum[0].fraction + sum[1].fraction - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5, "{sum:?}");
-    assert!(parts(0.0, &groups, None, &mut steady).is_empty());
-    assert!(parts(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
+    assert!(measured_fractions(0.0, &groups, None, &mut steady).is_empty());
+    assert!(measured_fractions(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
 }
 
 #[test]
@@ -97,12 +97,12 @@ fn bytes_of_all_sockets_cut_what_is_more_and_nothing_else() {
         let share = |owner: Owner, value: f64| Share::new(owner, value, 0.5);
         let mut shares =
             vec![share(task(1, 1), 60.0), share(task(2, 3), 30.0), share(Owner::Idle, 10.0)];
-        let bounds: Vec<MeasuredPart> = bounds
+        let bounds: Vec<MeasuredFraction> = bounds
             .iter()
-            .map(|(cgroup, most)| MeasuredPart { is_bound: true, ..part(cgroup, *most) })
+            .map(|(cgroup, most)| MeasuredFraction { is_bound: true, ..part(cgroup, *most) })
             .collect();
         apply_measured(100.0, 1.0, &bounds, &names(), &mut shares);
-        assert!(shares.iter().all(|share| share.by.is_none()), "{shares:?}");
+        assert!(shares.iter().all(|share| share.method.is_none()), "{shares:?}");
         values(&shares)
     };
     assert_eq!(divided(&[("/a", 0.7), ("/ab", 0.3)]), [60.0, 30.0, 10.0]);
@@ -216,7 +216,7 @@ proptest! {
     ) {
         let groups: Vec<(Arc<str>, u64)> =
             ["/a", "/a/x", "/ab"].into_iter().map(Arc::from).zip(bytes).collect();
-        let measured = parts(total, &groups, all, &mut ByteAgreement::default());
+        let measured = measured_fractions(total, &groups, all, &mut ByteAgreement::default());
         let whole: f64 = values.iter().map(|(_, value)| value).sum::<f64>().max(1e-9);
         let mut shares: Vec<Share> = values
             .iter()

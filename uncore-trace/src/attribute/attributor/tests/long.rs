@@ -117,7 +117,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_window() {
     for choice in [Choice::Regression, Choice::Residency] {
         let kept = |attributor: &Attributor| {
             for histories in attributor.histories.iter().flatten() {
-                let ticks = histories.time.last() - histories.time.first();
+                let ticks = histories.time.last_tick() - histories.time.first_tick();
                 assert!(ticks < 1500, "the use of {ticks} ticks is kept");
             }
             let readings = attributor.tracks.iter().map(|track| track.series.waiting()).max();
