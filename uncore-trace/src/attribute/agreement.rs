@@ -49,7 +49,7 @@ impl ByteAgreement {
     }
 }
 
-/// The probability that a share is correct if an unknown part of the rest, relative to it, belongs to
+/// The probability that a share is correct if an unknown part of `relative_rest` belongs to
 /// it.
 pub(super) fn probability_within(relative_rest: f64) -> f64 {
     if relative_rest > RIGHT_WITHIN { RIGHT_WITHIN / relative_rest } else { 1.0 }

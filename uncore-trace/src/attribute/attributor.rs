@@ -46,7 +46,7 @@ pub struct RecordingFacts<'a> {
     pub clock: Snapshot,
     /// Where the recording was made.
     pub origin: &'a RecordingOrigin,
-    /// Number of threads that learn and divide: [`super::live`] or [`super::available`].
+    /// Number of threads that learn and divide: [`super::live_threads`] or [`super::available_threads`].
     pub threads: usize,
 }
 
@@ -403,7 +403,7 @@ impl Attributor {
         }
     }
 
-    /// Has some of the counters learn and divide what need not wait, if it is their turn. `known_tick`
+    /// Has some counters learn and divide what need not wait, if it is their turn. `known_tick`
     /// has the last tick that is known at ports, or `None` for a counter that is left out. Ports
     /// divide the ticks up to it each time, because the others wait for them.
     fn take_turns(&mut self, tick: u64, is_last: bool, known_tick: impl Fn(usize) -> Option<u64>) {
@@ -425,22 +425,22 @@ impl Attributor {
         }
         let (tick_ns, names) = (self.clock.tick_ns, &self.names);
         let latest_tick = plans.iter().flatten().map(|(_, end_tick)| *end_tick).max().unwrap_or_default();
-        let mut slots: Vec<Vec<(u64, &mut WindowState)>> = plans.iter().map(|_| Vec::new()).collect();
+        let mut windows_by_counter: Vec<Vec<(u64, &mut WindowState)>> = plans.iter().map(|_| Vec::new()).collect();
         for window in self.waiting.windows_up_to(latest_tick) {
-            let states = window.states.iter_mut().zip(&mut slots).zip(&plans);
-            for ((slot, slots), plan) in states {
+            let states = window.states.iter_mut().zip(&mut windows_by_counter).zip(&plans);
+            for ((state, windows), plan) in states {
                 if plan.is_some_and(|(_, end_tick)| window.tick <= end_tick) {
-                    slots.push((window.tick, slot));
+                    windows.push((window.tick, state));
                 }
             }
         }
-        let turn = |((track, slots), plan): ((_, _), Option<(bool, u64)>)| {
+        let turn = |((track, windows), plan): ((_, _), Option<(bool, u64)>)| {
             let track: &mut TrackedCounter = track;
             let (learns, last_tick) = plan?;
             let histories = self.histories.get(track.set)?.as_ref()?;
-            Some(CounterTurn { track, histories, learns, last_tick: last_tick, slots })
+            Some(CounterTurn { track, histories, learns, last_tick: last_tick, windows: windows })
         };
-        let turns = self.tracks.iter_mut().zip(slots).zip(plans);
+        let turns = self.tracks.iter_mut().zip(windows_by_counter).zip(plans);
         let mut turns: Vec<CounterTurn<'_>> = turns.filter_map(turn).collect();
         workers::run_jobs(self.threads, &mut turns, |turn| turn.run_turn(tick_ns, names));
         for index in self.ports.counter_indexes() {
@@ -468,19 +468,19 @@ impl Attributor {
         }
         self.pools.divide_bytes(&self.tracks, &mut window_ends);
         self.monitors.measure_window(tick, &self.tracks, &mut window_ends);
-        let mut slots: Vec<WindowState> = self.tracks.iter().map(|_| WindowState::Nothing).collect();
+        let mut window_states: Vec<WindowState> = self.tracks.iter().map(|_| WindowState::Nothing).collect();
         let (port_ends, other_ends): (Vec<_>, Vec<_>) =
             window_ends.into_iter().enumerate().partition(|(index, _)| self.tracks[*index].counter.is_port());
         for (index, end) in port_ends {
-            slots[index] = self.window_state(index, end, &window);
+            window_states[index] = self.window_state(index, end, &window);
         }
         if !self.schedule.has_lag() {
             self.divide_ports(tick);
         }
         for (index, end) in other_ends {
-            slots[index] = self.window_state(index, end, &window);
+            window_states[index] = self.window_state(index, end, &window);
         }
-        self.waiting.push(EndedWindow { tick, states: slots });
+        self.waiting.push(EndedWindow { tick, states: window_states });
     }
 
     /// The state of a counter whose window has ended so: divided, unless it waits.
@@ -515,7 +515,7 @@ impl Attributor {
         self.ports.gather_ticks(tick, &mut self.tracks, &mut self.histories);
     }
 
-    /// Appends rows of the windows that all counters have divided, until `fabric` has `max_rows` rows.
+    /// Appends rows of windows that all counters have divided, until `fabric` has `max_rows`.
     /// `true` if no such row is left.
     fn append_rows(&mut self, fabric: &mut fabric::Builder, max_rows: usize) -> bool {
         let (origin, names, tracks) = (&self.origin, &self.names, &self.tracks);
@@ -530,8 +530,8 @@ impl Attributor {
                     workers::run_jobs(threads, windows, |window| make_rows(window, &sets, min_share));
                 }
                 let window = self.ready.pop_front()?;
-                for (index, slot) in window.states.iter().enumerate() {
-                    if let WindowState::Divided(divided) = slot
+                for (index, state) in window.states.iter().enumerate() {
+                    if let WindowState::Divided(divided) = state
                         && self.monitors.measures_counter(index)
                     {
                         self.credit.add_shares(&divided.shares);
@@ -548,12 +548,12 @@ impl Attributor {
     }
 }
 
-/// Makes the shares of a window those of its rows: shares below `min_share`, a part of the total, are united.
+/// Makes the shares of a window those of its rows: shares below `min_share` of the total are united.
 /// `sets` has the set of CPUs of each counter.
 fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
     let mut large: BTreeMap<usize, LargeOwners> = BTreeMap::new();
-    for (set, slot) in sets.iter().zip(&window.states) {
-        if let WindowState::Divided(divided) = slot
+    for (set, state) in sets.iter().zip(&window.states) {
+        if let WindowState::Divided(divided) = state
             && min_share > 0.0
             && divided.is_estimate()
         {
@@ -561,8 +561,8 @@ fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
             large.entry(*set).or_default().add_counter(total, min_share, &divided.shares);
         }
     }
-    for (set, slot) in sets.iter().zip(&mut window.states) {
-        if let WindowState::Divided(divided) = slot {
+    for (set, state) in sets.iter().zip(&mut window.states) {
+        if let WindowState::Divided(divided) = state {
             divided.make_rows(large.get(set));
         }
     }

@@ -4,8 +4,8 @@
 //! CPUs. An owner without a cgroup, such as an interrupt, is a group of its own. The processes of a
 //! cgroup without a column share that of their cgroup, and so does its largest: its rate is that of
 //! the cgroup, and those of the other processes are expected around it. Groups with little use share
-//! [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use left, and used
-//! again when no stored tick refers to it.
+//! [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use left, and
+//! used again when no stored tick refers to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -327,7 +327,7 @@ mod tests {
         let new = columns.assign_columns(&used, 2.0, (1, 300));
         assert!(column_owners(&columns).contains(&many));
         assert_eq!((new.len(), column_owners(&columns).len()), (1, MAX_COLUMNS));
-        // Its place is used again when no tick refers to it.
+        // Its slot is used again when no tick refers to it.
         let slot_count = columns.len();
         columns.assign_columns(&[(near(Owner::Irq(7)), 1e4)], 2.0, (301, 400));
         assert!(

@@ -457,8 +457,8 @@ impl TrackedCounter {
         self.method.divide_ticks(histories, self.next_begin_tick, last_tick);
     }
 
-    /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are the same for all
-    /// counters, which so share the sums of their use.
+    /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are the
+    /// same for all counters, which so share the sums of their use.
     fn divide_pieces(&mut self, histories: &Histories, last_tick: u64) {
         let begin_tick = self.next_begin_tick.max(self.divided_tick);
         let mut end = self.schedule.next_learn_tick(begin_tick);

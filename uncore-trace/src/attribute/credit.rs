@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Share;
 use crate::entries::Owner;
 
-/// Forgetting factor per call of [`CgroupCredit::largest_cgroups`], once a second: the time constant is about 10 s.
+/// Forgetting factor per call of [`CgroupCredit::largest_cgroups`], once a second: about 10 s.
 const FORGETTING_FACTOR: f64 = 0.9;
 
 /// Bytes and CPU time of each cgroup, by its id, once they are asked for.

@@ -16,7 +16,7 @@
 //! # Confidence
 //!
 //! The confidence of the device's share by the counter's method, times the probability that nobody but the
-//! holders used the devices ([`SEEN`]), times the probability that the holder's part of it is right then.
+//! holders used the devices ([`SEEN_PROBABILITY`]), times the probability that its part is right then.
 //! What was counted while one owner alone held all devices is its own. Of what was counted while several
 //! held some, any division is equally probable: one part of `k` has the
 //! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two holders
@@ -40,7 +40,7 @@ use crate::schema::fabric::RIGHT_WITHIN;
 struct HolderFractions {
     /// By owner; `None` for functions without a known holder. Their sum is at most 1.
     by_owner: Vec<(Option<Owner>, f64)>,
-    /// Number of owners that hold a function, with those whose fraction is 0. All functions without a known
+    /// Number of owners that hold a function, also with a fraction of 0. All functions without a known
     /// holder count as one more.
     owners: usize,
     /// Number of tenants that hold a function, counted in the same way.
@@ -56,7 +56,7 @@ pub(super) struct DeviceHolders {
     new_accounts: AccountGrowth,
     has_new_accounts: bool,
     accounts: HashMap<PciAddress, SelfCounted>,
-    /// The fractions of each counter that counts traffic of devices, by its index among the counters; none if
+    /// The fractions of each counter of device traffic, by its index among the counters; none if
     /// they are not known since the last change.
     fractions: Vec<(usize, Option<Arc<HolderFractions>>)>,
     /// The fractions in the ticks whose counts were not divided yet.
@@ -94,7 +94,7 @@ pub(super) struct HolderClaims {
     total: f64,
     /// The fractions in ticks whose count is not known yet, with the number of such ticks in a row.
     waiting: Vec<(Arc<HolderFractions>, u64)>,
-    /// The last fractions whose count is known, with the sum of the counts while they were the same.
+    /// The last fractions whose count is known, and the sum of the counts while they stayed.
     last_known: Option<(Arc<HolderFractions>, f64)>,
 }
 
@@ -246,8 +246,8 @@ impl HolderFractions {
     }
 }
 
-/// The fractions of the holders of a function by what the device counts for each process; `None` if it counts
-/// nothing for any of them, or if that is not known of one: it would be charged to the others.
+/// The fractions of a function's holders by what the device counts for each process; `None` if it
+/// counts nothing for any of them, or if one's is not known: it would be charged to the others.
 fn divide_by_use(
     owners: &BTreeMap<Owner, u64>,
     use_by_pid: &BTreeMap<u32, u64>,

@@ -235,8 +235,8 @@ impl Histories {
         self.time.review_use();
     }
 
-    /// Ends a review: all methods have learnt its ticks. `profiles` has what their rates for a predictor
-    /// make expect of a tick.
+    /// Ends a review, whose ticks all methods have learnt. `profiles` has their rates for a
+    /// predictor, by slot.
     pub(super) fn finish_review(&mut self, profiles: impl Fn(Predictor) -> Vec<Vec<f64>>) {
         self.time.finish_review(&profiles(Predictor::Time));
         self.misses.iter_mut().for_each(|misses| misses.finish_review(&profiles(Predictor::Misses)));

@@ -262,8 +262,8 @@ pub struct Share {
 
 impl Share {
     /// A share whose errors all last.
-    const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { owner: who, value, confidence, lasting: confidence, method: None, processes: None }
+    const fn new(owner: Owner, value: f64, confidence: f32) -> Self {
+        Self { owner, value, confidence, lasting: confidence, method: None, processes: None }
     }
 
     /// Adds another share of the same owner. Confidences are weighed by value.
@@ -340,7 +340,7 @@ pub trait Attribution: std::fmt::Debug + Send {
     /// Sets what is left out from now on.
     fn set_relief(&mut self, _relief: Relief) {}
 
-    /// Divides the ticks up to a last one with the current rates, for a window that began at a tick and
+    /// Divides ticks up to `_last_tick` by the current rates, for a window that began earlier and
     /// is not over. The use of these ticks may be forgotten then.
     fn divide_ticks(&mut self, _histories: &Histories, _begin_tick: u64, _last_tick: u64) {}
 

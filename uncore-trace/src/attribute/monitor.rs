@@ -272,7 +272,7 @@ fn apply_bounds(total: f64, bounds: &[MeasuredFraction], names: &OwnerNames, sha
     }
 }
 
-/// Gives the measured fractions of a count to their cgroups, and divides the rest among the others as
+/// Gives the measured fractions of a count to their cgroups, and divides the rest among others as
 /// it was divided. The shares sum to `total` before and after.
 ///
 /// A cgroup without an owner among the shares has no fraction: its bytes remain in the rest.

@@ -133,7 +133,7 @@ impl Ports {
         }
     }
 
-    /// Gives each set of CPUs the bytes of the ticks up to `last_tick`, which all ports have divided.
+    /// Gives each set of CPUs the bytes of the ticks up to `last_tick`, which all ports divided.
     pub(super) fn gather_ticks(
         &mut self,
         last_tick: u64,

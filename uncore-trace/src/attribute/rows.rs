@@ -82,8 +82,8 @@ impl WindowRows {
 
 /// The divided counts of a window, for the counters that have rows.
 fn divided_windows<'a>(window: &'a EndedWindow, tracks: &'a [TrackedCounter]) -> Vec<(&'a Counter, &'a DividedWindow)> {
-    let slots = tracks.iter().zip(&window.states);
-    let divided = slots.filter_map(|(track, slot)| match slot {
+    let states = tracks.iter().zip(&window.states);
+    let divided = states.filter_map(|(track, state)| match state {
         WindowState::Divided(divided) => Some((&track.counter, divided)),
         _ => None,
     });
@@ -116,7 +116,7 @@ fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
 const NOBODY: [Share; 1] = [Share::new(Owner::Unattributed, 0.0, 0.0)];
 
 impl RowContext<'_> {
-    /// Appends rows, one for each share, until `fabric` has `max_rows` rows. `true` if none is left.
+    /// Appends a row for each share, until `fabric` has `max_rows` rows. `true` if none is left.
     pub(super) fn append_rows(
         &self,
         making: &mut WindowRows,

@@ -258,7 +258,7 @@ impl ReadingSeries {
         mem::replace(&mut self.is_restarted, false)
     }
 
-    /// The state of the counter at the end of the window that ends at `tick`. `previous_count` is the last
+    /// The state of the counter at the end of a window at `tick`. `previous_count` is the last
     /// count that a window has.
     pub(super) fn end_window(&mut self, tick: u64, previous_count: Count) -> SeriesEnd {
         let errno = match mem::replace(&mut self.boundary, BoundaryReading::Missing) {

@@ -79,9 +79,9 @@ impl SquareMatrix {
     }
 }
 
-/// Solves `A x = rhs` with a symmetric positive definite `A`. `product` multiplies `A` and a vector, and
+/// Solves `A x = rhs` with a symmetric positive definite `A`. `product` multiplies it and a vector;
 /// `diagonal` is that of `A`, which conditions it (Shewchuk 1994, "An Introduction to the Conjugate
-/// Gradient Method Without the Agonizing Pain", B3). `limits` has the largest number of iterations, and
+/// Gradient Method Without the Agonizing Pain", B3). `limits` has the number of iterations, and
 /// the fraction of the squared residual at which it has converged. `rhs` becomes the residual.
 pub(super) fn conjugate_gradient(
     product: impl Fn(&[f64], &mut [f64]),

@@ -17,7 +17,7 @@ pub(super) struct CounterTurn<'a> {
     /// The last tick that it divides.
     pub last_tick: u64,
     /// Its windows, with their ends.
-    pub slots: Vec<(u64, &'a mut WindowState)>,
+    pub windows: Vec<(u64, &'a mut WindowState)>,
 }
 
 impl CounterTurn<'_> {
@@ -27,10 +27,10 @@ impl CounterTurn<'_> {
         if self.learns {
             track.solve_rates(histories);
         }
-        for (tick, slot) in &mut self.slots {
-            let WindowState::Waits(span) = slot else { continue };
+        for (tick, state) in &mut self.windows {
+            let WindowState::Waits(span) = state else { continue };
             let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
-            **slot =
+            **state =
                 if track.counter.role.is_divided() { WindowState::Divided(divided) } else { WindowState::Nothing };
         }
         track.divide_ticks(histories, *to);

@@ -120,7 +120,7 @@ impl WaitingWindows {
     /// The oldest window, if every counter has divided it.
     pub(super) fn pop(&mut self) -> Option<EndedWindow> {
         let is_divided =
-            |window: &mut EndedWindow| !window.states.iter().any(|slot| matches!(slot, WindowState::Waits(..)));
+            |window: &mut EndedWindow| !window.states.iter().any(|state| matches!(state, WindowState::Waits(..)));
         self.0.pop_front_if(is_divided)
     }
 }

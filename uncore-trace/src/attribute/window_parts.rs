@@ -10,7 +10,7 @@ use super::cgroups::cgroup_of_owner;
 use super::history::{History, OwnerUse, TrafficSource};
 use super::learner::{Contributions, Variance};
 
-/// The part of an owner, on near or on far CPUs, in one column: sums over pieces, or means by value.
+/// An owner's part, on near or on far CPUs, in one column: sums over pieces, or means by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerPart {
     /// The owner.

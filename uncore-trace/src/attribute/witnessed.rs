@@ -39,7 +39,7 @@ pub(super) struct ByWitness {
     seen_use: SeenUse,
 }
 
-/// The use in the window that is to be divided next, as far as it is known. Its first ticks may be forgotten.
+/// The known use in the window that is to be divided next. Its first ticks may be forgotten.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenUse {
     /// The last tick that was looked at.

@@ -26,8 +26,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Least prior standard deviation of a rate. Bytes per miss, or per byte at a port, differ less than
-    /// bytes per time.
+    /// Least prior standard deviation of a rate. Bytes per miss, or per byte at a port, differ less
+    /// than bytes per time.
     fn min_prior_sd(&self, predictor: Predictor) -> f64 {
         match predictor {
             Predictor::Time => self.min_time_prior_sd,
@@ -279,7 +279,7 @@ impl CorrectionProblem<'_> {
             let min_rate = MIN_RATE_RATIO * learnt_rates.get(slot).copied().unwrap_or(0.0);
             (rate_of_slot(slot) * (1.0 + *prior_scale * correction[slot])).max(min_rate)
         });
-        let (own, now) =
+        let (corrected_rates, relative_variance) =
             (corrected.collect(), variance.iter().map(|entry| entry * *prior_scale * *prior_scale).collect());
         let (mut squares, mut information) = (0.0, 0.0);
         for (correction_of_rate, variance) in correction.iter().zip(&variance) {
@@ -291,6 +291,6 @@ impl CorrectionProblem<'_> {
             let target_scale = (*prior_scale * (squares / information).sqrt()).clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
             *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
-        (own, now)
+        (corrected_rates, relative_variance)
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Observation {
     pub last_tick: u64,
     /// The count.
     pub count: f64,
-    /// Whether it covers time in which the counter did not count, so that nothing is learnt from it.
+    /// Whether it covers time in which the counter did not count: nothing is learnt from it.
     pub restarts: bool,
 }
 
@@ -166,9 +166,9 @@ pub(super) struct Learner {
 
 impl Learner {
     /// A learner for ticks of `tick_ns`.
-    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self {
-            predictor: by,
+            predictor,
             effort,
             max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
             solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
@@ -183,7 +183,7 @@ impl Learner {
             solved_at_ticks: 0,
             covariance_at_ticks: 0,
             blocks: VecDeque::new(),
-            prior_scales: PriorScales::new(by),
+            prior_scales: PriorScales::new(predictor),
             noise: Noise::default(),
             bend: Bend::default(),
             block_rates: None,
@@ -208,9 +208,9 @@ impl Learner {
         };
         self.pending_after_tick = None;
         let restarts = std::mem::take(&mut self.skips_next_count);
-        let one = Observation { after_tick: from, last_tick: tick, count, restarts };
-        self.undivided.push_back(one);
-        self.unlearnt.push_back(one);
+        let observation = Observation { after_tick: from, last_tick: tick, count, restarts };
+        self.undivided.push_back(observation);
+        self.unlearnt.push_back(observation);
     }
 
     /// Sets what is left out from now on.
@@ -269,8 +269,8 @@ impl Learner {
         self.next_tick = history.review_end_tick();
     }
 
-    /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate is that of
-    /// the slot where the use was before.
+    /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate is
+    /// that of the slot where the use was before.
     fn follow_columns(&mut self, history: &History) {
         let columns = history.columns();
         self.column_numbers.resize(columns.len(), None);
@@ -306,7 +306,7 @@ impl Learner {
         expected_count(&self.solution.rates, row)
     }
 
-    /// Number of ticks after which something is solved anew: some ticks, limited to a number. While the
+    /// Ticks after which something is solved anew: `wanted_ticks`, at most `max_ticks`. While the
     /// recorder is late, rates that are known are solved less often.
     fn interval_ticks(&self, wanted_ticks: u64, max_ticks: u64) -> u64 {
         if self.relief >= Relief::Seldom && !self.solution.rates.is_empty() {
@@ -367,8 +367,8 @@ impl Learner {
             }
             if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
                 self.contributions.unknown += observation.count;
-                if let Some(all) = &mut self.divided_counts {
-                    all.push(DividedCount::divide_by_use(&observation, history));
+                if let Some(counts) = &mut self.divided_counts {
+                    counts.push(DividedCount::divide_by_use(&observation, history));
                 }
                 continue;
             }
@@ -384,10 +384,10 @@ impl Learner {
                     BlockRates::correct_learnt(observation.last_tick, &self.solution, counts_and_history, tick_variance, &mut self.prior_scales, previous)
                 }
             };
-            let mut owner_amounts = self.divided_counts.is_some().then(Vec::new);
-            let expected = self.contributions.add_count(&observation, history, &current_rates, tick_variance, owner_amounts.as_mut());
+            let mut amounts = self.divided_counts.is_some().then(Vec::new);
+            let expected = self.contributions.add_count(&observation, history, &current_rates, tick_variance, amounts.as_mut());
             if let Some(divided_counts) = &mut self.divided_counts {
-                divided_counts.push(DividedCount { tick: observation.last_tick, amounts: owner_amounts });
+                divided_counts.push(DividedCount { tick: observation.last_tick, amounts });
             }
             let residual = (self.bend.straighten_count(observation.count, observation.last_tick - observation.after_tick) - expected)
                 / history.relative_size(observation.last_tick);

@@ -83,7 +83,7 @@ pub(super) struct RateSolution {
     pub covariance: SymmetricMatrix<f32>,
     /// Slots that were given another column since.
     pub renewed_slots: Vec<usize>,
-    /// By slot: the information of the counts on the log rate, 0 (prior only) to 1 (exactly known).
+    /// By slot: information on the log rate, `1 / (1 + posterior / prior variance)`; 0 if none.
     pub information: Vec<f64>,
 }
 
@@ -94,12 +94,12 @@ struct RatePosterior<'a> {
     active_slots: &'a [usize],
     priors: Vec<RatePrior>,
     baseline_prior_mean: f64,
-    /// By scale: whether the use of a column varies enough. Misses are read some time before or after
+    /// By scale: whether a column's use varies enough. Misses are read some time before or after
     /// counts, so those of a tick may be in the next one: the shortest scale tells nothing of them.
     is_informative: [Vec<bool>; SCALES],
 }
 
-/// Finds the rates in at most `max_steps` steps, beginning with those of `previous`; `None` if nothing was
+/// Finds the rates in at most `max_steps` steps, from those of `previous`; `None` if nothing was
 /// counted. `keeps_covariance` says whether the covariance of `previous` is kept.
 pub(super) fn solve_rates(
     sums: &DesignSums,
@@ -131,7 +131,7 @@ pub(super) fn solve_rates(
         let likelihood_gradient = equations.likelihood_gradient(&rates);
         let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
         let correction = posterior.newton_step(&rates, &equations, &likelihood_gradient, &gradient);
-        let largest_change = correction.iter().fold(0.0f64, |most, its| most.max(its.abs()));
+        let largest_change = correction.iter().fold(0.0f64, |magnitude, component| magnitude.max(component.abs()));
         if !largest_change.is_finite() {
             return None;
         }
@@ -157,7 +157,7 @@ pub(super) fn solve_rates(
     } else {
         CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.invert()
     };
-    // Stored ticks may refer to places that are free: these keep their rates.
+    // Stored ticks may refer to slots that are free: these keep their rates.
     let mut all_rates = previous.rates.clone();
     all_rates.resize(columns.len(), 0.0);
     for (slot, rate) in active_slots.iter().zip(&rates) {
@@ -241,7 +241,7 @@ impl<'a> RatePosterior<'a> {
         log_rates
     }
 
-    /// Residual variance by scale: `(y'y - 2 r'X'y + r'X'X r) / degrees of freedom`, with the use `X`, counts `y`, rates `r`.
+    /// Residual variance by scale: `|y - X r|^2 / degrees of freedom`, with use `X`, counts `y`.
     fn residual_variances(&self, rates: &[f64]) -> [f64; SCALES] {
         let variance_of_scale = |scale: usize| {
             let (sums, counts) = (&self.sums.gram[scale], &self.counts.use_by_count[scale]);
@@ -266,7 +266,7 @@ impl<'a> RatePosterior<'a> {
         variances.map(|variance| variance.max(MIN_ERROR_RATIO * variances[0]).max(1e-12))
     }
 
-    /// The normal equations: the sums of all scales, each weighed by one over its residual variance.
+    /// The normal equations: the sums of all scales, each divided by its residual variance.
     fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
         let n = self.active_slots.len();
         let (mut gram, mut rhs) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
@@ -294,7 +294,7 @@ impl<'a> RatePosterior<'a> {
         NormalEquations { gram, approximate_gram: square, rhs }
     }
 
-    /// The change of the log rates in a step of Newton's method. The gradient of the likelihood makes the curvature larger,
+    /// The change of the log rates in a Newton step. The gradient makes the curvature larger,
     /// where it says that rates are too large: then the posterior is less curved than it looks.
     fn newton_step(&self, rates: &[f64], equations: &NormalEquations, likelihood_gradient: &[f64], gradient: &[f64]) -> Vec<f64> {
         let n = rates.len();
@@ -371,7 +371,7 @@ impl<'a> RatePosterior<'a> {
         gradient
     }
 
-    /// Hessian of minus the logarithm of the posterior, without the term of the residuals (Gauss-Newton).
+    /// The Gauss-Newton Hessian of minus the logarithm of the posterior.
     fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> SymmetricMatrix<f64> {
         let mut hessian = equations.gram.clone();
         for (index, prior) in self.priors.iter().enumerate() {
