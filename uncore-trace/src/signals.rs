@@ -31,7 +31,7 @@ pub fn survive_file_size_limit() {
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SignalRequest {
     /// SIGINT: end the measurement. A second one: do not wait for the command.
     Interrupt,
     /// SIGTERM or SIGHUP: end soon, without waiting for the command.
@@ -93,10 +93,10 @@ impl Signals {
     }
 
     /// Waits for the next signal; cancel-safe.
-    pub async fn next(&mut self) -> Request {
+    pub async fn next(&mut self) -> SignalRequest {
         loop {
             let request = self.receive_signal().await;
-            if request == Request::Terminate || !self.first_is_for_command || self.interrupts > 1 {
+            if request == SignalRequest::Terminate || !self.first_is_for_command || self.interrupts > 1 {
                 return request;
             }
         }
@@ -121,7 +121,7 @@ impl Signals {
         self.interrupts > 0
     }
 
-    async fn receive_signal(&mut self) -> Request {
+    async fn receive_signal(&mut self) -> SignalRequest {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -129,13 +129,13 @@ impl Signals {
             }
         };
         let request = tokio::select! {
-            _ = self.interrupt.recv() => Request::Interrupt,
-            _ = self.terminate.recv() => Request::Terminate,
-            _ = hangup => Request::Terminate,
+            _ = self.interrupt.recv() => SignalRequest::Interrupt,
+            _ = self.terminate.recv() => SignalRequest::Terminate,
+            _ = hangup => SignalRequest::Terminate,
         };
         match request {
-            Request::Interrupt => self.interrupts += 1,
-            Request::Terminate => self.terminated = true,
+            SignalRequest::Interrupt => self.interrupts += 1,
+            SignalRequest::Terminate => self.terminated = true,
         }
         request
     }

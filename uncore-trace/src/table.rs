@@ -23,10 +23,10 @@ const NAME_LEAST: usize = 8;
 
 /// What happens to a column that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fit {
+pub enum ColumnFit {
     /// Always whole: a name that users type.
     Whole,
-    /// As [`Fit::Whole`] for numbers: aligned to the right and never broken.
+    /// As [`ColumnFit::Whole`] for numbers: aligned to the right and never broken.
     Number,
     /// Kept, wrapped to several lines.
     Wrap,
@@ -34,11 +34,11 @@ pub enum Fit {
     Shorten,
     /// Dropped, the least rank first.
     Drop(u8),
-    /// As [`Fit::Drop`], for numbers.
+    /// As [`ColumnFit::Drop`], for numbers.
     Count(u8),
 }
 
-impl Fit {
+impl ColumnFit {
     /// The rank at which the column is dropped; `None`: never.
     const fn drop_rank(self) -> Option<u8> {
         match self {
@@ -50,26 +50,26 @@ impl Fit {
 
 /// A column of one table.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct TextColumn {
     /// The heading, in one or more lines.
     pub head: String,
     /// What happens if the column does not fit.
-    pub fit: Fit,
+    pub fit: ColumnFit,
     /// Its text in each row.
     pub cells: Vec<String>,
 }
 
-impl Column {
+impl TextColumn {
     /// The least and the largest width that its texts need in a table of this width.
     fn width_range(&self, width: usize) -> (usize, usize) {
         let texts = || self.cells.iter().map(String::as_str).chain(self.head.lines());
         let widest = texts().map(cells).max().unwrap_or(0);
         let narrowest = match self.fit {
-            Fit::Wrap => {
+            ColumnFit::Wrap => {
                 let word = texts().flat_map(str::split_whitespace).map(cells).max().unwrap_or(0);
                 widest.min(SENTENCE).max(word)
             }
-            Fit::Shorten => widest.min((width / NAME_PART).max(NAME_LEAST)),
+            ColumnFit::Shorten => widest.min((width / NAME_PART).max(NAME_LEAST)),
             _ => widest,
         };
         (narrowest, widest)
@@ -78,14 +78,14 @@ impl Column {
 
 /// The width of each column, the same in all tables, which have the same columns; `None`: the
 /// column is dropped.
-pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
+pub fn fit(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Option<usize>> {
     let count = tables.first().map_or(0, Vec::len);
     let columns_at = |index: usize| tables.iter().filter_map(move |table| table.get(index));
     let larger = |a: (usize, usize), b: (usize, usize)| (a.0.max(b.0), a.1.max(b.1));
     let range = |index| columns_at(index).map(|table_column| table_column.width_range(width.unwrap_or(usize::MAX))).fold((0, 0), larger);
     let ranges: Vec<_> = (0..count).map(range).collect();
     let Some(width) = width else {
-        let is_name = |index: usize| columns_at(index).any(|column| column.fit == Fit::Shorten);
+        let is_name = |index: usize| columns_at(index).any(|column| column.fit == ColumnFit::Shorten);
         let width_limit = |index: usize| if is_name(index) { NAME_MOST } else { usize::MAX };
         let widths = ranges.into_iter().enumerate();
         return widths.map(|(index, (_, whole))| Some(whole.min(width_limit(index)))).collect();
@@ -127,9 +127,9 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
         }
     }
     // If the columns that stay do not fit, names are shortened further, and then texts are broken.
-    let shortened = |fit: Fit| fit == Fit::Shorten;
-    let broken = |fit: Fit| matches!(fit, Fit::Wrap | Fit::Whole);
-    let steps: [(&dyn Fn(Fit) -> bool, usize); 2] = [(&shortened, NAME_LEAST), (&broken, 1)];
+    let shortened = |fit: ColumnFit| fit == ColumnFit::Shorten;
+    let broken = |fit: ColumnFit| matches!(fit, ColumnFit::Wrap | ColumnFit::Whole);
+    let steps: [(&dyn Fn(ColumnFit) -> bool, usize); 2] = [(&shortened, NAME_LEAST), (&broken, 1)];
     for (may_shrink, minimum) in steps {
         while lack > 0 {
             let shrinking = widths.iter_mut().zip(&tables[0]).filter(|(_, table_column)| may_shrink(table_column.fit));
@@ -145,21 +145,21 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
 }
 
 /// The lines of a table, in widths from [`fit_widths`]; `mark` replaces text that is left out.
-pub fn draw_columns(columns: &[Column], widths: &[Option<usize>], mark: &str) -> String {
+pub fn draw_columns(columns: &[TextColumn], widths: &[Option<usize>], mark: &str) -> String {
     let shown = columns.iter().zip(widths).filter_map(|(column, width)| {
         // Another of the tables may need a wider column.
         let width = (*width)?.min(column.width_range(0).1);
         let texts: Vec<&str> = column.cells.iter().map(String::as_str).collect();
         let texts = match column.fit {
-            Fit::Shorten => shorten_all(&texts, width, mark),
+            ColumnFit::Shorten => shorten_all(&texts, width, mark),
             _ => column.cells.clone(),
         };
         Some((column, width, texts))
     });
     let shown: Vec<_> = shown.collect();
     let mut output = String::new();
-    let mut row = |text: &dyn Fn(&Column, &[String]) -> String| {
-        let lines = |(column, width, texts): &(&Column, usize, Vec<String>)| {
+    let mut row = |text: &dyn Fn(&TextColumn, &[String]) -> String| {
+        let lines = |(column, width, texts): &(&TextColumn, usize, Vec<String>)| {
             (break_lines(&text(column, texts), *width), *width, column.fit)
         };
         let cells_of: Vec<_> = shown.iter().map(lines).collect();
@@ -171,7 +171,7 @@ pub fn draw_columns(columns: &[Column], widths: &[Option<usize>], mark: &str) ->
                 let gap = if drawn.is_empty() { 1 } else { GAP };
                 drawn.push_str(&" ".repeat(gap));
                 drawn.push_str(&match fit {
-                    Fit::Number | Fit::Count(_) => blanks + text,
+                    ColumnFit::Number | ColumnFit::Count(_) => blanks + text,
                     _ => text.to_owned() + &blanks,
                 });
             }
@@ -199,19 +199,19 @@ fn break_lines(text: &str, width: usize) -> Vec<String> {
 /// A table that is filled row by row.
 #[derive(Debug)]
 pub struct TextTable {
-    columns: Vec<Column>,
+    columns: Vec<TextColumn>,
 }
 
 impl TextTable {
     /// An empty table.
-    pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, Fit)>) -> Self {
-        let column = |(head, fit): (H, Fit)| Column { head: head.into(), fit, cells: Vec::new() };
+    pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, ColumnFit)>) -> Self {
+        let column = |(head, fit): (H, ColumnFit)| TextColumn { head: head.into(), fit, cells: Vec::new() };
         Self { columns: columns.into_iter().map(column).collect() }
     }
 
     /// An empty table whose columns always stay whole.
     pub fn with_whole_columns<H: Into<String>>(heads: impl IntoIterator<Item = H>) -> Self {
-        Self::new(heads.into_iter().map(|head| (head, Fit::Whole)))
+        Self::new(heads.into_iter().map(|head| (head, ColumnFit::Whole)))
     }
 
     /// Adds a row: one cell for each column, already safe to print.
@@ -237,7 +237,7 @@ impl TextTable {
         let [varying] = &tables;
         let mut text = String::new();
         if !constant.is_empty() {
-            let statement = |column: &Column| match column.cells[0].as_str() {
+            let statement = |column: &TextColumn| match column.cells[0].as_str() {
                 "-" => format!("no {}", column.head),
                 text => format!("{} {text}", column.head),
             };
@@ -256,7 +256,7 @@ impl TextTable {
 }
 
 /// Whether the column may be dropped and has the same text in all of several rows.
-fn is_same_in_every_row(column: &Column) -> bool {
+fn is_same_in_every_row(column: &TextColumn) -> bool {
     let is_same = column.cells.windows(2).all(|pair| pair[0] == pair[1]);
     column.fit.drop_rank().is_some() && column.cells.len() > 1 && is_same
 }
@@ -267,10 +267,10 @@ mod tests {
 
     fn table() -> TextTable {
         let mut table = TextTable::new([
-            ("name", Fit::Whole),
-            ("unit", Fit::Drop(2)),
-            ("formula", Fit::Drop(1)),
-            ("what it is", Fit::Wrap),
+            ("name", ColumnFit::Whole),
+            ("unit", ColumnFit::Drop(2)),
+            ("formula", ColumnFit::Drop(1)),
+            ("what it is", ColumnFit::Wrap),
         ]);
         table.row(
             ["mem_read_bandwidth", "GB/s", "cas_count_read / duration_ns", "-"].map(str::to_owned),
@@ -309,10 +309,10 @@ mod tests {
     #[test]
     fn what_is_the_same_in_every_row_is_said_once() {
         let mut table = TextTable::new([
-            ("name", Fit::Whole),
-            ("scale", Fit::Count(1)),
-            ("port", Fit::Drop(2)),
-            ("events", Fit::Count(3)),
+            ("name", ColumnFit::Whole),
+            ("scale", ColumnFit::Count(1)),
+            ("port", ColumnFit::Drop(2)),
+            ("events", ColumnFit::Count(3)),
         ]);
         for (name, events) in [("a", "1"), ("b", "10")] {
             table.row([name, "64", "-", events].map(str::to_owned));
@@ -326,7 +326,7 @@ mod tests {
     fn names_in_a_list_are_not_broken_before_a_column_is_left_out() {
         let name = "local_or_remote_socket_upstream_read_data_beats_io_0";
         let mut table =
-            TextTable::new([("group", Fit::Whole), ("counters", Fit::Drop(1)), ("events", Fit::Wrap)]);
+            TextTable::new([("group", ColumnFit::Whole), ("counters", ColumnFit::Drop(1)), ("events", ColumnFit::Wrap)]);
         table.row(["pcie".to_owned(), "2".to_owned(), format!("{name}, {name}")]);
         let text = table.to_listing(Some(64));
         assert_eq!(text.matches(name).count(), 2, "{text}");

@@ -67,9 +67,9 @@ const PARTS: [(usize, usize); 5] = [(1, 3), (0, 1), (1, 2), (2, 3), (1, 1)];
 pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
     let different = texts.iter().collect::<HashSet<_>>().len();
     let mut best: (usize, Vec<String>) = (0, Vec::new());
-    for part in PARTS {
+    for fraction in PARTS {
         let short: Vec<String> =
-            texts.iter().map(|text| shorten_at(text, width, mark, part).into_owned()).collect();
+            texts.iter().map(|text| shorten_at(text, width, mark, fraction).into_owned()).collect();
         let distinct = short.iter().collect::<HashSet<_>>().len();
         if distinct > best.0 {
             best = (distinct, short);
@@ -100,30 +100,30 @@ fn shorten_at<'a>(
 /// The longest prefix of at most `width` cells that ends at a grapheme boundary, so that an accent
 /// stays with its letter.
 fn first(text: &str, width: usize) -> &str {
-    let mut left = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+    let mut room = width;
+    let fits = |(_, grapheme): &(usize, &str)| take(&mut room, grapheme);
     let end = text.grapheme_indices(true).take_while(fits).last();
     end.map_or("", |(offset, grapheme)| &text[..offset + grapheme.len()])
 }
 
 /// Splits the text into pieces of at most `width` cells, unless one character is wider.
 pub fn pieces(text: &str, width: usize) -> Vec<&str> {
-    let (mut pieces, mut rest) = (Vec::new(), text);
-    while cells(rest) > width {
-        let begin = first(rest, width);
+    let (mut pieces, mut remaining) = (Vec::new(), text);
+    while cells(remaining) > width {
+        let begin = first(remaining, width);
         let begin =
-            if begin.is_empty() { rest.graphemes(true).next().unwrap_or(rest) } else { begin };
+            if begin.is_empty() { remaining.graphemes(true).next().unwrap_or(remaining) } else { begin };
         pieces.push(begin);
-        rest = &rest[begin.len()..];
+        remaining = &remaining[begin.len()..];
     }
-    pieces.push(rest);
+    pieces.push(remaining);
     pieces
 }
 
 /// The longest suffix of at most `width` cells.
 fn longest_suffix(text: &str, width: usize) -> &str {
-    let mut left = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+    let mut room = width;
+    let fits = |(_, grapheme): &(usize, &str)| take(&mut room, grapheme);
     let begin = text.grapheme_indices(true).rev().take_while(fits).last();
     begin.map_or("", |(offset, _)| &text[offset..])
 }
@@ -132,23 +132,23 @@ fn longest_suffix(text: &str, width: usize) -> &str {
 /// word gets a line of its own.
 pub fn wrap_words(text: &str, width: usize) -> String {
     let mut wrapped = String::with_capacity(text.len());
-    let mut taken = 0;
+    let mut line_width = 0;
     for word in text.split(' ') {
         let needed = cells(word);
         if !wrapped.is_empty() {
-            let fits = taken + 1 + needed <= width;
+            let fits = line_width + 1 + needed <= width;
             wrapped.push(if fits { ' ' } else { '\n' });
-            taken = if fits { taken + 1 } else { 0 };
+            line_width = if fits { line_width + 1 } else { 0 };
         }
         wrapped.push_str(word);
-        taken += needed;
+        line_width += needed;
     }
     wrapped
 }
 
-fn take(left: &mut usize, grapheme: &str) -> bool {
-    let remaining = left.checked_sub(cells(grapheme));
-    *left = remaining.unwrap_or(0);
+fn take(room: &mut usize, grapheme: &str) -> bool {
+    let remaining = room.checked_sub(cells(grapheme));
+    *room = remaining.unwrap_or(0);
     remaining.is_some()
 }
 

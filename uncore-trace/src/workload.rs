@@ -16,14 +16,14 @@ use crate::signals::Signals;
 
 /// The time that a command and the processes that it waited for ran on CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTime {
+pub struct CommandCpuTime {
     /// In user space.
     pub user: Duration,
     /// In the kernel.
     pub system: Duration,
 }
 
-impl CpuTime {
+impl CommandCpuTime {
     /// That of all children of this process that ended; 0 if the kernel does not say.
     #[expect(unsafe_code, reason = "no safe binding of getrusage(2)")]
     fn of_children() -> Self {
@@ -50,9 +50,9 @@ pub struct Workload {
     child: Option<Child>,
     status: Option<ExitStatus>,
     /// The time of the children that ended before it began.
-    children_before: CpuTime,
+    children_before: CommandCpuTime,
     /// Its own time once it has ended.
-    used: Option<CpuTime>,
+    used: Option<CommandCpuTime>,
     /// Whether it was sent SIGTERM.
     terminated: bool,
 }
@@ -60,8 +60,8 @@ pub struct Workload {
 impl Workload {
     /// No command.
     pub const fn without_command() -> Self {
-        let before = CpuTime { user: Duration::ZERO, system: Duration::ZERO };
-        Self { child: None, status: None, children_before: before, used: None, terminated: false }
+        let children_before = CommandCpuTime { user: Duration::ZERO, system: Duration::ZERO };
+        Self { child: None, status: None, children_before, used: None, terminated: false }
     }
 
     /// Starts `command`; nothing if that is empty.
@@ -77,7 +77,7 @@ impl Workload {
             .args(args)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
-        Ok(Self { child: Some(child), children_before: CpuTime::of_children(), ..Self::without_command() })
+        Ok(Self { child: Some(child), children_before: CommandCpuTime::of_children(), ..Self::without_command() })
     }
 
     /// The pid of the command while it runs.
@@ -89,7 +89,7 @@ impl Workload {
         let Some(child) = &mut self.child else { return Ok(None) };
         if let Some(status) = child.try_wait().context("cannot look for the command")? {
             self.status = Some(status);
-            self.used.get_or_insert_with(|| CpuTime::of_children().time_since(self.children_before));
+            self.used.get_or_insert_with(|| CommandCpuTime::of_children().time_since(self.children_before));
         }
         Ok(child.id())
     }
@@ -113,7 +113,7 @@ impl Workload {
         match &mut self.child {
             Some(child) => {
                 self.status = Some(child.wait().await.context("cannot wait for the command")?);
-                self.used.get_or_insert_with(|| CpuTime::of_children().time_since(self.children_before));
+                self.used.get_or_insert_with(|| CommandCpuTime::of_children().time_since(self.children_before));
                 Ok(())
             }
             None => std::future::pending().await,
@@ -149,7 +149,7 @@ impl Workload {
     }
 
     /// The time that it ran on CPUs, once it has ended.
-    pub const fn used_time(&self) -> Option<CpuTime> {
+    pub const fn used_time(&self) -> Option<CommandCpuTime> {
         self.used
     }
 

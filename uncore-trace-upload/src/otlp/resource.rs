@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use uncore_trace::otlp::{AnyValue, KeyValue, Request, attribute};
+use uncore_trace::otlp::{AnyValue, KeyValue, ExportRequest, attribute};
 
 use super::settings::PushSettings;
 
@@ -12,7 +12,7 @@ const NAMESPACE: u128 = 0x4d63_009a_8d0f_11ee_aad7_4c79_6ed8_e320;
 /// The request of the agent with all attributes of the resource. What is no request stays as it is: the
 /// collector says what is wrong with it.
 pub(super) fn complete_request(request: Vec<u8>, settings: &PushSettings) -> Vec<u8> {
-    let Ok(mut decoded) = Request::decode(request.as_slice()) else { return request };
+    let Ok(mut decoded) = ExportRequest::decode(request.as_slice()) else { return request };
     // The agent has one resource.
     decoded.resource_metrics.truncate(1);
     for metrics in &mut decoded.resource_metrics {

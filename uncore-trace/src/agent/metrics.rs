@@ -177,7 +177,7 @@ impl MetricsPage {
             let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0)) else {
                 continue;
             };
-            let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
+            let text = |word: columns::WordColumn<'_>| word.get(row).unwrap_or_default().to_owned();
             if let (Some(link), Some(direction)) = (links.get(row), directions.get(row)) {
                 self.canary.add_credited((link, direction), cgroups.get(row), value);
             }

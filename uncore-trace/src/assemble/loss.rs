@@ -6,7 +6,7 @@ use super::monitors::MonitorLoss;
 use super::sink::{DroppedSlices, RefusedEntries, Sink};
 use crate::entries::{MissingReason, MissingCount, Relief};
 use crate::open::StopCause;
-use crate::schema::loss::{Cause, Cost, Losses, Row};
+use crate::schema::loss::{Cause, LossCost, Losses, Row};
 use crate::schema::origin::RecordingOrigin;
 
 /// One loss.
@@ -184,7 +184,7 @@ impl Ledger {
 
     fn enter_loss(&mut self, mut entry: LossEntry) {
         let is_optional = entry.counter.is_some_and(|counter| self.optional.contains(&counter));
-        if is_optional && entry.cause.cost() != Cost::Precision {
+        if is_optional && entry.cause.cost() != LossCost::Precision {
             entry.cause = Cause::WitnessLost;
         }
         *self.totals.entry(entry.cause).or_default() += entry.count;

@@ -9,7 +9,7 @@ mod thaw;
 use super::output::print;
 use crate::record::{canary, monitors};
 use crate::tables::names::parts_of;
-use crate::tables::repair::{Repaired, repair};
+use crate::tables::repair::{Repaired, repair_path};
 use crate::text::printable;
 use crate::units;
 
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Repairs one recording, or one part of a rotated one.
 fn repair_recording(path: &Path) -> Result<u8> {
-    match repair(path)? {
+    match repair_path(path)? {
         Repaired::Good => {
             let path = path.display().to_string();
             print(&format!("{} is a finished recording: it was not changed\n", printable(&path)))?;

@@ -26,9 +26,9 @@ use crate::signals::Signals;
 use crate::stat::aggregate::{LineSplit, Grouping};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
-use crate::stat::count::Meter;
+use crate::stat::count::CounterMeter;
 use crate::stat::options::{Delay, StatOptions};
-use crate::stat::output::{Format, StatOutput, OutputDestination, Style};
+use crate::stat::output::{Format, StatOutput, OutputDestination, OutputStyle};
 use crate::stat::run;
 use crate::stat::table::{StatTable, TimeRows, RowSelection};
 use crate::text::list_few;
@@ -171,7 +171,7 @@ impl Args {
             (None, Some(number)) => OutputDestination::Descriptor(number),
             (None, None) => OutputDestination::Stderr,
         };
-        let style = Style {
+        let style = OutputStyle {
             format,
             clear: self.interval_clear,
             hide_zero: self.hide_zero_events,
@@ -183,7 +183,7 @@ impl Args {
 }
 
 fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Result<u8> {
-    let mut meter = Meter::open(table.plan, &machine.root)?;
+    let mut meter = CounterMeter::open(table.plan, &machine.root)?;
     warn_of_unopened(table.plan, meter.unopened());
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");

@@ -4,15 +4,15 @@ use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
 
 use crate::entries::{OwnerFields, Owner};
-use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 
 /// The columns of a batch that name an owner.
 #[derive(Debug)]
 pub(super) struct OwnerColumns<'a> {
     table: &'static str,
-    owner_kinds: Words<'a>,
+    owner_kinds: WordColumn<'a>,
     pid: &'a Int32Array,
-    process: Words<'a>,
+    process: WordColumn<'a>,
     cgroup_id: BitsColumn<'a>,
     number: Option<&'a Int32Array>,
 }

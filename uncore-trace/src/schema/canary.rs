@@ -140,14 +140,14 @@ impl CanarySummary {
     }
 
     /// Adds a burst.
-    pub fn add_burst(&mut self, kind: CanaryKind, links: &[LinkDirection], bytes: u64) {
-        let is_same_sum = |sum: &&mut BurstSum| sum.kind == kind && sum.links == links;
+    pub fn add_burst(&mut self, burst_kind: CanaryKind, links: &[LinkDirection], bytes: u64) {
+        let is_same_sum = |sum: &&mut BurstSum| sum.kind == burst_kind && sum.links == links;
         match self.moved.iter_mut().find(is_same_sum) {
             Some(moved) => {
                 moved.bursts += 1;
                 moved.bytes += bytes;
             }
-            None => self.moved.push(BurstSum { kind, links: links.to_vec(), bursts: 1, bytes }),
+            None => self.moved.push(BurstSum { kind: burst_kind, links: links.to_vec(), bursts: 1, bytes }),
         }
     }
 
@@ -157,7 +157,7 @@ impl CanarySummary {
     ///
     /// A column is missing, or a list of links is damaged.
     pub fn add_rows(&mut self, batch: &RecordBatch) -> Result<()> {
-        for BurstRow { kind, links, bytes, .. } in decode_bursts(batch)? {
+        for BurstRow { burst_kind: kind, links, bytes, .. } in decode_bursts(batch)? {
             self.add_burst(kind, &links, bytes);
         }
         Ok(())
@@ -170,7 +170,7 @@ pub struct BurstRow {
     /// End, ns on `CLOCK_MONOTONIC`.
     pub end_ns: i64,
     /// What was moved.
-    pub kind: CanaryKind,
+    pub burst_kind: CanaryKind,
     /// The links whose counters count it.
     pub links: Vec<LinkDirection>,
     /// Bytes.
@@ -189,7 +189,7 @@ pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
         let kind = CanaryKind::ALL.into_iter().find(|kind| kinds.get(row) == Some(kind.kind_name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
         let kind = kind.context("column kind has a value that this version does not know")?;
-        Ok(BurstRow { end_ns: ends.value(row), kind, links, bytes: bytes.value_or_zero(row) })
+        Ok(BurstRow { end_ns: ends.value(row), burst_kind: kind, links, bytes: bytes.value_or_zero(row) })
     };
     (0..batch.num_rows()).map(burst).collect()
 }

@@ -69,23 +69,23 @@ pub fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> 
 
 /// A dictionary column of strings.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct WordColumn<'a> {
     keys: &'a Int32Array,
     values: &'a StringArray,
 }
 
 /// A dictionary column of strings.
-pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<Words<'a>> {
+pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<WordColumn<'a>> {
     let array: &DictionaryArray<Int32Type> = typed_column(batch, name)?;
     let values = array
         .values()
         .as_any()
         .downcast_ref::<StringArray>()
         .with_context(|| format!("column {name} is not of strings"))?;
-    Ok(Words { keys: array.keys(), values })
+    Ok(WordColumn { keys: array.keys(), values })
 }
 
-impl<'a> Words<'a> {
+impl<'a> WordColumn<'a> {
     /// The array that its keys refer to.
     pub const fn dictionary_values(&self) -> &'a StringArray {
         self.values

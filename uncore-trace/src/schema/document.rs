@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use arrow::datatypes::DataType;
 
-use super::loss::{self, Cause, Cost};
+use super::loss::{self, Cause, LossCost};
 use super::{ALL, TableDef, rollup};
 
 /// The text above this line is written by hand.
@@ -30,8 +30,8 @@ fn table_section(table: &TableDef) -> String {
     if let [column] = table.order {
         write!(text, " In the order of `{column}`.").unwrap();
     }
-    if !table.sort.is_empty() {
-        let columns: Vec<_> = table.sort.iter().map(|column| format!("`{column}`")).collect();
+    if !table.sort_columns.is_empty() {
+        let columns: Vec<_> = table.sort_columns.iter().map(|column| format!("`{column}`")).collect();
         let columns = columns.join(", ");
         let sorted = if table.sorts_groups {
             format!(" Sorted by {columns} within each row group.")
@@ -63,8 +63,8 @@ fn cause_rows() -> String {
     for cause in Cause::ALL {
         let words = loss::words(cause.name(), 2);
         let remedy = match cause.cost() {
-            Cost::Precision => "nothing: less precise, no count is missing",
-            Cost::Counts(remedy) => remedy,
+            LossCost::Precision => "nothing: less precise, no count is missing",
+            LossCost::Counts(remedy) => remedy,
         };
         writeln!(text, "| `{}` | {} | {remedy} |", cause.name(), &words[2..]).unwrap();
     }

@@ -432,7 +432,7 @@ macro_rules! table {
                 (stringify!($field), $crate::schema::kind::Encoding::$encoding),
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
-            sort: &[$($($sort),*)? $($($group_sort),+)?],
+            sort_columns: &[$($($sort),*)? $($($group_sort),+)?],
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
             later: &[$($($later),+)?],

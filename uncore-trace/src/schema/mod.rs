@@ -152,7 +152,7 @@ pub struct TableDef {
     pub column_docs: &'static [(&'static str, &'static str)],
     /// Columns by which the rows of a segment are sorted; rows with equal values are in order of
     /// arrival.
-    pub sort: &'static [&'static str],
+    pub sort_columns: &'static [&'static str],
     /// Whether the rows of each row group of every file are sorted, not only those of segments.
     /// Readers can then skip row groups by their words.
     pub sorts_groups: bool,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::count::{Lap, Tally};
-use super::row::{CounterFields, Location, Rate, Row, RowValue};
+use super::row::{CounterFields, Location, Rate, StatRow, RowValue};
 use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
 use crate::plan::{Counter, Plan};
@@ -159,7 +159,7 @@ fn event_label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
 impl SummedCounters {
     /// The row of the line for a lap. A counter that could not be opened or never ran adds nothing
     /// if another one did run; `running` is then below 1, or a warning was printed.
-    pub fn to_row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
+    pub fn to_row(&self, plan: &Plan, lap: &Lap, scale: bool) -> StatRow {
         let mut sum = None;
         let (mut running, mut enabled, mut supported) = (0, 0, false);
         for &id in &self.members {
@@ -180,12 +180,12 @@ impl SummedCounters {
             None => RowValue::NotSupported,
         };
         let running_fraction = if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
-        Row {
-            place: self.location,
+        StatRow {
+            location: self.location,
             members: self.members.len(),
             label: self.label.clone(),
             cgroup_share: None,
-            rate: value.number().and_then(|value| count_rate(value, &self.unit, lap.counted_ns)),
+            rate: value.as_number().and_then(|value| count_rate(value, &self.unit, lap.counted_ns)),
             value,
             unit: self.unit.clone(),
             counted: Some(CounterFields { running_ns: running, running: running_fraction, integral: self.integral }),

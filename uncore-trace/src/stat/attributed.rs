@@ -190,10 +190,10 @@ impl IntervalPrinter<'_> {
             let (end, length) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
             let mut from = 0;
             for row in 0..batch.num_rows() {
-                if let Some(over) = self.finished_intervals(end.value(row), length.value(row)) {
+                if let Some(finished) = self.finished_intervals(end.value(row), length.value(row)) {
                     cgroup_rows.sums.add_rows(&batch, from..row)?;
                     self.print_interval(&mut cgroup_rows)?;
-                    (from, self.printed) = (row, over);
+                    (from, self.printed) = (row, finished);
                 }
                 self.end_ns = self.end_ns.max(end.value(row));
             }
@@ -209,8 +209,8 @@ impl IntervalPrinter<'_> {
             (self.printed_ns, self.end_ns) = (end - length, end);
             end - length
         });
-        let over = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
-        (over > i64::from(self.printed)).then_some(over as u32)
+        let finished = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
+        (finished > i64::from(self.printed)).then_some(finished as u32)
     }
 
     /// Prints what was added since the last call, unless enough intervals were printed.

@@ -13,7 +13,7 @@ use anyhow::Result;
 use crate::count::Count;
 use crate::open::{Counting, Unopened};
 use crate::plan::Plan;
-use crate::workload::CpuTime;
+use crate::workload::CommandCpuTime;
 
 /// The count of one counter in a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Lap {
     /// Time in which the counters were enabled, ns.
     pub counted_ns: u64,
     /// Time of the command on CPUs; `None` until it has ended, and of a lap that is not the whole.
-    pub used: Option<CpuTime>,
+    pub used: Option<CommandCpuTime>,
 }
 
 /// Difference of the time enabled between counters that is tolerated, as a fraction and in ns:
@@ -73,7 +73,7 @@ struct MeterReading {
 
 /// The open counters of a plan, with the readings at which the lap and the measurement began.
 #[derive(Debug)]
-pub struct Meter {
+pub struct CounterMeter {
     counting: Counting,
     supported: Vec<bool>,
     /// Since when the counters are enabled.
@@ -84,7 +84,7 @@ pub struct Meter {
     last_reading: MeterReading,
 }
 
-impl Meter {
+impl CounterMeter {
     /// Opens the plan's counters, disabled. Sysfs is under `root`.
     ///
     /// # Errors
@@ -98,9 +98,9 @@ impl Meter {
         }
         let counts = vec![Count::default(); plan.counters.len()];
         let zero = MeterReading { counts, counted: Duration::ZERO };
-        let (first, last) = (zero.clone(), zero);
+        let (first_reading, last_reading) = (zero.clone(), zero);
         let mut meter =
-            Self { counting, supported, on_since: None, counted: Duration::ZERO, first_reading: first, last_reading: last };
+            Self { counting, supported, on_since: None, counted: Duration::ZERO, first_reading, last_reading };
         meter.restart_measurement();
         Ok(meter)
     }

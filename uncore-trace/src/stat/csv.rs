@@ -4,11 +4,11 @@
 //! (`tools/perf/util/stat-display.c`, Linux 7.2). Guarantee: a field with the separator, a quote or
 //! a newline is quoted (RFC 4180). perf does not quote, but a filter has commas.
 
-use super::row::{Location, Row, RowValue, RowPeriod};
+use super::row::{Location, StatRow, RowValue, RowPeriod};
 use crate::text::{csv_field, printable};
 
 /// One line a row.
-pub fn rows(rows: &[Row], when: RowPeriod, separator: &str) -> String {
+pub fn rows(rows: &[StatRow], when: RowPeriod, separator: &str) -> String {
     let mut text = String::new();
     for row in rows {
         let fields = fields(row, when);
@@ -19,7 +19,7 @@ pub fn rows(rows: &[Row], when: RowPeriod, separator: &str) -> String {
     text
 }
 
-fn fields(row: &Row, when: RowPeriod) -> Vec<String> {
+fn fields(row: &StatRow, when: RowPeriod) -> Vec<String> {
     let mut fields = Vec::new();
     match when {
         RowPeriod::Whole => {}
@@ -27,9 +27,9 @@ fn fields(row: &Row, when: RowPeriod) -> Vec<String> {
         RowPeriod::Until(seconds) => fields.push(format!("{seconds:.9}")),
         RowPeriod::Summary => fields.push("summary".to_owned()),
     }
-    match row.place {
+    match row.location {
         Location::Machine => {}
-        Location::Cpu(_) => fields.push(row.place.to_string()),
+        Location::Cpu(_) => fields.push(row.location.to_string()),
         location => fields.extend([location.to_string(), row.members.to_string()]),
     }
     let label = printable(&row.label).into_owned();
@@ -62,7 +62,7 @@ fn fields(row: &Row, when: RowPeriod) -> Vec<String> {
 }
 
 /// The two fields of perf's metric: the metric, the share of the whole, or the rate.
-fn metric_fields(row: &Row) -> [String; 2] {
+fn metric_fields(row: &StatRow) -> [String; 2] {
     let number = |value: f64, unit: &str| [format!("{value:.6}"), unit.to_owned()];
     match (&row.cgroup_share, &row.rate, &row.value) {
         (_, _, RowValue::Number(value)) if row.counted.is_none() => number(*value, &row.unit),

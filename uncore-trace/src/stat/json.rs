@@ -8,11 +8,11 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
-use super::row::{CgroupShare, CounterFields, Location, Row, RowValue, RowPeriod};
+use super::row::{CgroupShare, CounterFields, Location, StatRow, RowValue, RowPeriod};
 
 /// A row as an object, with the keys in perf's order.
 struct JsonRow<'a> {
-    row: &'a Row,
+    row: &'a StatRow,
     when: RowPeriod,
 }
 
@@ -33,9 +33,9 @@ impl Serialize for JsonRow<'_> {
     }
 }
 
-fn write_location<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
-    let key = row.place.kind_name();
-    match row.place {
+fn write_location<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
+    let key = row.location.kind_name();
+    match row.location {
         Location::Machine => Ok(()),
         Location::Cpu(cpu) => map.serialize_entry(key, &cpu.to_string()),
         location => {
@@ -45,8 +45,8 @@ fn write_location<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Erro
     }
 }
 
-fn write_event<M: SerializeMap>(row: &Row, counted: &CounterFields, map: &mut M) -> Result<(), M::Error> {
-    let value = row.value.number().map(|value| format!("{value:.6}"));
+fn write_event<M: SerializeMap>(row: &StatRow, counted: &CounterFields, map: &mut M) -> Result<(), M::Error> {
+    let value = row.value.as_number().map(|value| format!("{value:.6}"));
     map.serialize_entry("counter-value", &value.or_else(|| row.value.as_words()))?;
     map.serialize_entry("unit", unit(&row.unit))?;
     map.serialize_entry("event", &row.label)?;
@@ -68,7 +68,7 @@ fn write_event<M: SerializeMap>(row: &Row, counted: &CounterFields, map: &mut M)
     Ok(())
 }
 
-fn write_metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
+fn write_metric<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
     map.serialize_entry("metric", &row.label)?;
     if let Some(cgroup_share) = &row.cgroup_share {
         map.serialize_entry("cgroup", &cgroup_share.cgroup)?;
@@ -77,7 +77,7 @@ fn write_metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error>
         map.serialize_entry("missing", inputs)?;
     }
     write_noise(row, map)?;
-    map.serialize_entry("metric-value", &row.value.number())?;
+    map.serialize_entry("metric-value", &row.value.as_number())?;
     map.serialize_entry("metric-unit", &row.unit)?;
     if let Some(rate) = &row.rate {
         map.serialize_entry("percent-of-peak", &round_to(rate.value, 1e6))?;
@@ -92,13 +92,13 @@ fn write_method<M: SerializeMap>(cgroup_share: &CgroupShare, map: &mut M) -> Res
     map.serialize_entry("confidence", &cgroup_share.confidence)
 }
 
-fn write_noise<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
+fn write_noise<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
     let Some(noise) = row.noise else { return Ok(()) };
     map.serialize_entry("variance", &round_to(noise, 100.0))
 }
 
 /// One line a row.
-pub fn rows(rows: &[Row], when: RowPeriod) -> Result<String, serde_json::Error> {
+pub fn rows(rows: &[StatRow], when: RowPeriod) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     for row in rows {
         text.push_str(&serde_json::to_string(&JsonRow { row, when })?);

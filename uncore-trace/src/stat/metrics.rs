@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
-use super::row::{CgroupShare, Location, Rate, Row, RowValue};
+use super::row::{CgroupShare, Location, Rate, StatRow, RowValue};
 use crate::catalog::metric::{self, PlannedMetric, evaluate_metric};
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -71,7 +71,7 @@ fn metric_key<'a>(planned: &'a PlannedMetric, grouping: &Grouping) -> (&'a str, 
 
 impl MetricLine {
     /// The row of the line for a lap.
-    pub fn to_row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
+    pub fn to_row(&self, plan: &Plan, lap: &Lap, scale: bool) -> StatRow {
         let count = |id: u32| {
             let tally = lap.tallies.get(id as usize).copied().unwrap_or(Tally::NotSupported);
             Some(tally.scaled_count(scale)? * plan.counters.get(id as usize)?.scale)
@@ -86,20 +86,20 @@ impl MetricLine {
         plan: &Plan,
         count: &dyn Fn(u32) -> Option<f64>,
         duration_ns: f64,
-        part: Option<CgroupShare>,
-    ) -> Row {
+        cgroup_share: Option<CgroupShare>,
+    ) -> StatRow {
         let value = match evaluate_metric(&self.instances(plan), count, duration_ns) {
             metric::MetricValue::Number(value) => RowValue::Number(value),
             metric::MetricValue::Undefined => RowValue::Undefined,
             metric::MetricValue::Missing(inputs) => RowValue::Missing(inputs),
         };
         // A cgroup's part does not show how full a link is.
-        let rate = part.is_none().then(|| self.percent_of_peak(plan, &value)).flatten();
-        Row {
-            place: self.location,
+        let rate = cgroup_share.is_none().then(|| self.percent_of_peak(plan, &value)).flatten();
+        StatRow {
+            location: self.location,
             members: self.members.len(),
             label: self.label.clone(),
-            cgroup_share: part,
+            cgroup_share,
             value,
             unit: self.unit.clone(),
             counted: None,
@@ -111,7 +111,7 @@ impl MetricLine {
     /// A bandwidth in percent of the peak of all its links together. `None` if a peak is not known,
     /// or if the line does not cover all traffic in one direction or in both over each link.
     fn percent_of_peak(&self, plan: &Plan, value: &RowValue) -> Option<Rate> {
-        let gb_per_s = value.number().filter(|_| self.unit == "GB/s")?;
+        let gb_per_s = value.as_number().filter(|_| self.unit == "GB/s")?;
         let instances = self.instances(plan);
         let inputs = instances.iter().flat_map(|instance| &instance.inputs);
         let mut remaining = inputs.map(|input| input.counter).collect::<Option<BTreeSet<u32>>>()?;
@@ -122,7 +122,7 @@ impl MetricLine {
             if directions.is_empty() {
                 continue;
             }
-            for counter in link.counters.iter().filter(|its| directions.contains(&its.direction)) {
+            for counter in link.counters.iter().filter(|candidate| directions.contains(&candidate.direction)) {
                 remaining.remove(&counter.counter).then_some(())?;
             }
             let together = limit(link, Direction::Both).filter(|_| directions.len() > 1);
@@ -164,7 +164,7 @@ mod tests {
         (plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap(), machine.cpus)
     }
 
-    fn rows(plan: &Plan, cpus: &Cpus, by: LineSplit, value: impl Fn(u32, &str) -> u64) -> Vec<Row> {
+    fn rows(plan: &Plan, cpus: &Cpus, by: LineSplit, value: impl Fn(u32, &str) -> u64) -> Vec<StatRow> {
         let counted = |counter: &crate::plan::Counter| {
             let value = value(counter.cpu, &counter.event);
             Tally::Counted(Count { value, enabled: 1000, running: 1000 })
@@ -212,7 +212,7 @@ mod tests {
         // Local and remote bytes of each socket.
         assert_eq!((&all[0].value, all[0].unit.as_str()), (&RowValue::Number(10.0), "GB/s"));
         let each = rows(&plan, &cpus, LineSplit::Socket, value);
-        let each: Vec<_> = each.iter().map(|row| (row.place, row.value.clone())).collect();
+        let each: Vec<_> = each.iter().map(|row| (row.location, row.value.clone())).collect();
         let socket = |socket, value| (Location::Socket(Some(socket)), RowValue::Number(value));
         assert_eq!(each, [socket(0, 2.0), socket(1, 8.0)]);
     }

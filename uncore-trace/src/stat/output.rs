@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
 
 use super::repeat::Stats;
-use super::row::{Row, RowPeriod};
+use super::row::{StatRow, RowPeriod};
 use super::{csv, json, text};
 use crate::tables::mode::FileMode;
 use crate::text::printable;
-use crate::workload::CpuTime;
+use crate::workload::CommandCpuTime;
 
 /// Where rows are written.
 #[derive(Clone, Copy, Debug)]
@@ -79,12 +79,12 @@ pub struct Ending {
     /// Length of each run for the table of them, s; empty for none.
     pub run_seconds: Vec<f64>,
     /// Time of the command on CPUs, if there was a single run and it has ended.
-    pub used: Option<CpuTime>,
+    pub used: Option<CommandCpuTime>,
 }
 
 /// How rows are printed.
 #[derive(Clone, Debug, Default)]
-pub struct Style {
+pub struct OutputStyle {
     /// The format.
     pub format: Format,
     /// Whether a terminal is cleared before each interval.
@@ -100,7 +100,7 @@ pub struct Style {
 /// An open output.
 #[derive(Debug)]
 pub struct StatOutput {
-    style: Style,
+    style: OutputStyle,
     target: OutputTarget,
     started: bool,
     intervals: u32,
@@ -112,8 +112,8 @@ impl StatOutput {
     /// # Errors
     ///
     /// It cannot be written, or is no terminal that could be cleared.
-    pub fn open(place: OutputDestination<'_>, append: bool, style: Style) -> Result<Self> {
-        let target = match place {
+    pub fn open(destination: OutputDestination<'_>, append: bool, style: OutputStyle) -> Result<Self> {
+        let target = match destination {
             OutputDestination::Nowhere => OutputTarget::Nowhere,
             OutputDestination::Stderr | OutputDestination::Descriptor(2) => OutputTarget::Stderr,
             OutputDestination::Descriptor(1) => OutputTarget::Stdout,
@@ -146,7 +146,7 @@ impl StatOutput {
     }
 
     /// Prints the rows of an interval that ended `seconds` after the start.
-    pub fn print_interval(&mut self, rows: &[Row], seconds: f64) -> Result<()> {
+    pub fn print_interval(&mut self, rows: &[StatRow], seconds: f64) -> Result<()> {
         let clear = self.style.clear;
         let mut shown = String::from(if clear { CLEAR } else { "" });
         let is_text = self.style.format == Format::Text;
@@ -159,7 +159,7 @@ impl StatOutput {
     }
 
     /// Prints the rows of the whole time, after those of intervals.
-    pub fn print_summary(&mut self, rows: &[Row]) -> Result<()> {
+    pub fn print_summary(&mut self, rows: &[StatRow]) -> Result<()> {
         let is_csv = matches!(self.style.format, Format::Csv(_));
         let when = if is_csv && self.style.bare { RowPeriod::Whole } else { RowPeriod::Summary };
         let shown = self.format_rows(rows, when)?;
@@ -168,7 +168,7 @@ impl StatOutput {
 
     /// Prints the rows of a measurement without intervals; the text format adds what was measured,
     /// and for how long.
-    pub fn print_whole(&mut self, rows: &[Row], ending: &Ending) -> Result<()> {
+    pub fn print_whole(&mut self, rows: &[StatRow], ending: &Ending) -> Result<()> {
         let rows = self.format_rows(rows, RowPeriod::Whole)?;
         let shown = match self.style.format {
             // A run without counters has no rows.
@@ -190,9 +190,9 @@ impl StatOutput {
         format!("\n Performance counter stats for 'system wide'{command}{runs}:\n\n")
     }
 
-    fn format_rows(&self, rows: &[Row], when: RowPeriod) -> Result<String> {
+    fn format_rows(&self, rows: &[StatRow], when: RowPeriod) -> Result<String> {
         let shown = rows.iter().filter(|row| !(self.style.hide_zero && row.is_zero()));
-        let rows: Vec<Row> = shown.cloned().collect();
+        let rows: Vec<StatRow> = shown.cloned().collect();
         match &self.style.format {
             Format::Text => Ok(text::rows(&rows, when)),
             Format::Csv(separator) => Ok(csv::rows(&rows, when, separator)),
@@ -273,7 +273,7 @@ fn elapsed_lines(ending: &Ending) -> String {
     if counted < 0.95 * seconds && counted < seconds - START {
         text.push_str(&time(&ending.counted, "counted"));
     }
-    if let Some(CpuTime { user, system }) = ending.used {
+    if let Some(CommandCpuTime { user, system }) = ending.used {
         let line =
             |time: Duration, label: &str| format!("{:>18.9} seconds {label}\n", time.as_secs_f64());
         text = format!("{text}\n{}{}", line(user, "user"), line(system, "sys"));
@@ -313,7 +313,7 @@ mod tests {
         for path in [Path::new("/dev/null"), &file] {
             let format = Format::Csv(",".to_owned());
             let mode = FileMode::default();
-            let style = Style { format, ..Style::default() };
+            let style = OutputStyle { format, ..OutputStyle::default() };
             let mut output = StatOutput::open(OutputDestination::File(path, mode), false, style).unwrap();
             output.print_summary(&sample::all()).unwrap();
         }

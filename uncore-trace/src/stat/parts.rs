@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::aggregate::SummedCounters;
 use super::cgroups::SelectedCgroup;
-use super::row::{CgroupShare, CounterFields, Row, RowValue};
+use super::row::{CgroupShare, CounterFields, StatRow, RowValue};
 use super::table::StatTable;
 use crate::plan::{Counter, Plan};
 use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, OTHER, CounterSums, rest};
@@ -60,7 +60,7 @@ impl<'a> CgroupRows<'a> {
     }
 
     /// Returns the rows, and starts again at 0. `length_ns` is the length of the time.
-    pub fn take_rows(&mut self, length_ns: f64) -> Vec<Row> {
+    pub fn take_rows(&mut self, length_ns: f64) -> Vec<StatRow> {
         let mut rows = self.event_rows();
         // The time has no parts.
         let everybody = named_share(ALL, CgroupPart::default());
@@ -70,13 +70,13 @@ impl<'a> CgroupRows<'a> {
         rows
     }
 
-    fn event_rows(&self) -> Vec<Row> {
+    fn event_rows(&self) -> Vec<StatRow> {
         let lines = self.table.lines.iter();
         lines.flat_map(|line| self.line_rows(line)).collect()
     }
 
     /// The rows of one line, one for each part.
-    fn line_rows(&self, line: &SummedCounters) -> Vec<Row> {
+    fn line_rows(&self, line: &SummedCounters) -> Vec<StatRow> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
         let opened_sums: Vec<&CounterSums> = opened.filter_map(|&id| self.counter_sums(id)).collect();
         let sum = |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
@@ -88,8 +88,8 @@ impl<'a> CgroupRows<'a> {
             for sums in &opened_sums {
                 cell.add_part(&sums.part_sum(name));
             }
-            Row {
-                place: line.location,
+            StatRow {
+                location: line.location,
                 members: line.members.len(),
                 label: line.label.clone(),
                 value: match counted {
@@ -126,7 +126,7 @@ impl<'a> CgroupRows<'a> {
     /// The rows of metrics, one for each cgroup, from its parts of the inputs. A clock is not
     /// divided: a latency is request-cycles / requests x length of a cycle, and with a part of the
     /// cycles the cycle would be too long, or the frequency too low.
-    fn metric_rows(&self, length_ns: f64) -> Vec<Row> {
+    fn metric_rows(&self, length_ns: f64) -> Vec<StatRow> {
         let plan = self.table.plan;
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
@@ -237,10 +237,10 @@ mod tests {
         builder.finish()
     }
 
-    fn shown(rows: &[Row]) -> Vec<String> {
-        let show = |row: &Row| {
+    fn shown(rows: &[StatRow]) -> Vec<String> {
+        let show = |row: &StatRow| {
             let part = row.cgroup_share.as_ref().unwrap();
-            let value = row.value.number().map_or_else(|| "-".to_owned(), |it| it.to_string());
+            let value = row.value.as_number().map_or_else(|| "-".to_owned(), |it| it.to_string());
             let confidence = part.confidence.map(|sure| (sure * 100.0).round() / 100.0);
             format!("{} {value} {confidence:?} {}", part.cgroup, part.method)
         };
@@ -279,7 +279,7 @@ mod tests {
                 "(all) 511 Some(0.5) residency"
             ]
         );
-        let share = |row: &Row| row.cgroup_share.as_ref().unwrap().share;
+        let share = |row: &StatRow| row.cgroup_share.as_ref().unwrap().share;
         assert_eq!(share(&rows[0]), Some(7.0 / 511.0));
         assert_eq!(share(&rows[6]), Some(1.0));
         let counted = rows[0].counted.clone().unwrap();

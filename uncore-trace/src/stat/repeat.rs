@@ -4,7 +4,7 @@
 //! standard deviation of the runs divided by the square root of their number. It is the uncertainty
 //! of the mean, not the spread of the runs.
 
-use super::row::{Row, RowValue};
+use super::row::{StatRow, RowValue};
 
 /// Running mean and variance (Welford, Technometrics 4, 1962).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,7 +46,7 @@ impl Stats {
 /// Rows of several runs, line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Repeats {
-    rows: Vec<(Row, RowStats)>,
+    rows: Vec<(StatRow, RowStats)>,
     /// Length of a run, seconds.
     pub seconds: Stats,
     /// Time in which the counters were enabled, seconds.
@@ -66,7 +66,7 @@ struct RowStats {
 
 impl Repeats {
     /// Adds the rows of a run, with the same lines in the same order as before.
-    pub fn push(&mut self, rows: Vec<Row>, seconds: f64, counted: f64) {
+    pub fn push(&mut self, rows: Vec<StatRow>, seconds: f64, counted: f64) {
         self.runs += 1;
         self.seconds.push(seconds);
         self.counted.push(counted);
@@ -74,7 +74,7 @@ impl Repeats {
             self.rows = rows.iter().map(|row| (row.clone(), RowStats::default())).collect();
         }
         for ((kept, line), row) in self.rows.iter_mut().zip(rows) {
-            if let Some(number) = row.value.number() {
+            if let Some(number) = row.value.as_number() {
                 line.value.push(number);
             }
             if let Some(rate) = &row.rate {
@@ -86,7 +86,7 @@ impl Repeats {
             }
             // A row without a number says why; it is replaced by the first row with a number, which
             // has the rate.
-            if kept.value.number().is_none() {
+            if kept.value.as_number().is_none() {
                 *kept = row;
             }
         }
@@ -94,10 +94,10 @@ impl Repeats {
 
     /// The mean of each line, with its noise after more than one run. Runs in which a line has no
     /// number are left out.
-    pub fn mean_rows(&self) -> Vec<Row> {
-        let mean = |(row, line): &(Row, RowStats)| {
+    pub fn mean_rows(&self) -> Vec<StatRow> {
+        let mean = |(row, line): &(StatRow, RowStats)| {
             let mut row = row.clone();
-            if row.value.number().is_some() {
+            if row.value.as_number().is_some() {
                 row.value = RowValue::Number(line.value.mean());
             }
             if let Some(counted) = &mut row.counted {
@@ -133,9 +133,9 @@ mod tests {
         assert!((stats.percent_error() - 20.0 * (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
     }
 
-    fn row(value: RowValue, running: f64) -> Row {
-        Row {
-            place: Location::Machine,
+    fn row(value: RowValue, running: f64) -> StatRow {
+        StatRow {
+            location: Location::Machine,
             members: 1,
             label: "event".to_owned(),
             cgroup_share: None,

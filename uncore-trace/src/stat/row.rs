@@ -21,7 +21,7 @@ pub enum RowValue {
 
 impl RowValue {
     /// The number, if it is one.
-    pub const fn number(&self) -> Option<f64> {
+    pub const fn as_number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
             _ => None,
@@ -152,9 +152,9 @@ pub struct Rate {
 
 /// One line of output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct StatRow {
     /// Where the counters are.
-    pub place: Location,
+    pub location: Location,
     /// Number of summed counters.
     pub members: usize,
     /// The event or metric.
@@ -173,10 +173,10 @@ pub struct Row {
     pub noise: Option<f64>,
 }
 
-impl Row {
+impl StatRow {
     /// Whether it is of an event that counted nothing.
     pub fn is_zero(&self) -> bool {
-        let is_zero = matches!(self.value, RowValue::NotCounted) || self.value.number() == Some(0.0);
+        let is_zero = matches!(self.value, RowValue::NotCounted) || self.value.as_number() == Some(0.0);
         is_zero && self.counted.is_some()
     }
 }
@@ -197,9 +197,9 @@ pub enum RowPeriod {
 pub mod sample {
     use super::*;
 
-    fn row(label: &str, value: RowValue, unit: &str) -> Row {
-        Row {
-            place: Location::Machine,
+    fn row(label: &str, value: RowValue, unit: &str) -> StatRow {
+        StatRow {
+            location: Location::Machine,
             members: 2,
             label: label.to_owned(),
             cgroup_share: None,
@@ -212,7 +212,7 @@ pub mod sample {
     }
 
     /// Counts and metrics, with and without numbers.
-    pub fn all() -> Vec<Row> {
+    pub fn all() -> Vec<StatRow> {
         let mut bytes =
             row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", RowValue::Number(1.5e10), "bytes");
         bytes.rate = Some(Rate { value: 15.0, unit: "GB/s" });
@@ -229,7 +229,7 @@ pub mod sample {
         clock.rate = Some(Rate { value: 2.000_123, unit: "CPUs utilized" });
         clock.counted = Some(CounterFields { running_ns: 2_000_123_456, running: 1.0, integral: false });
         let refused = row("cycles\u{1b}[2J", RowValue::NotSupported, "cycles");
-        let metric = |label, value, unit| Row { counted: None, ..row(label, value, unit) };
+        let metric = |label, value, unit| StatRow { counted: None, ..row(label, value, unit) };
         vec![
             bytes,
             flits,
@@ -244,18 +244,18 @@ pub mod sample {
     }
 
     /// Two sockets.
-    pub fn by_socket() -> Vec<Row> {
-        let at = |socket| Row {
-            place: Location::Socket(socket),
+    pub fn by_socket() -> Vec<StatRow> {
+        let at = |socket| StatRow {
+            location: Location::Socket(socket),
             ..row("msr/tsc/", RowValue::Number(2_445_000_000.0), "cycles")
         };
         vec![at(Some(0)), at(None)]
     }
 
     /// Three sockets: one moves much, one little and one nothing.
-    pub fn bytes_by_socket() -> Vec<Row> {
-        let at = |socket, bytes| Row {
-            place: Location::Socket(Some(socket)),
+    pub fn bytes_by_socket() -> Vec<StatRow> {
+        let at = |socket, bytes| StatRow {
+            location: Location::Socket(Some(socket)),
             rate: Some(Rate { value: bytes / 2e9, unit: "GB/s" }),
             ..row("uncore_imc/cas_count_read/", RowValue::Number(bytes), "bytes")
         };
@@ -263,8 +263,8 @@ pub mod sample {
     }
 
     /// Two cgroups and the others.
-    pub fn by_cgroup() -> Vec<Row> {
-        let part = |cgroup: &str, share, method: &str, confidence| Row {
+    pub fn by_cgroup() -> Vec<StatRow> {
+        let part = |cgroup: &str, share, method: &str, confidence| StatRow {
             cgroup_share: Some(CgroupShare {
                 cgroup: cgroup.to_owned(),
                 share,
@@ -277,7 +277,7 @@ pub mod sample {
             part("/tenant-a", Some(0.6), "residency", Some(0.05)),
             part("/tenant,b", Some(0.4), "exact", Some(1.0)),
             part("(idle)", None, "", None),
-            Row {
+            StatRow {
                 counted: None,
                 unit: "1".to_owned(),
                 ..part("/tenant-a", None, "exact", Some(0.5))

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::control::{Control, ControlCommand};
-use super::count::{Lap, Meter};
+use super::count::{Lap, CounterMeter};
 use super::options::{Delay, StatOptions};
 use super::output::{Ending, StatOutput};
 use super::repeat::Repeats;
@@ -25,7 +25,7 @@ use crate::workload::Workload;
 
 /// Why a run ended.
 #[derive(Debug)]
-enum End {
+enum RunEnd {
     Command,
     Signal,
     Time,
@@ -38,13 +38,13 @@ enum End {
 struct Ran {
     total: Lap,
     seconds: f64,
-    end: End,
+    end: RunEnd,
 }
 
 struct Runner<'a> {
     options: &'a StatOptions,
     table: &'a StatTable<'a>,
-    meter: &'a mut Meter,
+    meter: &'a mut CounterMeter,
     output: &'a mut StatOutput,
     workload: &'a mut Workload,
     signals: &'a mut Signals,
@@ -64,7 +64,7 @@ struct Runner<'a> {
 /// command may still run then.
 pub async fn run(
     options: &StatOptions,
-    meter: &mut Meter,
+    meter: &mut CounterMeter,
     table: &StatTable<'_>,
     output: &mut StatOutput,
     workload: &mut Workload,
@@ -73,9 +73,9 @@ pub async fn run(
     let control = options.control.as_ref().map(Control::open).transpose()?;
     let absent = BTreeSet::new();
     let forever = options.repeat == 0;
-    let left = (!forever).then_some(options.repeat);
+    let runs_left = (!forever).then_some(options.repeat);
     let mut runner =
-        Runner { options, table, meter, output, workload, signals, control, absent, runs_left: left };
+        Runner { options, table, meter, output, workload, signals, control, absent, runs_left };
     let mut repeats = Repeats::default();
     let mut each = Vec::new();
     let mut used = None;
@@ -84,7 +84,7 @@ pub async fn run(
     while runner.runs_left != Some(0) {
         let Ran { total, seconds, end } = runner.run_once().await?;
         runner.warn_of_absent(&total);
-        let stopped = matches!(end, End::Signal | End::Order) || runner.signals.was_interrupted();
+        let stopped = matches!(end, RunEnd::Signal | RunEnd::Order) || runner.signals.was_interrupted();
         // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 && !printed {
             used = total.used;
@@ -206,7 +206,7 @@ impl Runner<'_> {
         self.meter.disable();
         let seconds = begin.elapsed().as_secs_f64();
         // The last interval is printed even if it is not complete, unless it was just printed.
-        if !matches!(end, End::Intervals) {
+        if !matches!(end, RunEnd::Intervals) {
             let lap = self.meter.take_lap();
             if self.options.interval.is_some() {
                 self.output.print_interval(&self.table.lap_rows(&lap), begin.elapsed().as_secs_f64())?;
@@ -216,7 +216,7 @@ impl Runner<'_> {
     }
 
     /// Starts the command and enables the counters, in the order that the delay needs.
-    async fn start_counting(&mut self) -> Result<Option<End>> {
+    async fn start_counting(&mut self) -> Result<Option<RunEnd>> {
         // Before the command starts, so that its first instructions are counted.
         if self.options.delay == Delay::None {
             self.meter.enable()?;
@@ -231,17 +231,17 @@ impl Runner<'_> {
             confine::restrict_process(&ThreadNeeds { command, counts: true, ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
-        let over = sleep(delay);
-        tokio::pin!(over);
+        let delay_end = sleep(delay);
+        tokio::pin!(delay_end);
         // A control command that enables the counters ends the delay.
         while !self.meter.is_on() {
             tokio::select! {
-                () = &mut over => self.meter.enable()?,
-                ended = self.workload.wait_for_end() => return ended.map(|()| Some(End::Command)),
-                _ = self.signals.next() => return Ok(Some(End::Signal)),
+                () = &mut delay_end => self.meter.enable()?,
+                ended = self.workload.wait_for_end() => return ended.map(|()| Some(RunEnd::Command)),
+                _ = self.signals.next() => return Ok(Some(RunEnd::Signal)),
                 order = next_command(&mut self.control) => {
                     if self.obey_command(order?)? {
-                        return Ok(Some(End::Order));
+                        return Ok(Some(RunEnd::Order));
                     }
                 }
             }
@@ -249,7 +249,7 @@ impl Runner<'_> {
         Ok(None)
     }
 
-    async fn count_until_end(&mut self, begin: Instant) -> Result<End> {
+    async fn count_until_end(&mut self, begin: Instant) -> Result<RunEnd> {
         let mut ticks = self.options.interval.map(|period| {
             let mut ticks = interval_at(tokio::time::Instant::from_std(begin) + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -257,13 +257,13 @@ impl Runner<'_> {
         });
         let mut intervals_left = self.options.interval_count;
         let timeout = self.options.timeout;
-        let over = async {
+        let timeout_end = async {
             match timeout {
                 Some(timeout) => sleep(timeout).await,
                 None => pending().await,
             }
         };
-        tokio::pin!(over);
+        tokio::pin!(timeout_end);
         loop {
             tokio::select! {
                 () = wait_for_tick(&mut ticks) => {
@@ -273,15 +273,15 @@ impl Runner<'_> {
                     self.output.print_interval(&self.table.lap_rows(&lap), elapsed_s)?;
                     intervals_left = intervals_left.map(|remaining| remaining.saturating_sub(1));
                     if intervals_left == Some(0) {
-                        return Ok(End::Intervals);
+                        return Ok(RunEnd::Intervals);
                     }
                 }
-                ended = self.workload.wait_for_end() => return ended.map(|()| End::Command),
-                _ = self.signals.next() => return Ok(End::Signal),
-                () = &mut over => return Ok(End::Time),
+                ended = self.workload.wait_for_end() => return ended.map(|()| RunEnd::Command),
+                _ = self.signals.next() => return Ok(RunEnd::Signal),
+                () = &mut timeout_end => return Ok(RunEnd::Time),
                 order = next_command(&mut self.control) => {
                     if self.obey_command(order?)? {
-                        return Ok(End::Order);
+                        return Ok(RunEnd::Order);
                     }
                 }
             }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::aggregate::{Grouping, SummedCounters};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
-use super::row::{CgroupShare, CounterFields, Location, Row, RowValue};
+use super::row::{CgroupShare, CounterFields, Location, StatRow, RowValue};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
 use crate::plan::bare::{DURATION, SYSTEM, USER};
-use crate::workload::CpuTime;
+use crate::workload::CommandCpuTime;
 
 /// Which times have a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,14 +53,14 @@ impl<'a> StatTable<'a> {
         catalog: &Catalog,
         cpus: &Cpus,
         grouping: &Grouping,
-        what: RowSelection,
+        selection: RowSelection,
     ) -> Self {
-        let lines = if what.events { grouping.group_lines(plan, cpus, catalog) } else { Vec::new() };
-        Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), selection: what }
+        let lines = if selection.events { grouping.group_lines(plan, cpus, catalog) } else { Vec::new() };
+        Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), selection }
     }
 
     /// The rows for a lap.
-    pub fn lap_rows(&self, lap: &Lap) -> Vec<Row> {
+    pub fn lap_rows(&self, lap: &Lap) -> Vec<StatRow> {
         let scale = self.selection.scale;
         let events = self.lines.iter().map(|line| line.to_row(self.plan, lap, scale));
         let times = self.time_rows(lap.counted_ns, lap.used, None);
@@ -73,13 +73,13 @@ impl<'a> StatTable<'a> {
     pub fn time_rows(
         &self,
         counted_ns: u64,
-        used: Option<CpuTime>,
+        used: Option<CommandCpuTime>,
         cgroup_share: Option<&CgroupShare>,
-    ) -> Vec<Row> {
+    ) -> Vec<StatRow> {
         let first_location = self.lines.first().map(|line| line.location);
         let location = first_location.or_else(|| self.metrics.first().map(|line| line.location));
-        let row = |label: &str, ns: Option<u64>| Row {
-            place: location.unwrap_or(Location::Machine),
+        let row = |label: &str, ns: Option<u64>| StatRow {
+            location: location.unwrap_or(Location::Machine),
             members: 1,
             label: label.to_owned(),
             cgroup_share: cgroup_share.cloned(),
@@ -94,7 +94,7 @@ impl<'a> StatTable<'a> {
             noise: None,
         };
         let TimeRows { duration, user, system } = self.selection.times;
-        let ns = |time: fn(CpuTime) -> Duration| used.map(|used| time(used).as_nanos() as u64);
+        let ns = |time: fn(CommandCpuTime) -> Duration| used.map(|used| time(used).as_nanos() as u64);
         let rows = [
             duration.then(|| row(DURATION, Some(counted_ns))),
             user.then(|| row(USER, ns(|used| used.user))),

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::row::{CgroupShare, Location, Rate, Row, RowValue, RowPeriod};
+use super::row::{CgroupShare, Location, Rate, StatRow, RowValue, RowPeriod};
 use crate::text::printable;
 use crate::units::SharedUnit;
 
@@ -18,21 +18,21 @@ type Units<'a> = HashMap<(&'a str, &'a str), (SharedUnit, SharedUnit)>;
 const VALUE: usize = 18;
 
 /// The line above the rows of an interval.
-pub fn interval_heading(rows: &[Row]) -> String {
-    let place = rows.first().map_or_else(String::new, |row| match row.place {
+pub fn interval_heading(rows: &[StatRow]) -> String {
+    let location_text = rows.first().map_or_else(String::new, |row| match row.location {
         Location::Machine => String::new(),
         location @ Location::Cpu(_) => format!("{:<1$} ", location.kind_name(), location.column_width()),
         location => format!("{:<1$} cpus ", location.kind_name(), location.column_width()),
     });
-    format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
+    format!("#           time {location_text}{:>VALUE$} unit     events\n", "counts")
 }
 
 /// One line per row.
-pub fn rows(rows: &[Row], when: RowPeriod) -> String {
-    let width = |text: &dyn Fn(&Row) -> usize, least| rows.iter().map(text).fold(least, usize::max);
+pub fn rows(rows: &[StatRow], when: RowPeriod) -> String {
+    let width = |text: &dyn Fn(&StatRow) -> usize, minimum| rows.iter().map(text).fold(minimum, usize::max);
     let labels = width(&|row| printable(&row.label).chars().count(), 24);
     let cgroups = width(
-        &|row| row.cgroup_share.as_ref().map_or(0, |part| printable(&part.cgroup).chars().count()),
+        &|row| row.cgroup_share.as_ref().map_or(0, |cgroup_share| printable(&cgroup_share.cgroup).chars().count()),
         0,
     );
     let units = units(rows);
@@ -46,11 +46,11 @@ pub fn rows(rows: &[Row], when: RowPeriod) -> String {
 }
 
 /// The units of each event: its rows are compared with each other, so they share a unit.
-fn units(rows: &[Row]) -> Units<'_> {
+fn units(rows: &[StatRow]) -> Units<'_> {
     let mut numbers: HashMap<_, (Vec<f64>, Vec<f64>, &str)> = HashMap::new();
     for row in rows {
         let (values, rates, of) = numbers.entry(key(row)).or_default();
-        values.extend(row.value.number());
+        values.extend(row.value.as_number());
         if let Some((rate, unit)) = row.rate.as_ref().and_then(prefixed) {
             rates.push(rate);
             *of = unit;
@@ -64,7 +64,7 @@ fn units(rows: &[Row]) -> Units<'_> {
 }
 
 /// Rows with equal keys share a unit.
-fn key(row: &Row) -> (&str, &str) {
+fn key(row: &StatRow) -> (&str, &str) {
     (&row.label, &row.unit)
 }
 
@@ -79,7 +79,7 @@ fn prefixed(rate: &Rate) -> Option<(f64, &'static str)> {
 
 fn line(
     text: &mut String,
-    row: &Row,
+    row: &StatRow,
     when: RowPeriod,
     units: &Units<'_>,
     (labels, cgroups): (usize, usize),
@@ -91,7 +91,7 @@ fn line(
         RowPeriod::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
         RowPeriod::Summary => write(format_args!("{:>16} ", "summary")),
     }
-    match row.place {
+    match row.location {
         Location::Machine => {}
         location @ Location::Cpu(_) => write(format_args!("{location:<0$} ", location.column_width())),
         location => write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members)),
@@ -110,7 +110,7 @@ fn line(
         (None, None) => write(format_args!("   {:>12}", "")),
     }
     // If nothing was counted, the words in the value say so.
-    let running = row.counted.as_ref().filter(|_| row.value.number().is_some());
+    let running = row.counted.as_ref().filter(|_| row.value.as_number().is_some());
     if let Some(counted) = running.filter(|counted| counted.running < 1.0) {
         write(format_args!("  ({:.2}%)", 100.0 * counted.running));
     }
@@ -121,7 +121,7 @@ fn line(
 }
 
 /// Fraction of the whole, method and confidence.
-fn share_text(cgroup_share: &CgroupShare, row: &Row) -> String {
+fn share_text(cgroup_share: &CgroupShare, row: &StatRow) -> String {
     let share = match cgroup_share.share {
         Some(share) if share > 0.0 && share < 0.0001 => "<0.01 %".to_owned(),
         Some(share) => format!("{:.2} %", 100.0 * share),
@@ -143,7 +143,7 @@ fn per_second(rate: &Rate, shared: Option<&SharedUnit>) -> String {
 }
 
 /// The number and its unit.
-fn number_and_unit(row: &Row, shared: Option<&SharedUnit>) -> (String, String) {
+fn number_and_unit(row: &StatRow, shared: Option<&SharedUnit>) -> (String, String) {
     let bare = |unit: &str| if matches!(unit, "count" | "1") { "" } else { unit }.to_owned();
     let number = match &row.value {
         RowValue::Number(number) => *number,

@@ -118,7 +118,7 @@ pub(super) struct WrittenFile {
 
 /// Sorts the batches of one segment into the table's order.
 fn sort_batches(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
-    if def.sort.is_empty() || batches.is_empty() {
+    if def.sort_columns.is_empty() || batches.is_empty() {
         return Ok(batches.to_vec());
     }
     let joined = concat_batches(&(def.schema)(), batches)
@@ -129,7 +129,7 @@ fn sort_batches(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBat
 
 /// The permutation that sorts the rows of a batch into the table's order.
 fn sort_order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowError> {
-    let columns = def.sort.iter().filter_map(|name| batch.column_by_name(name));
+    let columns = def.sort_columns.iter().filter_map(|name| batch.column_by_name(name));
     let columns: Vec<&ArrayRef> = columns.collect();
     if let [column] = *columns.as_slice()
         && let Some(keys) = column.as_primitive_opt::<Int32Type>()

@@ -73,8 +73,8 @@ impl CommandOutput {
             if content == Content::Binary && io::stdout().is_terminal() {
                 bail!("standard output is a terminal and this is binary: redirect it to a file");
             }
-            let to = OutputSink::Stdout(BufWriter::new(io::stdout()));
-            return Ok(Self { path, sink: to, bytes: 0, failure: None });
+            let sink = OutputSink::Stdout(BufWriter::new(io::stdout()));
+            return Ok(Self { path, sink, bytes: 0, failure: None });
         }
         recordings.iter().try_for_each(|recording| place::require_apart(recording, &path))?;
         place::require_parent(&path)?;
@@ -84,8 +84,8 @@ impl CommandOutput {
         let is_named = unnamed.is_err();
         let file = unnamed.or_else(|_| mode.create_new(&temporary));
         let file = BufWriter::new(disk::with_action("write", &path, file)?);
-        let to = OutputSink::File { file, temporary, is_named, overwrite };
-        Ok(Self { path, sink: to, bytes: 0, failure: None })
+        let sink = OutputSink::File { file, temporary, is_named, overwrite };
+        Ok(Self { path, sink, bytes: 0, failure: None })
     }
 
     /// The path that the user gave.

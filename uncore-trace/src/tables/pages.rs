@@ -168,7 +168,7 @@ impl PageSizes {
             }
         }
         match (page_type_field, decoded, stored) {
-            (Some(kind), Some(decoded), Some(stored)) => Ok(Self { page_type: kind, decoded, stored }),
+            (Some(page_type), Some(decoded), Some(stored)) => Ok(Self { page_type, decoded, stored }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

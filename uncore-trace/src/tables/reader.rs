@@ -42,7 +42,7 @@ impl Recording {
     pub fn open_selection(path: &Path, selection: &RollupSelection) -> Result<Recording> {
         let recording = Recording::open_for_check(path, selection)?;
         let left_out = recording.left_out();
-        if let Some(damaged) = left_out.iter().find(|it| it.is_damaged) {
+        if let Some(damaged) = left_out.iter().find(|candidate| candidate.is_damaged) {
             bail!("{}", damaged.why);
         }
         let is_empty = recording.is_rollup() && recording.table_files(&fabric::TABLE)?.is_empty();

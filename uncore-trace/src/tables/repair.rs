@@ -38,7 +38,7 @@ pub enum Repaired {
 
 /// Finishes the recording at `path`: the name of the final file, of its `.partial` directory, or of
 /// a dataset.
-pub fn repair(path: &Path) -> Result<Repaired> {
+pub fn repair_path(path: &Path) -> Result<Repaired> {
     let path = without_partial(path);
     let tables: Vec<(&'static TableDef, PathBuf)> = if path.is_dir() {
         ALL.iter().map(|def| (*def, table_path(&path, def))).collect()

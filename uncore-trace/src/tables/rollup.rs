@@ -300,20 +300,20 @@ impl<'a> RollupOpener<'a> {
         if self.wanted.wall_ns.is_none() || !self.seen_hosts.is_empty() {
             self.hosts.require_all_matched(self.path, &self.seen_hosts)?;
         }
-        let Self { path, hour_files: mut parts, origins, counters, left_out, .. } = self;
+        let Self { path, hour_files: mut files_by_time, origins, counters, left_out, .. } = self;
         let mut pairs = self.pairs.unwrap_or_default();
-        if parts.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
+        if files_by_time.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
             bail!("{} has no windows in that time", path.display());
         }
-        let lengths = parts.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
+        let lengths = files_by_time.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
         let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
         if origins.len() > 1 {
-            join_clocks(&mut parts, origins.len(), window_ns);
+            join_clocks(&mut files_by_time, origins.len(), window_ns);
         }
-        parts.sort_by_key(|hour_file| hour_file.ends_ns.0.saturating_add(hour_file.shift_ns));
+        files_by_time.sort_by_key(|hour_file| hour_file.ends_ns.0.saturating_add(hour_file.shift_ns));
         pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
         pairs.insert(metadata::PLAN.to_owned(), build_plan(&counters, &origins).to_string());
-        if let (Some(earliest), Some(latest)) = (parts.first(), parts.last()) {
+        if let (Some(earliest), Some(latest)) = (files_by_time.first(), files_by_time.last()) {
             let clock = |hour_file: &HourFile, end, wall| {
                 let mono_ns = hour_file.shift_ns.saturating_add(end);
                 json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
@@ -323,7 +323,7 @@ impl<'a> RollupOpener<'a> {
             pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
         }
         let path = path.to_owned();
-        Ok(RollupReader { path, hour_files: parts, origins, counters, pairs, window_ns, left_out })
+        Ok(RollupReader { path, hour_files: files_by_time, origins, counters, pairs, window_ns, left_out })
     }
 }
 

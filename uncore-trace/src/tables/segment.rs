@@ -27,25 +27,25 @@ pub(super) const FAN: u32 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SealRange {
     /// Of the oldest seal.
-    pub first: u32,
+    pub first_seal: u32,
     /// Of the newest seal.
     pub last_seal: u32,
 }
 
 impl SealRange {
     fn seal_count(self) -> u32 {
-        self.last_seal - self.first + 1
+        self.last_seal - self.first_seal + 1
     }
 
     fn file_name(self) -> String {
-        format!("{:06}-{:06}.parquet", self.first, self.last_seal)
+        format!("{:06}-{:06}.parquet", self.first_seal, self.last_seal)
     }
 
     /// The range in a file name; `None` for other files.
     fn parse(name: &str) -> Option<SealRange> {
         let (first_text, last_text) = name.strip_suffix(".parquet")?.split_once('-')?;
-        let range = SealRange { first: first_text.parse().ok()?, last_seal: last_text.parse().ok()? };
-        (range.first <= range.last_seal && range.file_name() == name).then_some(range)
+        let range = SealRange { first_seal: first_text.parse().ok()?, last_seal: last_text.parse().ok()? };
+        (range.first_seal <= range.last_seal && range.file_name() == name).then_some(range)
     }
 }
 
@@ -81,12 +81,12 @@ fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
         segments.extend(entry.file_name().to_str().and_then(SealRange::parse));
     }
     // Widest first among those that begin together, so that parts follow what they went into.
-    segments.sort_by_key(|range| (range.first, u32::MAX - range.last_seal));
+    segments.sort_by_key(|range| (range.first_seal, u32::MAX - range.last_seal));
     let (mut kept, mut merged): (Vec<SealRange>, Vec<SealRange>) = (Vec::new(), Vec::new());
     for range in segments {
         match kept.last() {
             Some(previous) if range.last_seal <= previous.last_seal => merged.push(range),
-            Some(previous) if range.first <= previous.last_seal => {
+            Some(previous) if range.first_seal <= previous.last_seal => {
                 bail!(
                     "segments {} and {} in {} overlap; move one of them away",
                     previous.file_name(),
@@ -109,7 +109,7 @@ pub(super) fn sealed_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let (kept, _) = list_segments(dir)?;
     let mut expected_seal = 0;
     for range in &kept {
-        if range.first != expected_seal {
+        if range.first_seal != expected_seal {
             bail!("{} has no segment {expected_seal:06}: try again", dir.display());
         }
         expected_seal = range.last_seal + 1;
@@ -177,7 +177,7 @@ impl Partial {
         batches: &[RecordBatch],
         pairs: &BTreeMap<String, String>,
     ) -> Result<()> {
-        let range = SealRange { first: self.next_seal, last_seal: self.next_seal };
+        let range = SealRange { first_seal: self.next_seal, last_seal: self.next_seal };
         self.write_segment(range, pairs, |path, form| {
             encode::write_rows(path, form, batches).map(|_| ())
         })?;
@@ -202,7 +202,7 @@ impl Partial {
     ) -> Result<()> {
         let inputs = self.segments[indices.clone()].to_vec();
         let (Some(oldest), Some(newest)) = (inputs.first(), inputs.last()) else { return Ok(()) };
-        let merged = SealRange { first: oldest.first, last_seal: newest.last_seal };
+        let merged = SealRange { first_seal: oldest.first_seal, last_seal: newest.last_seal };
         let input_bytes = self.size_of(&inputs);
         if inputs.len() == 1 && encode::is_kept(self.def, &encode::read_footer(&self.segment_path(*oldest))?.1) {
             return Ok(());
@@ -262,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_range_is_found_again_in_its_file_name(first_seal in 0_u32..5_000_000, span in 0_u32..2000) {
-            let range = SealRange { first: first_seal, last_seal: first_seal + span };
+            let range = SealRange { first_seal: first_seal, last_seal: first_seal + span };
             prop_assert_eq!(SealRange::parse(&range.file_name()), Some(range));
         }
 

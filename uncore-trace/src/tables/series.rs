@@ -225,8 +225,8 @@ impl PartSeries {
 ///
 /// The directory cannot be read, or the part cannot be removed.
 pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
-    let parts = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
-    PartSeries { names: parts, keep: None, next_number: 1 }.remove_oldest()
+    let names = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
+    PartSeries { names, keep: None, next_number: 1 }.remove_oldest()
 }
 
 /// Makes the directory of a series, which must not be a recording itself.
@@ -291,7 +291,7 @@ pub fn repair_parts(dir: &Path) -> Result<()> {
         if !disk::is_occupied(&partial_dir(&table_path(&path, &fabric::TABLE)))? {
             continue;
         }
-        match super::repair::repair(&path) {
+        match super::repair::repair_path(&path) {
             Ok(_) => log::info!("finished the part {} that was left", path.display()),
             Err(error) => log::warn!("a part that was not finished is left as it is: {error:#}"),
         }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::mode::FileMode;
 use super::names::table_path;
 use super::reader::{Recording, OpenTable};
-use super::repair::{Repaired, repair};
+use super::repair::{Repaired, repair_path};
 use super::thread::WriterHandle;
 use super::writer::{CreateOptions, RecordingTarget, Writer};
 use super::{digest, encode, segment};
@@ -281,7 +281,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     .unwrap_err();
     assert!(format!("{again:#}").contains("uncore-trace repair"), "{again:#}");
 
-    let Repaired::Done { finished, unreadable, .. } = repair(&path).unwrap() else {
+    let Repaired::Done { finished, unreadable, .. } = repair_path(&path).unwrap() else {
         panic!("nothing made")
     };
     assert_eq!((finished.rows, unreadable.len()), (240, 0));
@@ -290,7 +290,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     assert_eq!(table.metadata_pairs()[metadata::COMPLETE], "false");
     assert_eq!(table.metadata_pairs()[metadata::HOST], "test");
     let before = fs::read(&path).unwrap();
-    assert!(matches!(repair(&path).unwrap(), Repaired::Good));
+    assert!(matches!(repair_path(&path).unwrap(), Repaired::Good));
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(names(dir.path()), ["run.parquet"]);
 }
@@ -308,7 +308,7 @@ fn a_live_recording_is_not_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     let writer = record(&path, 0..2);
-    let error = format!("{:#}", repair(&path).unwrap_err());
+    let error = format!("{:#}", repair_path(&path).unwrap_err());
     assert!(error.contains("is being recorded now"), "{error}");
     writer.finish(&pairs()).unwrap();
 }
@@ -330,7 +330,7 @@ fn a_kill_between_rename_and_removal_of_a_merge_duplicates_nothing() {
         fs::copy(kept.join(&name), partial.join(&name)).unwrap();
     }
     fs::write(partial.join("000031-000031.parquet.tmp"), b"half").unwrap();
-    repair(&path).unwrap();
+    repair_path(&path).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(0..30));
 }
 
@@ -340,7 +340,7 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..3));
     fs::write(segment::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
-    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
     assert_eq!(unreadable.len(), 1);
     assert!(unreadable[0].contains("000003-000003.parquet"), "{unreadable:?}");
     assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
@@ -356,7 +356,7 @@ fn a_segment_that_was_damaged_is_named_and_left_out() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[40] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
     assert!(unreadable[0].contains("000002-000002.parquet: its row group 0 is damaged"));
     let wanted = concat_batches(&fabric::schema(), &[window(0), window(2)]).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &wanted);
@@ -466,7 +466,7 @@ fn a_killed_dataset_is_repaired_whole() {
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal_rows().unwrap();
     kill(writer);
-    assert!(matches!(repair(&path).unwrap(), Repaired::Done { .. }));
+    assert!(matches!(repair_path(&path).unwrap(), Repaired::Done { .. }));
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.list_tables().len(), ALL.len());
     let told = read(&run::TABLE, &table_path(&path, &run::TABLE));
@@ -584,7 +584,7 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     fs::remove_file(&filler).unwrap();
     let left = names(&segment::partial_dir(&path));
     assert!(left.iter().all(|name| !name.contains(".tmp")), "{left:?}");
-    repair(&path).unwrap();
+    repair_path(&path).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
 }
 
@@ -690,7 +690,7 @@ fn segments_that_lack_columns_are_repaired() {
             let name = format!("{number:06}-{number:06}.parquet");
             make_older(&segment::partial_dir(&path).join(name), packing);
         }
-        let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+        let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
         assert_eq!(unreadable, Vec::<String>::new());
         assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
         let (_, footer) = encode::read_footer(&path).unwrap();

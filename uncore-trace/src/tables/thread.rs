@@ -70,14 +70,14 @@ impl Tap {
 
     /// The tap of the next part.
     fn tap_next_part(&self) -> PartTap {
-        PartTap { tap: self.clone(), part: self.next_part.fetch_add(1, Ordering::Relaxed) }
+        PartTap { tap: self.clone(), part_number: self.next_part.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
 #[derive(Debug)]
 struct PartTap {
     tap: Tap,
-    part: u32,
+    part_number: u32,
 }
 
 impl PartTap {
@@ -133,7 +133,7 @@ impl WriterHandle {
         let writer = Writer::create(target, create, metadata)?;
         let tap = tap.map(Tap::tap_next_part);
         if let Some(tap) = &tap {
-            tap.send_tapped(Tapped::Metadata(tap.part, metadata.clone()))?;
+            tap.send_tapped(Tapped::Metadata(tap.part_number, metadata.clone()))?;
         }
         let is_tapped = |table: &TableDef| tap.as_ref().is_some_and(|tap| tap.wants_table(table));
         let wanted = ALL.iter().filter(|table| writer.wants_table(table) || is_tapped(table));
@@ -255,19 +255,19 @@ fn run_tapped(
             WriterCommand::Write(def, batch) => {
                 attempt(&mut |files| files.write(def, &batch));
                 if tap.wants_table(def) {
-                    tap.send_tapped(Tapped::Rows(tap.part, def, batch))?;
+                    tap.send_tapped(Tapped::Rows(tap.part_number, def, batch))?;
                 }
             }
             WriterCommand::Metadata(metadata) => {
                 attempt(&mut |files| files.set_metadata(&metadata));
-                tap.send_tapped(Tapped::Metadata(tap.part, metadata))?;
+                tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
             }
             WriterCommand::Seal => attempt(&mut Writer::seal_rows),
             WriterCommand::Finish(metadata) => {
                 let finished = writer.map(|files| files.finish(&metadata));
-                tap.send_tapped(Tapped::Metadata(tap.part, metadata))?;
+                tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
                 let is_whole = matches!(finished, Some(Ok(_)));
-                tap.send_tapped(Tapped::End(tap.part, !is_whole))?;
+                tap.send_tapped(Tapped::End(tap.part_number, !is_whole))?;
                 return Ok(finished.unwrap_or_else(|| Ok(RecordingSize::default())).unwrap_or_else(
                     |error| {
                         log::warn!("a part is left unfinished: {error:#}");

@@ -12,7 +12,7 @@ use super::selected::SelectedBatch;
 use super::sums::Window;
 use super::usage::UsageQuestion;
 use crate::schema::cgroups::{ancestor_path, whole_job};
-use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::link::Direction;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -153,7 +153,7 @@ pub struct FabricColumns<'a> {
     /// Time running / time enabled.
     pub running: &'a Float32Array,
     /// Method of the share.
-    pub method: Words<'a>,
+    pub method: WordColumn<'a>,
     /// Confidence of the share.
     pub confidence: &'a Float32Array,
     /// Id of the counter.
@@ -163,12 +163,12 @@ pub struct FabricColumns<'a> {
     /// Known time of the window; only in roll-ups.
     known_ns: Option<&'a Int64Array>,
     links: Option<&'a Links>,
-    event: Words<'a>,
-    filter: Words<'a>,
-    unit: Words<'a>,
-    owner: Option<Words<'a>>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
+    unit: WordColumn<'a>,
+    owner: Option<WordColumn<'a>>,
     /// The column with the name of the line.
-    name: Option<Words<'a>>,
+    name: Option<WordColumn<'a>>,
     pid: Option<&'a Int32Array>,
     processes: Option<&'a Int32Array>,
     cgroup_id: Option<BitsColumn<'a>>,
@@ -185,9 +185,9 @@ pub struct IntervalColumns<'a> {
     /// Total of the counter in the window.
     pub total: &'a Float64Array,
     /// The owner's name.
-    pub comm: Words<'a>,
+    pub comm: WordColumn<'a>,
     /// Cgroup, and confidence of its sum; `None` if lines divide cgroups.
-    cgroup: Option<(Words<'a>, &'a Float32Array)>,
+    cgroup: Option<(WordColumn<'a>, &'a Float32Array)>,
     /// Ends of the row's interval; only in roll-ups.
     interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }

@@ -86,8 +86,8 @@ impl Kind {
 
     /// How the column gives way. `noted`: it shows something unusual, such as missing values or
     /// multiplexed counters.
-    const fn width_rule(self, noted: bool) -> table::Fit {
-        use table::Fit::{Count, Drop, Number, Shorten, Whole};
+    const fn width_rule(self, noted: bool) -> table::ColumnFit {
+        use table::ColumnFit::{Count, Drop, Number, Shorten, Whole};
         match self {
             Self::Name => Shorten,
             Self::Change => Whole,
@@ -131,15 +131,15 @@ pub(super) struct TableColumn {
 
 impl TableColumn {
     /// The column for drawing; `units`: with a line for units.
-    fn to_drawable(&self, units: bool) -> table::Column {
+    fn to_drawable(&self, units: bool) -> table::TextColumn {
         let Self { kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
-        table::Column { head, fit: kind.width_rule(*noted), cells: cells.clone() }
+        table::TextColumn { head, fit: kind.width_rule(*noted), cells: cells.clone() }
     }
 }
 
 /// The columns of one table for drawing.
-fn drawn(columns: &[TableColumn]) -> Vec<table::Column> {
+fn drawn(columns: &[TableColumn]) -> Vec<table::TextColumn> {
     let units = columns.iter().any(|column| !column.unit.is_empty());
     columns.iter().map(|column| column.to_drawable(units)).collect()
 }
@@ -164,9 +164,9 @@ impl TableFit {
         let first_table = tables.first().into_iter().flatten();
         let hidden = first_table.zip(&widths).filter(|(_, width)| width.is_none());
         let hidden = hidden.map(|(column, _)| column.kind).collect();
-        let is_short = |(column, width): (&table::Column, &Option<usize>)| {
+        let is_short = |(column, width): (&table::TextColumn, &Option<usize>)| {
             let longest = column.cells.iter().map(|text| cells(text)).max();
-            column.fit == table::Fit::Shorten && longest > *width
+            column.fit == table::ColumnFit::Shorten && longest > *width
         };
         let shortened = drawables.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
         Self { widths, hidden, shortened, mark: mark(style.ascii) }

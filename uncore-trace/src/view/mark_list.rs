@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::marks::Mark;
 use super::render::TextStyle;
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, escape_json, printable};
 
@@ -22,7 +22,7 @@ pub fn table(marks: &[&Mark], start_ns: i64, max_marks: usize, style: TextStyle)
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
     let mut table =
-        TextTable::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
+        TextTable::new([("from", ColumnFit::Number), ("to", ColumnFit::Number), ("mark", ColumnFit::Shorten)]);
     for mark in marks.iter().take(max_marks) {
         let end = match mark.end_ns {
             Some(end) => second(end),

@@ -8,7 +8,7 @@ use globset::{Glob, GlobMatcher};
 
 use super::links::Links;
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{Words, words};
+use crate::schema::columns::{WordColumn, words};
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
 use crate::text::{list_few, printable};
@@ -115,7 +115,7 @@ impl ReportSelection {
 }
 
 /// A column, and which of its names are selected.
-type SelectedNames<'a> = (Words<'a>, Vec<bool>);
+type SelectedNames<'a> = (WordColumn<'a>, Vec<bool>);
 
 /// The selected rows of one batch.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::table::{MetricKind, PageMetric, LabelledValue};
 use super::{MetricsPage, now_ns};
 use crate::identity::containers::{Inside, is_id, is_uid};
 use crate::otlp::{
-    CUMULATIVE, Data, Gauge, KeyValue, NumberDataPoint, Request, Resource, ResourceMetrics, Scope,
-    ScopeMetrics, Sum, attribute,
+    CUMULATIVE, MetricData, Gauge, KeyValue, NumberDataPoint, ExportRequest, Resource, ResourceMetrics, InstrumentationScope,
+    ScopeMetrics, SumMetric, attribute,
 };
 
 /// Name of the program, as the service and as the scope.
@@ -35,7 +35,7 @@ impl MetricsPage {
         let metrics = self.all_metrics().into_iter().filter(|metric| !metric.series.is_empty());
         let time = |metric: &PageMetric<'_>| if metric.is_of_window { end } else { current_ns };
         let metrics = metrics.map(|metric| (time(&metric), metric));
-        let scope = Scope { name: NAME.to_owned(), version: VERSION.to_owned() };
+        let scope = InstrumentationScope { name: NAME.to_owned(), version: VERSION.to_owned() };
         let resource = Resource {
             attributes: vec![
                 attribute("service.name", NAME),
@@ -48,21 +48,21 @@ impl MetricsPage {
             metrics: metrics.map(|(time, metric)| encode_metric(metric, time)).collect(),
         }];
         let metrics = ResourceMetrics { resource: Some(resource), scope_metrics };
-        Request { resource_metrics: vec![metrics] }.encode_to_vec()
+        ExportRequest { resource_metrics: vec![metrics] }.encode_to_vec()
     }
 }
 
 /// A metric whose values are those of this time.
-fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::Metric {
+fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::OtlpMetric {
     let PageMetric { name, help, unit, metric_type: kind, series, is_of_window: _ } = metric;
     let data_points = series.iter().map(|series| data_point(series, kind, time_ns)).collect();
-    crate::otlp::Metric {
+    crate::otlp::OtlpMetric {
         name: name.into_owned(),
         description: help.to_owned(),
         unit: unit.into_owned(),
         data: Some(match kind {
-            MetricKind::Gauge => Data::Gauge(Gauge { data_points }),
-            MetricKind::Counter => Data::Sum(Sum {
+            MetricKind::Gauge => MetricData::Gauge(Gauge { data_points }),
+            MetricKind::Counter => MetricData::Sum(SumMetric {
                 data_points,
                 aggregation_temporality: CUMULATIVE,
                 is_monotonic: true,
@@ -180,11 +180,11 @@ mod tests {
 
     /// Start and value of each owner, in s.
     fn owners(metrics: &MetricsPage) -> BTreeMap<String, (u64, f64)> {
-        let request = Request::decode(metrics.encode_request("h").as_slice()).unwrap();
+        let request = ExportRequest::decode(metrics.encode_request("h").as_slice()).unwrap();
         let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
         let owned = metrics.iter().find(|it| it.name == "uncore_trace_owner_event_joules").unwrap();
         assert_eq!(owned.unit, "J");
-        let Some(Data::Sum(sum)) = &owned.data else { panic!("{owned:?}") };
+        let Some(MetricData::Sum(sum)) = &owned.data else { panic!("{owned:?}") };
         assert!(sum.is_monotonic && sum.aggregation_temporality == CUMULATIVE);
         let points = sum.data_points.iter().map(|it| {
             assert!(it.start_time_unix_nano <= it.time_unix_nano, "{it:?}");

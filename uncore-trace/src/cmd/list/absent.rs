@@ -9,7 +9,7 @@ use crate::catalog::group::Group;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::doctor;
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 
 /// The PMUs of one driver, or one family of PMUs.
@@ -55,7 +55,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let mut table = TextTable::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
+        let mut table = TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
         for row in drivers {
             table.row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
@@ -73,7 +73,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         return text + &wrapped("absent: ", &line, view.width);
     }
     let columns =
-        [("no PMU of family", Fit::Whole), ("group", Fit::Drop(1)), ("what it is", Fit::Wrap)];
+        [("no PMU of family", ColumnFit::Whole), ("group", ColumnFit::Drop(1)), ("what it is", ColumnFit::Wrap)];
     let mut table = TextTable::new(columns);
     for row in families {
         let group = row.group.map(Group::name);

@@ -13,7 +13,7 @@ use crate::discover::Machine;
 use crate::discover::nodes::{Drivers, DeviceNode, Number};
 use crate::discover::pci::{PciAddress, Function};
 use crate::plan::device::{find_position, counted_with, part};
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
 /// One PCI function that is no bridge.
@@ -143,16 +143,16 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let has_files = rows.iter().any(|row| !row.files.is_empty() || !row.pods.is_empty());
     let mut columns = vec![
-        ("device", Fit::Wrap),
-        ("address", Fit::Whole),
-        ("class", Fit::Drop(1)),
-        ("root port", Fit::Drop(3)),
-        ("node", Fit::Count(2)),
-        ("PMU", Fit::Wrap),
-        ("filter", Fit::Wrap),
+        ("device", ColumnFit::Wrap),
+        ("address", ColumnFit::Whole),
+        ("class", ColumnFit::Drop(1)),
+        ("root port", ColumnFit::Drop(3)),
+        ("node", ColumnFit::Count(2)),
+        ("PMU", ColumnFit::Wrap),
+        ("filter", ColumnFit::Wrap),
     ];
     if has_files {
-        columns.extend([("files", Fit::Wrap), ("held by", Fit::Wrap)]);
+        columns.extend([("files", ColumnFit::Wrap), ("held by", ColumnFit::Wrap)]);
     }
     let mut table = TextTable::new(columns);
     for row in rows {

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::PmuWords;
 use crate::discover::{Machine, name};
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 use crate::units;
 
@@ -79,13 +79,13 @@ impl Row {
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = TextTable::new([
-        ("PMU", Fit::Whole),
-        ("event", Fit::Whole),
-        ("unit", Fit::Drop(4)),
-        ("scale", Fit::Count(1)),
-        ("cause", Fit::Drop(3)),
-        ("encoding", Fit::Drop(2)),
-        ("what it counts", Fit::Wrap),
+        ("PMU", ColumnFit::Whole),
+        ("event", ColumnFit::Whole),
+        ("unit", ColumnFit::Drop(4)),
+        ("scale", ColumnFit::Count(1)),
+        ("cause", ColumnFit::Drop(3)),
+        ("encoding", ColumnFit::Drop(2)),
+        ("what it counts", ColumnFit::Wrap),
     ]);
     let shows = |row: &&Row| view.shows_all || !row.vendor;
     for row in rows.iter().filter(shows) {

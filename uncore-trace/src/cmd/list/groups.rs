@@ -12,7 +12,7 @@ use crate::catalog::group::Group;
 use crate::discover::{Machine, name};
 use crate::plan::traffic::AUTO;
 use crate::plan::{PlanRequest, plan};
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
 /// One group.
@@ -62,10 +62,10 @@ const NAMES: usize = 6;
 /// The rows as a table, then the notes of the groups that open something.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = TextTable::new([
-        ("group", Fit::Whole),
-        ("counters", Fit::Count(1)),
-        ("PMUs", Fit::Wrap),
-        ("events", Fit::Wrap),
+        ("group", ColumnFit::Whole),
+        ("counters", ColumnFit::Count(1)),
+        ("PMUs", ColumnFit::Wrap),
+        ("events", ColumnFit::Wrap),
     ]);
     let joined = |names: &BTreeSet<String>| {
         let limit = if view.shows_all { names.len() } else { NAMES };

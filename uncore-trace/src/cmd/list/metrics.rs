@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 
 /// One metric of one family.
@@ -103,12 +103,12 @@ impl Row {
 /// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = TextTable::new([
-        ("metric", Fit::Whole),
-        ("unit", Fit::Drop(3)),
-        ("family", Fit::Drop(4)),
-        ("what it is", Fit::Wrap),
-        ("formula", Fit::Drop(1)),
-        ("here", Fit::Drop(2)),
+        ("metric", ColumnFit::Whole),
+        ("unit", ColumnFit::Drop(3)),
+        ("family", ColumnFit::Drop(4)),
+        ("what it is", ColumnFit::Wrap),
+        ("formula", ColumnFit::Drop(1)),
+        ("here", ColumnFit::Drop(2)),
     ]);
     let is_shown = |row: &&Row| view.shows_all || row.is_here() && !row.vendor;
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();

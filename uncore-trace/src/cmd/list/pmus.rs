@@ -8,7 +8,7 @@ use crate::catalog::group::Group;
 use crate::catalog::scope::PmuScope;
 use crate::catalog::words::PmuWords;
 use crate::discover::{CpuList, Machine, Pmu};
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -52,14 +52,14 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = TextTable::new([
-        ("PMU", Fit::Whole),
-        ("type", Fit::Count(1)),
-        ("cpumask", Fit::Drop(5)),
-        ("events", Fit::Count(3)),
-        ("family", Fit::Drop(4)),
-        ("group", Fit::Drop(6)),
-        ("one per", Fit::Drop(2)),
-        ("what it is", Fit::Wrap),
+        ("PMU", ColumnFit::Whole),
+        ("type", ColumnFit::Count(1)),
+        ("cpumask", ColumnFit::Drop(5)),
+        ("events", ColumnFit::Count(3)),
+        ("family", ColumnFit::Drop(4)),
+        ("group", ColumnFit::Drop(6)),
+        ("one per", ColumnFit::Drop(2)),
+        ("what it is", ColumnFit::Wrap),
     ]);
     for row in rows {
         let cpumask = match &row.cpumask {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::HourFile;
 use super::belongs::{self, AllowedRows};
-use crate::schema::columns::{self, Words, nullable_value};
+use crate::schema::columns::{self, WordColumn, nullable_value};
 use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use crate::schema::origin::RecordingOrigin;
 
@@ -95,7 +95,7 @@ pub(super) fn find_counter_ids(
     origin: usize,
     mut find_id: impl FnMut(CounterIdentity) -> Result<i32>,
 ) -> Result<Vec<i32>> {
-    let words: Vec<Words<'_>> =
+    let words: Vec<WordColumn<'_>> =
         WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
     let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
     let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();

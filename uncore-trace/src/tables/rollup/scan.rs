@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::counters::{CounterIdentity, WORDS, find_counter_ids};
 use super::{HourFile, MORE, RollupReader, TIME};
-use crate::schema::columns::{self, Words, nullable_value};
+use crate::schema::columns::{self, WordColumn, nullable_value};
 use crate::schema::{fabric, rollup};
 use crate::tables::file::BATCH_ROWS;
 
@@ -109,7 +109,7 @@ impl Interner {
     }
 
     /// The numbers of the words in a batch.
-    fn intern_batch(&mut self, words: Words<'_>, rows: usize) -> Int32Array {
+    fn intern_batch(&mut self, words: WordColumn<'_>, rows: usize) -> Int32Array {
         let mut known: Vec<Option<i32>> = vec![None; words.dictionary_values().len()];
         let number = |row| {
             let slot = known.get_mut(usize::try_from(words.dictionary_key(row)).ok()?)?;
@@ -150,14 +150,14 @@ impl RollupScan {
                 let begin = begin.saturating_add(hour_file.shift_ns);
                 let end = end.saturating_add(hour_file.shift_ns);
                 if begin <= *wanted.end() && *wanted.start() <= end {
-                    groups.push(ScanGroup { file_index: file_index, number, begin_ns: begin, end_ns: end, rows: rows as f64 });
+                    groups.push(ScanGroup { file_index, number, begin_ns: begin, end_ns: end, rows: rows as f64 });
                 }
             }
         }
         let first_begin_ns = groups.iter().map(|group| group.begin_ns).min();
-        let next = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted.start()));
+        let next_turn_ns = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted.start()));
         let (rollup, turn) = (Arc::clone(rollup), ScanTurn::default());
-        Self { rollup, schema, read_columns: read, has_counters, groups, wanted_ends: wanted, next_turn_ns: next, turn }
+        Self { rollup, schema, read_columns: read, has_counters, groups, wanted_ends: wanted, next_turn_ns, turn }
     }
 
     /// The end of the turn that begins at `from`: as long as its rows are not too many, but a window at least.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::array::{Int32Array, RecordBatch};
 
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{BitsColumn, Words, bits_column, nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{BitsColumn, WordColumn, bits_column, nullable_value, i32_column, i64_column, words};
 use crate::schema::{fabric, held};
 use crate::tables::reader::Recording;
 
@@ -95,9 +95,9 @@ fn scan(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
 
 /// The columns of owners.
 struct Owners<'a> {
-    owner_kind: Words<'a>,
+    owner_kind: WordColumn<'a>,
     pid: &'a Int32Array,
-    comm: Words<'a>,
+    comm: WordColumn<'a>,
     cgroup: BitsColumn<'a>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-fn text(words: &Words<'_>, row: usize) -> Option<String> {
+fn text(words: &WordColumn<'_>, row: usize) -> Option<String> {
     words.get(row).map(str::to_owned)
 }
 

@@ -132,7 +132,7 @@ fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
         let (cpu, scale) = (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
         let role = words(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
-            let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
+            let word = |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
             let id = counter.value(row);
             let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
             let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));

@@ -9,7 +9,7 @@ use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
 use foldhash::fast::RandomState;
 
-use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 
 /// The columns that describe a window.
 pub(super) const COLUMNS: [&str; 12] = [
@@ -70,9 +70,9 @@ struct WindowColumns<'a> {
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
     cpu: &'a Int32Array,
-    pmu: Words<'a>,
-    event: Words<'a>,
-    filter: Words<'a>,
+    pmu: WordColumn<'a>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
     running: &'a Float32Array,
@@ -142,7 +142,7 @@ impl WindowCollector {
         if let Some(counter) = self.index.get(&name) {
             return *counter;
         }
-        let word = |words: &Words<'_>| words.get(row).unwrap_or_default().to_owned();
+        let word = |words: &WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
         let filter = word(&columns.filter);
         let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
         let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));

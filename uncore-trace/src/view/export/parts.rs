@@ -15,7 +15,7 @@ use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
 use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
-use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::owner;
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
@@ -240,16 +240,16 @@ struct ShareColumns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
-    pmu: Words<'a>,
-    event: Words<'a>,
-    filter: Words<'a>,
-    unit: Words<'a>,
-    owner: Words<'a>,
+    pmu: WordColumn<'a>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
+    unit: WordColumn<'a>,
+    owner: WordColumn<'a>,
     cgroup_id: BitsColumn<'a>,
-    cgroup: Words<'a>,
-    container: Words<'a>,
-    pod: Words<'a>,
-    job: Words<'a>,
+    cgroup: WordColumn<'a>,
+    container: WordColumn<'a>,
+    pod: WordColumn<'a>,
+    job: WordColumn<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
 }
@@ -277,7 +277,7 @@ impl<'a> ShareColumns<'a> {
     }
 
     fn describe_count(&self, row: usize, grain: Grain, links: &Links) -> CountDescription {
-        let text = |words: &Words<'_>| printable_or_empty(words.get(row));
+        let text = |words: &WordColumn<'_>| printable_or_empty(words.get(row));
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
         let link = links.link_of(self.counter.value(row));
@@ -309,7 +309,7 @@ impl<'a> ShareColumns<'a> {
     fn describe_tenant(&self, row: usize) -> ExportTenant {
         let owner = printable_or_empty(self.owner.get(row));
         let is_task = owner == owner::TASK;
-        let text_of_task = |words: &Words<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
+        let text_of_task = |words: &WordColumn<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
         let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
             (false, _, _) => String::new(),
             (true, Some(path), _) => printable(path).into_owned(),
@@ -324,7 +324,7 @@ impl<'a> ShareColumns<'a> {
     fn tenant_keys(&self, row: usize) -> [i64; 6] {
         let cgroup = self.cgroup.dictionary_key(row);
         let id = if cgroup == -1 { self.cgroup_id.value_or_zero(row).cast_signed() } else { 0 };
-        let key = |words: &Words<'_>| i64::from(words.dictionary_key(row));
+        let key = |words: &WordColumn<'_>| i64::from(words.dictionary_key(row));
         let [container, pod, job] = [&self.container, &self.pod, &self.job].map(key);
         [key(&self.owner), i64::from(cgroup), id, container, pod, job]
     }

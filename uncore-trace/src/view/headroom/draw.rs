@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{FULL, LinkHeadroom};
-use crate::table::{Fit, TextTable};
+use crate::table::{ColumnFit, TextTable};
 use crate::terminal::{mark, wrap_words};
 use crate::text::{escape_json, printable};
 use crate::units::{self, SharedUnit};
@@ -28,12 +28,12 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
         SharedUnit::for_values(headrooms.iter().flat_map(|headroom| [headroom.average_per_s(), headroom.highest_per_s]).flatten(), "bytes");
     let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
     let mut table = TextTable::new([
-        ("link".to_owned(), Fit::Shorten),
-        (format!("average {}", unit.rate_name()), Fit::Number),
-        (format!("highest {}", unit.rate_name()), Fit::Number),
-        ("of peak".to_owned(), Fit::Number),
-        ("highest".to_owned(), Fit::Number),
-        (format!("above {:.0} %", FULL * 100.0), Fit::Number),
+        ("link".to_owned(), ColumnFit::Shorten),
+        (format!("average {}", unit.rate_name()), ColumnFit::Number),
+        (format!("highest {}", unit.rate_name()), ColumnFit::Number),
+        ("of peak".to_owned(), ColumnFit::Number),
+        ("highest".to_owned(), ColumnFit::Number),
+        (format!("above {:.0} %", FULL * 100.0), ColumnFit::Number),
     ]);
     let percent_of_peak = |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
     for headroom in headrooms {
