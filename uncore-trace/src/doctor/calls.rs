@@ -66,7 +66,7 @@ fn check_counters(machine: &ExaminedMachine) -> Vec<Finding> {
         first_by_pmu.entry(&counter.pmu).or_insert(counter);
     }
     let tried = first_by_pmu.values().map(|counter| (*counter, open::try_counter(counter)));
-    judge_results(&tried.collect::<Vec<_>>(), |error| open::barrier(Call::Perf, error))
+    judge_results(&tried.collect::<Vec<_>>(), |error| open::barrier_to_call(Call::Perf, error))
 }
 
 /// The findings on what was tried. `barrier` says what an error means.
@@ -107,7 +107,7 @@ fn check_program() -> Finding {
     match open::try_program() {
         Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
         Ok(Err(error)) => {
-            let barrier = open::barrier(Call::Bpf, &error);
+            let barrier = open::barrier_to_call(Call::Bpf, &error);
             refusal_finding(BPF, FindingState::Fail, &format!("loading a program answers {error}"), barrier)
         }
         Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),

@@ -143,7 +143,7 @@ impl OwnProcess {
 }
 
 /// What answered `call` with this error; `None` if it is neither a privilege nor a filter.
-pub fn barrier(call: Call, error: &io::Error) -> Option<Barrier> {
+pub fn barrier_to_call(call: Call, error: &io::Error) -> Option<Barrier> {
     OwnProcess::read()?.find_barrier(call, error.raw_os_error()?)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn barrier_in(call: Call, error: &(dyn std::error::Error + 'static)) 
     let mut source = Some(error);
     while let Some(error) = source {
         if let Some(io) = error.downcast_ref::<io::Error>() {
-            return barrier(call, io);
+            return barrier_to_call(call, io);
         }
         source = error.source();
     }

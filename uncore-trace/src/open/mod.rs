@@ -30,7 +30,7 @@ mod verifier;
 mod visit;
 mod witness;
 
-pub use self::barrier::{Barrier, Call, barrier};
+pub use self::barrier::{Barrier, Call, barrier_to_call};
 pub use self::btf::{MAKE, KernelTypes, find_elsewhere};
 pub use self::counting::Counting;
 pub use self::drops::DropCounts;

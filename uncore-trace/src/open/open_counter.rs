@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::barrier::{Call, barrier};
+use super::barrier::{Call, barrier_to_call};
 use super::perf::{PerfEvent, EventRequest};
 use super::session::Unopened;
 use crate::count::Count;
@@ -194,7 +194,7 @@ pub fn try_counter(counter: &Counter) -> io::Result<()> {
 /// What the errno means for a counting event of this PMU, alone or in a group, and what to do about
 /// it.
 fn explain_errno(error: &io::Error, pmu: &str, is_in_group: bool) -> String {
-    if let Some(barrier) = barrier(Call::Perf, error) {
+    if let Some(barrier) = barrier_to_call(Call::Perf, error) {
         return format!("{error}: {barrier}; see `uncore-trace doctor`");
     }
     let hint = match error.raw_os_error() {
