@@ -196,7 +196,7 @@ impl CpuTrack {
     /// Whether this is the first sign that an offline CPU has switched: `true` if its records must
     /// be waited for.
     pub fn saw_switch(&mut self) -> bool {
-        self.offline_state.as_mut().is_some_and(|away| !std::mem::replace(&mut away.has_switched, true))
+        self.offline_state.as_mut().is_some_and(|offline| !std::mem::replace(&mut offline.has_switched, true))
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
