@@ -181,14 +181,14 @@ impl RunRecord {
     /// Whether the slots fill the time of the record, as those of the programs do. If not, the
     /// record is inconsistent and its time cannot be attributed.
     fn adds_up(&self) -> bool {
-        let Self { begin_ns: begin, last_slot_begin: last, end, ref slots, .. } = *self;
+        let Self { begin_ns: begin, last_slot_begin: last_begin, end, ref slots, .. } = *self;
         let (combined, crossing) = match slots.split_last() {
-            Some((crossing, combined)) if last < end => (combined, crossing.wall_ns),
+            Some((crossing, combined)) if last_begin < end => (combined, crossing.wall_ns),
             _ => (slots.as_slice(), 0),
         };
         let mut walls = combined.iter().map(|slot| slot.wall_ns);
         let sum = walls.try_fold(0, u64::checked_add);
-        begin <= last && last <= end && sum == Some(last - begin) && crossing == end - last
+        begin <= last_begin && last_begin <= end && sum == Some(last_begin - begin) && crossing == end - last_begin
     }
 }
 
