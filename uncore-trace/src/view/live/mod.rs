@@ -187,7 +187,7 @@ impl LiveFrames {
                 .map(|(_, owner, name, number, ..)| (owner, name, number));
             let owner_keys: [(i32, i32, i64); GROUPINGS.len()] = {
                 let mut keys = [(0, 0, 0); GROUPINGS.len()];
-                keys.iter_mut().zip(row_keys).for_each(|(key, quick)| *key = quick);
+                keys.iter_mut().zip(row_keys).for_each(|(key, row_key)| *key = row_key);
                 keys
             };
             let owner = *known_owners.entry(owner_keys).or_insert_with(|| {

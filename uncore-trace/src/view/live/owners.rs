@@ -25,7 +25,7 @@ impl LiveOwner {
     /// Name of the owner in this grouping.
     pub(super) fn name_in(&self, grouping: GroupBy) -> &str {
         let grouping_index = GROUPINGS.iter().position(|candidate| *candidate == grouping);
-        grouping_index.and_then(|place| self.names.get(place)).map_or("", String::as_str)
+        grouping_index.and_then(|index| self.names.get(index)).map_or("", String::as_str)
     }
 }
 
