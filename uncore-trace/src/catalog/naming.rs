@@ -62,7 +62,7 @@ impl<'a> PmuWords<'a> {
     ) -> (Option<PmuEvent<'a>>, Option<PmuEvent<'a>>) {
         let named = |config| self.selected_event(config, alias.attr_type, Some(alias), selectors);
         let (selected, typed) = (named(config), named(own_words).unwrap_or(alias));
-        if selected.is_some_and(|found| found.name == typed.name) {
+        if selected.is_some_and(|candidate| candidate.name == typed.name) {
             return (selected, selected);
         }
         let fields = union_of_masks(self.own_formats().into_iter().map(|(_, format)| format));
