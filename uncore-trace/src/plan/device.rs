@@ -207,7 +207,7 @@ impl<'a> Narrowing<'a> {
                 continue;
             }
             let inseparable = counted_with(self.machine, words, rule, function, position);
-            let subset = part(self.machine, words, rule, function, position, &inseparable);
+            let subset = select_subset(self.machine, words, rule, function, position, &inseparable);
             let pmu = printable(&words.pmu.name).into_owned();
             let address = function.address;
             let by_requester = rule.picks_device(&subset.terms);
@@ -382,7 +382,7 @@ pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &Fun
 }
 
 /// The part of the PMU that counts the function.
-pub fn part(
+pub fn select_subset(
     machine: &Machine,
     words: PmuWords<'_>,
     ports: &PortsRule,

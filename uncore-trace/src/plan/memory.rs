@@ -59,7 +59,7 @@ impl<'a> Resolver<'a> {
         }
         let mut notes = Vec::new();
         for (metric, opened) in metrics {
-            for UncountedMemory { memory_kind: kind, pmus, .. } in
+            for UncountedMemory { memory_kind, pmus, .. } in
                 self.uncounted_memory(&opened).into_iter().filter(|silent| !silent.is_part)
             {
                 let how = if pmus.iter().any(|words| words.has_group_events(Group::Mem)) {
@@ -67,7 +67,7 @@ impl<'a> Resolver<'a> {
                 } else {
                     format!("no event of {} counts its bytes", pmu_names(&pmus))
                 };
-                notes.push(format!("{metric} does not count {kind}: {how}"));
+                notes.push(format!("{metric} does not count {memory_kind}: {how}"));
             }
             if self.has_persistent().is_some() {
                 let maybe = match self.machine.persistent_memory {

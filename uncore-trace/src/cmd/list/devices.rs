@@ -12,7 +12,7 @@ use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::nodes::{Drivers, DeviceNode, Number};
 use crate::discover::pci::{PciAddress, Function};
-use crate::plan::device::{find_position, counted_with, part};
+use crate::plan::device::{find_position, counted_with, select_subset};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -120,7 +120,7 @@ fn device_row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row 
         let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
         let port_above = find_position(machine, words, function)?;
         let companions = counted_with(machine, words, rule, function, port_above);
-        let counted_part = part(machine, words, rule, function, port_above, &companions);
+        let counted_part = select_subset(machine, words, rule, function, port_above, &companions);
         let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
         Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.describe_subset(), shared: !alone })
     });
