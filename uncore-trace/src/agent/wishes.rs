@@ -157,7 +157,7 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let TriggerConfig { name, before: before_span, after: after_span, .. } = watched.trigger.clone();
+        let TriggerConfig { name, span_before: before_span, span_after: after_span, .. } = watched.trigger.clone();
         log::info!("trigger {name}: the condition came true; the ring will be saved");
         self.add_due_span(name, true_at_ns, (before_span, after_span));
     }
@@ -180,7 +180,7 @@ impl SpanSaver {
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
         let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |manual_trigger| (manual_trigger.trigger.name.clone(), (manual_trigger.trigger.before, manual_trigger.trigger.after)),
+            |manual_trigger| (manual_trigger.trigger.name.clone(), (manual_trigger.trigger.span_before, manual_trigger.trigger.span_after)),
         );
         self.add_due_span(name, mono_ns(), span_around);
     }

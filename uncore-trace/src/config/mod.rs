@@ -235,9 +235,9 @@ pub struct TriggerConfig {
     /// The condition; `None`: it serves requests by SIGUSR1 and `POST /trigger`.
     pub when: Option<String>,
     /// Time before the trigger that is saved.
-    pub before: Duration,
+    pub span_before: Duration,
     /// Time after the trigger that is saved.
-    pub after: Duration,
+    pub span_after: Duration,
 }
 
 /// `[kept]`: the recordings that triggers save.
@@ -461,7 +461,7 @@ impl Config {
         }
         self.kept_is_apart()?;
         for (index, trigger) in self.triggers.iter().enumerate() {
-            let time = trigger.before.saturating_add(trigger.after);
+            let time = trigger.span_before.saturating_add(trigger.span_after);
             ensure!(
                 self.ring.as_ref().and_then(RingConfig::longest_span).is_none_or(|longest| time <= longest),
                 "trigger {}: before and after are longer than the ring: choose a larger ring.keep or \
@@ -499,7 +499,7 @@ impl Config {
     pub fn scarce_triggers(&self) -> impl Iterator<Item = &TriggerConfig> {
         let guaranteed = self.ring.as_ref().and_then(RingConfig::guaranteed_span);
         let is_scarce = move |trigger: &&TriggerConfig| {
-            guaranteed.is_some_and(|guaranteed_time| trigger.before.saturating_add(trigger.after) > guaranteed_time)
+            guaranteed.is_some_and(|guaranteed_time| trigger.span_before.saturating_add(trigger.span_after) > guaranteed_time)
         };
         self.triggers.iter().filter(is_scarce)
     }
@@ -633,7 +633,7 @@ impl TriggerFile {
                 "trigger {name}: {key} is too long: choose at most 1h"
             );
         }
-        Ok(TriggerConfig { name, when, before: before.0, after: after.0 })
+        Ok(TriggerConfig { name, when, span_before: before.0, span_after: after.0 })
     }
 }
 

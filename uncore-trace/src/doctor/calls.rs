@@ -116,8 +116,8 @@ fn check_program() -> Finding {
 
 /// The finding on a call that was refused, with the ways out.
 fn refusal_finding(name: &'static str, state: FindingState, answer: &str, barrier: Option<Barrier>) -> Finding {
-    let Some(Barrier { reason: what, remedies: ways }) = barrier else { return Finding::new(name, state, answer) };
-    let finding = Finding::new(name, state, format!("{what}: {answer}"));
+    let Some(Barrier { reason: obstacle, remedies: ways }) = barrier else { return Finding::new(name, state, answer) };
+    let finding = Finding::new(name, state, format!("{obstacle}: {answer}"));
     ways.into_iter().fold(finding, Finding::with_fix)
 }
 
