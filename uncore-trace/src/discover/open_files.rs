@@ -17,7 +17,7 @@ const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre",
 /// open. `false` if the files of some processes may not be read.
 ///
 /// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited for.
-pub fn each(root: &Path, mut each: impl FnMut(u32, &Path, BTreeSet<Number>)) -> bool {
+pub fn each(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<Number>)) -> bool {
     let Ok(processes) = fs::read_dir(root.join("proc")) else { return false };
     let mut is_whole = true;
     for process in processes.flatten() {
@@ -36,7 +36,7 @@ pub fn each(root: &Path, mut each: impl FnMut(u32, &Path, BTreeSet<Number>)) -> 
             remote.is_empty() || mount_id(&dir, name).is_some_and(|id| !remote.contains(&id))
         };
         let open = files.flatten().filter_map(|file| device_number(&file.path(), &mut is_near)).collect();
-        each(pid, &dir, open);
+        visit(pid, &dir, open);
     }
     is_whole
 }
