@@ -282,8 +282,8 @@ fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'s
         args.grouping().name()
     );
     Ok(UsageQuestion {
-        from: args.from.clone(),
-        to: args.to.clone(),
+        begin: args.from.clone(),
+        end: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
         selected: ReportSelection::from_patterns(recording, &args.events, &args.cgroups)?,
         is_chosen: args.by.is_some()

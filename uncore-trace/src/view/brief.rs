@@ -56,7 +56,7 @@ fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<Stri
     let mut time = String::new();
     if let Some((ns, from)) = last_part {
         time = format!(" in the last {}", units::human(ns, "ns"));
-        question.from = Some(from);
+        question.begin = Some(from);
     }
     let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
     let mut sums = usage_of_tenants(recording, &question)?;

@@ -36,9 +36,9 @@ pub struct UsageQuestion<'a> {
     /// Sum by direction of these links; `None`: by event.
     pub links: Option<&'a Links>,
     /// Begin; `None`: that of the recording.
-    pub from: Option<TimePoint>,
+    pub begin: Option<TimePoint>,
     /// End; `None`: that of the recording.
-    pub to: Option<TimePoint>,
+    pub end: Option<TimePoint>,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// Which events and cgroups.
@@ -52,8 +52,8 @@ impl UsageQuestion<'_> {
             grouping: grouping,
             is_chosen: true,
             links: None,
-            from: None,
-            to: None,
+            begin: None,
+            end: None,
             cgroup_depth: None,
             selected: ReportSelection::default(),
         }
@@ -188,7 +188,7 @@ pub fn usage(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usag
 fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: usize) -> Result<Usage> {
     let table = recording.open_table(&fabric::TABLE)?;
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
-    let (begin, end) = (question.from.as_ref(), question.to.as_ref());
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
         return Ok(Usage { grouping: grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });

@@ -71,7 +71,7 @@ impl SideUsage {
         let links = Links::of(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = UsageQuestion { links: wanted, from, to, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
+        let question = UsageQuestion { links: wanted, begin: from, end: to, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
         let mut usage = usage(request.recording, &question)?;
         if by_name {
             merge_lines_by_name(&mut usage.events, |key| name(grouping, key).to_owned());

@@ -68,7 +68,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'
         return Ok(Vec::new());
     }
     let table = recording.open_table(&fabric::TABLE)?;
-    let (begin, end) = (question.from.as_ref(), question.to.as_ref());
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else { return Ok(Vec::new()) };
     let mut fill = LinkFilling::new(links);
     let mut known = LineCache::new();

@@ -37,7 +37,7 @@ pub(super) fn scan<'a>(
 ) -> Result<LatencyScan<'a>> {
     let mut windows = LatencyWindows::new(links, evaluate);
     let table = recording.open_table(&fabric::TABLE)?;
-    let (begin, end) = (question.from.as_ref(), question.to.as_ref());
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         return Ok(windows.finish());
     };

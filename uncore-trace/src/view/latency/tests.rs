@@ -174,7 +174,7 @@ fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
 
 #[test]
 fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
-    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
     near(tenant.used.value, pooled(|number| number < 30).0);
@@ -255,14 +255,14 @@ fn text_fits_and_says_that_it_is_no_cause() {
         }
     }
     shown.push(text::text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
-    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     shown.push(text::text(&of(&WAITS, &short), GroupBy::Cgroup, None, TextStyle::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
 #[test]
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
-    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::json(&of(&WAITS, &question), GroupBy::Cgroup, true).unwrap();
         assert!(!text.contains('\u{1b}'));

@@ -200,7 +200,7 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 fn a_part_of_the_time_has_its_own_buckets() {
     let sample = SampleRecording::new(false, &PHASES);
     let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
-    let question = UsageQuestion { from: at("2s"), to: at("2.5s"), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+    let question = UsageQuestion { begin: at("2s"), end: at("2.5s"), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
     assert_eq!(data["time"]["count"], 50);

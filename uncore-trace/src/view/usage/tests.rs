@@ -16,7 +16,7 @@ fn spans_that_meet_divide_the_recording() {
     let sample = SampleRecording::new(false, &INTACT);
     let of = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-        let question = UsageQuestion { from: moment(from), to: moment(to), ..UsageQuestion::grouped_by(GroupBy::Pid) };
+        let question = UsageQuestion { begin: moment(from), end: moment(to), ..UsageQuestion::grouped_by(GroupBy::Pid) };
         sums(&usage(&sample.open(), &question).unwrap())
     };
     let whole = of(None, None);
@@ -263,7 +263,7 @@ proptest! {
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in GroupBy::ALL {
             let after = Some(TimePoint::Wall(US * from));
-            let question = UsageQuestion { from: after, cgroup_depth: depth, ..UsageQuestion::grouped_by(by) };
+            let question = UsageQuestion { begin: after, cgroup_depth: depth, ..UsageQuestion::grouped_by(by) };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
                 continue;
