@@ -66,7 +66,7 @@ fn fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links)
 /// events where nothing was counted on a link. `events` have links and other events.
 pub fn answer(events: &[UsageEvent], links: &Links, headrooms: &[LinkHeadroom]) -> (String, String) {
     let ranked_events = ranked(events, links);
-    if let Some(fullest) = ranked_events.iter().find(|counted| counted.event.link.is_some()) {
+    if let Some(fullest) = ranked_events.iter().find(|ranked_event| ranked_event.event.link.is_some()) {
         let further = [how_full(fullest.event, links, headrooms), of_holders(events, links)];
         let sentences: Vec<String> = further.into_iter().filter(|text| !text.is_empty()).collect();
         return (of_link(fullest.event, links), sentences.join(" "));
