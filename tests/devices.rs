@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 
@@ -386,7 +386,7 @@ fn hostile_names_are_shown_escaped() {
         &[("net", evil, &format!("{function}/net/x")), ("net", "evil", "virtual/net/evil")],
     );
     let text =
-        list(&machine, &Catalog::load_embedded().unwrap(), What::Devices, ListForm::Text(View::default()))
+        render_list(&machine, &Catalog::load_embedded().unwrap(), What::Devices, ListForm::Text(View::default()))
             .unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("evil\\u{1b}[2J"), "{text}");
     for device in [evil, "evil", "evil\u{1b}["] {
@@ -421,13 +421,13 @@ fn errors_say_what_is_there() {
 fn devices_are_listed_with_what_counts_them() {
     let catalog = Catalog::load_embedded().unwrap();
     let shown = |machine: &Machine| {
-        list(machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap()
+        render_list(machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap()
     };
     let ((_a, grace), (_b, tegra)) = (grace(), tegra(true));
     insta::assert_snapshot!("devices-grace-2s", shown(&grace));
     insta::assert_snapshot!("devices-t410-2s", shown(&tegra));
     let json: serde_json::Value =
-        serde_json::from_str(&list(&grace, &catalog, What::Devices, ListForm::Json).unwrap()).unwrap();
+        serde_json::from_str(&render_list(&grace, &catalog, What::Devices, ListForm::Json).unwrap()).unwrap();
     assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
 }
 
@@ -486,12 +486,12 @@ fn device_files_are_listed_with_their_functions() {
     link(&dir.path().join("sys/dev/char/240:0"), format!("../../{node}"));
     let machine = discover::machine(dir.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
-    let shown = list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
+    let shown = render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
     let line = shown.lines().find(|line| line.contains(disk)).unwrap();
     assert!(line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'), "{shown}");
     assert!(shown.contains("who holds a device is shown to root"), "{shown}");
     let json: serde_json::Value =
-        serde_json::from_str(&list(&machine, &catalog, What::Devices, ListForm::Json).unwrap())
+        serde_json::from_str(&render_list(&machine, &catalog, What::Devices, ListForm::Json).unwrap())
             .unwrap();
     let rows = json["devices"].as_array().unwrap();
     let row = rows.iter().find(|row| row["address"] == **disk).unwrap();

@@ -1,7 +1,7 @@
 //! Intel's uncore: events by the vendor's names, budgets, latency and mesh.
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::plan::{PlanRequest, plan};
 
 use crate::machines::{brief, captured, planned, refused, request};
@@ -41,7 +41,7 @@ fn intel_events_are_found_by_the_vendors_names() {
     let names = |all| {
         let view = View { shows_all: all, width: None };
         let catalog = Catalog::load_embedded().unwrap();
-        list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
+        render_list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
     };
     assert!(names(true).contains("unc_m2m_directory_lookup.any"));
     let short = names(false);

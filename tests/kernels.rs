@@ -2,7 +2,7 @@
 //! events that only the catalog has.
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
 
@@ -82,7 +82,7 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     ]);
     let catalog = Catalog::load_embedded().unwrap();
     assert!(plan(&machine, &catalog, &request(&["mem"], &[])).is_err());
-    let text = list(&machine, &catalog, What::Pmus, ListForm::Text(View::default())).unwrap();
+    let text = render_list(&machine, &catalog, What::Pmus, ListForm::Text(View::default())).unwrap();
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::group::Group;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
@@ -94,16 +94,16 @@ fn every_machine_lists() {
             (What::Metrics, "metrics"),
             (What::Absent, "absent"),
         ] {
-            let mut text = list(&machine, &catalog, what, ListForm::Text(View::default())).unwrap();
+            let mut text = render_list(&machine, &catalog, what, ListForm::Text(View::default())).unwrap();
             text = text.replace(&root.path().display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
         if !machine.devices.pci.is_empty() {
             let text =
-                list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
+                render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
             insta::assert_snapshot!(format!("list-{name}-devices"), text);
         }
-        let json: String = list(&machine, &catalog, What::All, ListForm::Json).unwrap();
+        let json: String = render_list(&machine, &catalog, What::All, ListForm::Json).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         // And `auto`.
         assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len() + 1);
@@ -119,7 +119,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
         let machine = machine(root.path()).unwrap();
         for (all, width) in [(false, 80), (true, 80), (false, 60)] {
             let view = View { shows_all: all, width: Some(width) };
-            let text = list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap();
+            let text = render_list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap();
             for line in text.lines() {
                 // The path of the machine's files may be longer, and is not broken.
                 let path = line.contains(&root.path().display().to_string());
@@ -129,7 +129,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
     }
     let at = |name, what| {
         let view = View { width: Some(80), ..View::default() };
-        list(&captured(name), &catalog, what, ListForm::Text(view)).unwrap()
+        render_list(&captured(name), &catalog, what, ListForm::Text(view)).unwrap()
     };
     insta::assert_snapshot!("list-80-zen5-2s-groups", at("zen5-2s", What::Groups));
     insta::assert_snapshot!("list-80-grace-2s-metrics", at("grace-2s", What::Metrics));
@@ -142,7 +142,7 @@ fn the_first_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut begins = Vec::new();
     for name in &fixtures::names().unwrap() {
-        let text = list(&captured(name), &catalog, What::All, ListForm::Text(View::default())).unwrap();
+        let text = render_list(&captured(name), &catalog, What::All, ListForm::Text(View::default())).unwrap();
         let begin: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
         let has_io = captured(name).pmus.iter().any(|pmu| pmu.statistics.is_some());
         assert_eq!(begin.len(), if has_io { 6 } else { 5 }, "{name}: {begin:#?}");
@@ -274,7 +274,7 @@ fn what_is_absent_is_one_line_and_all_of_it_with_all() {
     let machine = captured("vm-no-uncore");
     let text = |all| {
         let view = View { shows_all: all, width: None };
-        list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap()
+        render_list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap()
     };
     let (some, all) = (text(false), text(true));
     for other in ["nvidia_scf", "arm_cmn", "intel_imc"] {

@@ -7,7 +7,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
 use uncore_trace_lab::large::{self, Size};
@@ -43,7 +43,7 @@ fn times(size: Size) -> [(&'static str, f64); 3] {
             "list",
             least_seconds(|| {
                 for what in [What::Groups, What::Metrics, What::Events, What::Devices] {
-                    _ = list(&known, &catalog, what, ListForm::Text(View::default())).unwrap();
+                    _ = render_list(&known, &catalog, what, ListForm::Text(View::default())).unwrap();
                 }
             }),
         ),

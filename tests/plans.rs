@@ -5,7 +5,7 @@ use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::source::Cause;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
@@ -176,7 +176,7 @@ fn hostile_names_are_shown_escaped() {
         ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),
     ]);
     let catalog = Catalog::load_embedded().unwrap();
-    let text = list(&machine, &catalog, What::All, ListForm::Text(View::default())).unwrap();
+    let text = render_list(&machine, &catalog, What::All, ListForm::Text(View::default())).unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("x\\ny"), "{text}");
     let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();
     assert!(!error.contains(['\u{1b}', '\n']), "{error}");

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list, summary};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list, summary};
 use uncore_trace::discover::machine;
 use uncore_trace::doctor::{self, FindingState};
 use uncore_trace::plan::{Plan, plan};
@@ -28,7 +28,7 @@ fn said(root: &Path, group: &str) -> [String; 3] {
     let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
     let known = machine(root).unwrap();
-    let listed = list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
+    let listed = render_list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
     let findings = doctor::run_checks(&doctor::ExaminedMachine::at_root(root)).into_iter();
     let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == FindingState::Warn);

@@ -2,7 +2,7 @@
 //! perf's tables (`tools/perf/pmu-events/arch/x86/*/uncore-*.json`, Linux 7.2).
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::plan::plan;
 
 use crate::golden::{metrics, same, value};
@@ -74,7 +74,7 @@ fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
     assert!(planned("sapphire-rapids-2s", &["mem"], &[]).metrics.is_empty());
     let listed = |all| {
         let view = View { shows_all: all, width: None };
-        list(&machine, &catalog, What::Metrics, ListForm::Text(view)).unwrap()
+        render_list(&machine, &catalog, What::Metrics, ListForm::Text(view)).unwrap()
     };
     assert!(!listed(false).contains("uncore_frequency"));
     assert!(listed(false).contains("more by the vendor's names"));

@@ -10,7 +10,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::PmuKind;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::PmuWords;
-use uncore_trace::cmd::list::{ListForm, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, DeclaredCause, plan};
 use uncore_trace_lab::fixtures;
@@ -187,7 +187,7 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
         assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     }
     let view = ListForm::Text(View::default());
-    let text = list(&machine, &Catalog::load_embedded().unwrap(), What::Events, view).unwrap();
+    let text = render_list(&machine, &Catalog::load_embedded().unwrap(), What::Events, view).unwrap();
     let line = text.lines().find(|line| line.contains("beats")).unwrap();
     assert!(line.contains(" unknown "), "{text}");
 }

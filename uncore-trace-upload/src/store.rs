@@ -93,7 +93,7 @@ impl UploadStore {
         match self.put_and_verify(path, &bytes, PutMode::Create).await {
             Err(StoreFailure::Error(object_store::Error::AlreadyExists { .. })) => {}
             Err(StoreFailure::Error(error)) if is_unknown(&error) => {}
-            taken => return taken,
+            put_result => return put_result,
         }
         match self.compare_object(path, &bytes).await? {
             StoredObject::Nothing | StoredObject::Begin => self.put_and_verify(path, &bytes, PutMode::Overwrite).await,
@@ -105,12 +105,12 @@ impl UploadStore {
     /// Uploads the object, and compares its size and entity tag in the store.
     async fn put_and_verify(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), StoreFailure> {
         let put = self.objects.put_opts(path, bytes.clone().into(), mode.into());
-        let taken = with_time_limit(request_limit(bytes), put).await?;
+        let stored = with_time_limit(request_limit(bytes), put).await?;
         let kept = with_time_limit(PATIENCE, self.objects.head(path)).await?;
         if kept.size != bytes.len() as u64 {
             return Err(StoreFailure::Size { kept: kept.size, sent: bytes.len() });
         }
-        if taken.e_tag.is_some() && taken.e_tag != kept.e_tag {
+        if stored.e_tag.is_some() && stored.e_tag != kept.e_tag {
             return Err(StoreFailure::Other);
         }
         Ok(())

@@ -76,10 +76,10 @@ fn reachable_address(listen: SocketAddr) -> SocketAddr {
 
 /// The first bytes of a body, and whether these are all.
 pub(super) async fn read_bounded(mut answer: Response, byte_limit: u64) -> Result<(Vec<u8>, bool), String> {
-    let most = usize::try_from(byte_limit).unwrap_or(usize::MAX);
+    let limit = usize::try_from(byte_limit).unwrap_or(usize::MAX);
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(innermost_cause)? {
-        let space = most - body.len();
+        let space = limit - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(space)]);
         if chunk.len() > space {
             return Ok((body, false));

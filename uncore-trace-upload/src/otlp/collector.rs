@@ -104,7 +104,7 @@ impl Collector {
     async fn interpret_answer(&self, answer: Response) -> CollectorAnswer {
         let status = answer.status();
         let media_type = header_text(&answer, CONTENT_TYPE.as_str());
-        let is_otlp = media_type.as_deref().is_some_and(|kind| kind.starts_with(otlp::MEDIA_TYPE));
+        let is_otlp = media_type.as_deref().is_some_and(|type_text| type_text.starts_with(otlp::MEDIA_TYPE));
         let pause = header_text(&answer, RETRY_AFTER.as_str());
         let pause = pause.and_then(|text| pause_of(&text, Timestamp::now())).unwrap_or_default();
         let body = match read_bounded(answer, bounds::ANSWER).await {

@@ -99,7 +99,7 @@ pub fn run(
             log::info!("finished the hour {} that an earlier agent left", file.display());
         }
     }
-    let parsed_conditions = conditions(config, plan)?;
+    let parsed_conditions = parse_conditions(config, plan)?;
     let listeners = http::open_listeners(config)?;
     let shared = Arc::new(HttpState::new(asked.clone(), config)?);
     let (sender, tap_messages) = mpsc::sync_channel(WAITING);
@@ -194,7 +194,7 @@ fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
 /// # Errors
 ///
 /// A condition cannot be evaluated on this machine.
-pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
+pub fn parse_conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
     let parse_condition = |trigger: &crate::config::TriggerConfig| {
         let when = trigger.when.as_deref();
         when.map(|when| Condition::new(when, plan))

@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let catalog = args.catalog.load_catalog()?;
     let plan = plan_config(&config, &machine, &catalog)?;
-    agent::conditions(&config, &plan)?;
+    agent::parse_conditions(&config, &plan)?;
     for trigger in config.scarce_triggers() {
         log::warn!(
             "trigger {}: the ring may have less than before and after: choose a larger ring.keep",

@@ -13,7 +13,7 @@ use clap_complete::{Shell, generate};
 use super::Cli;
 use super::catalog::CatalogArgs;
 use super::heading::PRINT;
-use super::list::{OptionNames, names};
+use super::list::{OptionNames, option_names};
 use super::output::print;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
@@ -106,7 +106,7 @@ fn matching_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames, 
         _ => ("", typed),
     };
     let is_new = |name: &&String| !typed_items.split(',').any(|item| item == name.as_str());
-    let known_names = names(machine, catalog, name_kind);
+    let known_names = option_names(machine, catalog, name_kind);
     let fitting = known_names.iter().filter(|name| name.starts_with(typed_name)).filter(is_new);
     fitting.flat_map(|name| [typed_items, name, "\n"]).collect()
 }

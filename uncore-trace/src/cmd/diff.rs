@@ -125,7 +125,7 @@ impl FromStr for TypedSpan {
         // The name of a mark may contain two dots: the first split that can be parsed is used.
         for (dots_at, dots) in text.match_indices("..") {
             match (moment(&text[..dots_at]), moment(&text[dots_at + dots.len()..])) {
-                (Ok(from), Ok(to)) => return Ok(Self { begin: from, end: to, typed }),
+                (Ok(begin), Ok(end)) => return Ok(Self { begin, end, typed }),
                 (Err(error), _) | (_, Err(error)) => wrong = error,
             }
         }

@@ -58,8 +58,8 @@ impl KernelTypes {
     /// # Errors
     ///
     /// There is no such file, or it is not BTF.
-    pub(super) fn of_kernel(given: Option<&Path>) -> Result<(Self, bool)> {
-        if let Some(path) = given {
+    pub(super) fn of_kernel(given_file: Option<&Path>) -> Result<(Self, bool)> {
+        if let Some(path) = given_file {
             return Ok((Self::of_file(path)?, false));
         }
         if !Path::new(VMLINUX).exists()
@@ -113,14 +113,14 @@ impl KernelTypes {
         let Some((types, _)) = btf_sections(&data) else {
             bail!("it is not BTF");
         };
-        let mut at = Vec::new();
+        let mut type_offsets = Vec::new();
         let mut type_offset = 0;
         while type_offset + 12 <= types.len() {
-            at.push(type_offset as u32);
+            type_offsets.push(type_offset as u32);
             let (type_kind, len) = kind_and_len(read_word(types, type_offset + 4));
             type_offset += 12 + tail_len(type_kind, len)?;
         }
-        Ok(Self { data, type_offsets: at })
+        Ok(Self { data, type_offsets })
     }
 
     /// Byte offset of a member in a structure, or in the structure that a typedef names. Members of

@@ -46,8 +46,8 @@ impl Counting {
         {
             bail!("no counter could be opened: {}", failure.reason);
         }
-        let (since, counted) = (None, BTreeMap::new());
-        Ok(Self { opened, unopened, statistics, start_sample: since, earlier_counts: counted })
+        let (start_sample, earlier_counts) = (None, BTreeMap::new());
+        Ok(Self { opened, unopened, statistics, start_sample, earlier_counts })
     }
 
     /// The counters that could not be opened.

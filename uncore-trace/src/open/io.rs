@@ -115,8 +115,8 @@ impl IoSettings {
     ) {
         let missing = programs.iter().find(|name| !types.has_tracepoint(name));
         match (offsets, missing) {
-            (Ok(found), None) => {
-                self.settings.extend(found);
+            (Ok(found_offsets), None) => {
+                self.settings.extend(found_offsets);
                 self.programs.extend(programs);
             }
             (Ok(_), Some(name)) => {

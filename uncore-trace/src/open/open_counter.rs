@@ -96,19 +96,19 @@ pub(super) struct OpenCounter {
 
 /// Opens all counters that are perf events, disabled. Also returns those that could not be opened.
 pub(super) fn open_counters(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
-    let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
+    let (mut opened_counters, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
     for counter in counters.iter().filter(|counter| !counter.is_statistic()) {
         let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
         let event = match leader {
             Some(None) => Err("the leader of its group could not be opened".to_owned()),
-            Some(Some(index)) => open_event(counter, all.get(index).map(|counter| &counter.event)),
+            Some(Some(index)) => open_event(counter, opened_counters.get(index).map(|counter| &counter.event)),
             None => open_event(counter, None),
         };
         match event {
             Ok(event) => {
-                index_of.insert(counter.id, all.len());
-                all.push(OpenCounter {
+                index_of.insert(counter.id, opened_counters.len());
+                opened_counters.push(OpenCounter {
                     id: counter.id,
                     pmu: counter.pmu.clone(),
                     directory: None,
@@ -135,7 +135,7 @@ pub(super) fn open_counters(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unop
             Err(reason) => unopened.push(Unopened { counter: counter.id, reason }),
         }
     }
-    (all, unopened)
+    (opened_counters, unopened)
 }
 
 /// Assigns a slot to every counter that has a reader, from slot `first_slot` on. The counters of a CPU
@@ -228,7 +228,7 @@ fn is_amd_uncore(pmu: &str) -> bool {
 pub(super) fn disable_counters(counters: &[OpenCounter]) {
     let counting = counters.iter().filter(|counter| !counter.stopped);
     let failed: Vec<_> =
-        counting.filter_map(|its| Some((its.id, its.event.disable().err()?))).collect();
+        counting.filter_map(|candidate| Some((candidate.id, candidate.event.disable().err()?))).collect();
     if let Some((id, error)) = failed.first() {
         let other_failures = failed.len() - 1;
         log::warn!("cannot disable counter {id} (and {other_failures} more): {error}; its count may go on");

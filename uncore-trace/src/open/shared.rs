@@ -69,7 +69,7 @@ impl Session {
         let readers: BTreeMap<u32, Vec<usize>> =
             readers.into_iter().map(|(cpu, pmus)| (cpu, pmus.into_values().collect())).collect();
         let mut others_of_reader: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut reader_of_cpu: BTreeMap<u32, u32> = BTreeMap::new();
         for (&reader, indexes) in &readers {
             let mut able = self.follower.online.clone();
             able.retain(|cpu| !readers.contains_key(cpu));
@@ -84,12 +84,12 @@ impl Session {
                 able = readable;
             }
             for cpu in able {
-                if taken.get(&cpu).is_none_or(|_| reader < cpu) {
-                    taken.insert(cpu, reader);
+                if reader_of_cpu.get(&cpu).is_none_or(|_| reader < cpu) {
+                    reader_of_cpu.insert(cpu, reader);
                 }
             }
         }
-        for (cpu, reader) in taken {
+        for (cpu, reader) in reader_of_cpu {
             others_of_reader.entry(reader).or_default().push(cpu);
         }
         for (reader, layout) in &mut self.layouts {
@@ -131,15 +131,15 @@ pub(super) fn assign_others(
     for cpu in 0..samplers.len() {
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
         let shared_layout = layouts.iter().find(|(_, layout)| layout.other_cpus.contains(&cpu));
-        let (others, others_len, others_turn) = shared_layout.map_or((0, 0, 0), |(reader, layout)| {
+        let (first_other_slot, others_len, others_turn) = shared_layout.map_or((0, 0, 0), |(reader, layout)| {
             (layout.first_slot + layout.first_shared() as u32, layout.shared, turn_number(*reader))
         });
         if (sampler.others, sampler.others_len, sampler.others_turn)
-            == (others, others_len, others_turn)
+            == (first_other_slot, others_len, others_turn)
         {
             continue;
         }
-        let sampler = Sampler { others, others_len, others_turn, ..sampler };
+        let sampler = Sampler { others: first_other_slot, others_len, others_turn, ..sampler };
         samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")?;
     }
     Ok(())

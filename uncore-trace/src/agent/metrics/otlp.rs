@@ -54,13 +54,13 @@ impl MetricsPage {
 
 /// A metric whose values are those of this time.
 fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::OtlpMetric {
-    let PageMetric { name, help, unit, metric_type: kind, series, is_of_window: _ } = metric;
-    let data_points = series.iter().map(|series| data_point(series, kind, time_ns)).collect();
+    let PageMetric { name, help, unit, metric_type: series_type, series, is_of_window: _ } = metric;
+    let data_points = series.iter().map(|series| data_point(series, series_type, time_ns)).collect();
     crate::otlp::OtlpMetric {
         name: name.into_owned(),
         description: help.to_owned(),
         unit: unit.into_owned(),
-        data: Some(match kind {
+        data: Some(match series_type {
             MetricKind::Gauge => MetricData::Gauge(Gauge { data_points }),
             MetricKind::Counter => MetricData::Sum(SumMetric {
                 data_points,

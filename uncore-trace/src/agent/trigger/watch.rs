@@ -119,14 +119,14 @@ pub struct ConditionWatch {
 impl ConditionWatch {
     /// No reading seen yet.
     pub fn new(condition: Condition) -> Self {
-        let mut of: Vec<WatchedCounter> = Vec::new();
+        let mut watched_counters: Vec<WatchedCounter> = Vec::new();
         for (meter, watched_rate) in condition.meters.iter().enumerate() {
             for (counter, scale) in &watched_rate.counters {
                 let counter = *counter as usize;
-                if of.len() <= counter {
-                    of.resize_with(counter + 1, WatchedCounter::default);
+                if watched_counters.len() <= counter {
+                    watched_counters.resize_with(counter + 1, WatchedCounter::default);
                 }
-                of[counter].meters.push((meter, *scale));
+                watched_counters[counter].meters.push((meter, *scale));
             }
         }
         let states = condition.meters.iter().map(|meter| RateState {
@@ -137,7 +137,7 @@ impl ConditionWatch {
             is_reported: false,
             logged_unread: 0,
         });
-        Self { states: states.collect(), condition, watched_counters: of, first_tick: None }
+        Self { states: states.collect(), condition, watched_counters, first_tick: None }
     }
 
     /// Adds rows of `readings`. Returns the time at which the condition came true,
@@ -268,12 +268,12 @@ struct TickRate {
 }
 
 impl TickRate {
-    fn new(count: Count, from: i64, to: i64) -> Self {
+    fn new(count: Count, begin_ns: i64, end_ns: i64) -> Self {
         let rate = count.scale_factor().map(|factor| {
-            let elapsed_ns = to.saturating_sub(from).max(1) as f64;
+            let elapsed_ns = end_ns.saturating_sub(begin_ns).max(1) as f64;
             count.value as f64 * factor * 1e9 / elapsed_ns
         });
-        Self { rate, begin_ns: from, end_ns: to }
+        Self { rate, begin_ns, end_ns }
     }
 }
 

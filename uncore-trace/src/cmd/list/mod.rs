@@ -136,7 +136,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
     let form = if args.json { ListForm::Json } else { ListForm::Text(View { shows_all: args.all, width }) };
-    let text = list(&discover::machine(args.root.root_dir())?, &args.catalog.load_catalog()?, args.what, form)?;
+    let text = render_list(&discover::machine(args.root.root_dir())?, &args.catalog.load_catalog()?, args.what, form)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// # Errors
 ///
 /// It cannot be written as JSON.
-pub fn list(machine: &Machine, catalog: &Catalog, selection: What, form: ListForm) -> Result<String> {
+pub fn render_list(machine: &Machine, catalog: &Catalog, selection: What, form: ListForm) -> Result<String> {
     let selected_list = List::new(machine, catalog, selection);
     let view = match form {
         ListForm::Text(view) => view,
@@ -174,7 +174,7 @@ pub enum OptionNames {
 }
 
 /// The names, sorted, without duplicates.
-pub fn names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames) -> BTreeSet<String> {
+pub fn option_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames) -> BTreeSet<String> {
     match name_kind {
         OptionNames::Groups => {
             let rows = groups::rows(machine, catalog);

@@ -36,8 +36,8 @@ const MODES: &str = "a counter counts all that happens on its PMU or CPU: leave 
 const PMU: &str = "name the PMU in the event: -e PMU/EVENT/";
 const GROUPS: &str = "which events of a metric are counted together follows from its formula";
 
-const fn perf_option(names: &'static [&'static str], here: PerfSupport) -> PerfOption {
-    PerfOption { names, support: here }
+const fn perf_option(names: &'static [&'static str], support: PerfSupport) -> PerfOption {
+    PerfOption { names, support }
 }
 
 /// Every option of `perf stat` of Linux 7.3 (release candidate 7), and `-c` of older versions.
@@ -171,8 +171,8 @@ impl clap::Args for Ignored {
 
 impl clap::FromArgMatches for Ignored {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = ignored_options().filter(|(long, ..)| matches.get_count(long) > 0);
-        Ok(Self { given_options: given.map(|(long, _, why)| (long, why)).collect() })
+        let found_options = ignored_options().filter(|(long, ..)| matches.get_count(long) > 0);
+        Ok(Self { given_options: found_options.map(|(long, _, why)| (long, why)).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
