@@ -117,8 +117,8 @@ impl LogConsumer for Attributor {
             self.append_rows(fabric, usize::MAX);
         }
         match entry {
-            LogEntry::Usage { cpu, usage: parts } => self.usage.add_use(cpu, parts),
-            LogEntry::Switches { cpu, switches: parts } => self.switches.add_switches(cpu, parts),
+            LogEntry::Usage { cpu, usage: use_by_owner } => self.usage.add_use(cpu, use_by_owner),
+            LogEntry::Switches { cpu, switches: switches_by_owner } => self.switches.add_switches(cpu, switches_by_owner),
             LogEntry::Reading(reading) => self.apply_reading(reading)?,
             LogEntry::Moved(moved) => self.moved.add_moved(moved),
             LogEntry::Held(held) => self.holders.apply_change(held),
@@ -399,7 +399,7 @@ impl Attributor {
                 track.learn_ticks(histories_now);
             });
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.finish_review(|by| tracks.clone().filter_map(|track| track.rate_profile(by)).collect());
+            histories.finish_review(|predictor| tracks.clone().filter_map(|track| track.rate_profile(predictor)).collect());
         }
     }
 

@@ -111,8 +111,8 @@ impl RateColumns {
             largest: HashMap::new(),
             next_number: 0,
         };
-        for (who, is_far) in [(ColumnSubject::Baseline, false), (ColumnSubject::Rest, false), (ColumnSubject::Rest, true)] {
-            columns.add_column(who, is_far, 0);
+        for (subject, is_far) in [(ColumnSubject::Baseline, false), (ColumnSubject::Rest, false), (ColumnSubject::Rest, true)] {
+            columns.add_column(subject, is_far, 0);
         }
         columns.find_parents();
         columns
@@ -224,14 +224,14 @@ impl RateColumns {
     }
 
     /// Gives a new column a slot.
-    fn add_column(&mut self, who: ColumnSubject, is_far: bool, first_stored_tick: u64) -> u16 {
-        let kind = match (who, is_far) {
+    fn add_column(&mut self, column_subject: ColumnSubject, is_far: bool, first_stored_tick: u64) -> u16 {
+        let kind = match (column_subject, is_far) {
             (ColumnSubject::Baseline, _) => ColumnKind::Baseline,
             (_, true) => ColumnKind::Far,
             (ColumnSubject::Process(_), false) => ColumnKind::Process,
             (ColumnSubject::Rest | ColumnSubject::Group(_), false) => ColumnKind::Group,
         };
-        let column = Some(RateColumn { subject: who, is_far, kind, parent: None, number: self.next_number });
+        let column = Some(RateColumn { subject: column_subject, is_far, kind, parent: None, number: self.next_number });
         self.next_number += 1;
         let new_slot = if let Some((_, slot)) = self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick) {
             self.by_slot[usize::from(slot)] = column;
@@ -240,7 +240,7 @@ impl RateColumns {
             self.by_slot.push(column);
             (self.by_slot.len() - 1) as u16
         };
-        self.slots.insert((who, is_far), new_slot);
+        self.slots.insert((column_subject, is_far), new_slot);
         new_slot
     }
 

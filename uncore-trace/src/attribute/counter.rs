@@ -317,13 +317,13 @@ impl TrackedCounter {
         histories: Option<&Histories>,
         names: &OwnerNames,
     ) -> DividedWindow {
-        let CountSpan { begin_tick: from, delta, ref time, ref counts, ref io, io_fraction: io_part, ref claims, ref measured } =
+        let CountSpan { begin_tick: window_begin_tick, delta, ref time, ref counts, ref io, io_fraction: counted_fraction, ref claims, ref measured } =
             *span;
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         if let Some(histories) = histories
-            && self.schedule.spans_intervals(end_tick - from)
+            && self.schedule.spans_intervals(end_tick - window_begin_tick)
         {
             self.divide_pieces(histories, end_tick);
         }
@@ -334,7 +334,7 @@ impl TrackedCounter {
                 factor,
                 running,
                 own_cpu: self.counter.per_cpu,
-                len_ns: (end_tick - from) * tick_ns,
+                len_ns: (end_tick - window_begin_tick) * tick_ns,
                 end_tick,
                 time,
                 counts,
@@ -351,8 +351,8 @@ impl TrackedCounter {
         }
         if method == Method::Io {
             for share in &mut shares {
-                share.confidence *= io_part as f32;
-                share.lasting *= io_part as f32;
+                share.confidence *= counted_fraction as f32;
+                share.lasting *= counted_fraction as f32;
             }
         }
         claims.apply_to_shares(&mut shares);
@@ -360,7 +360,7 @@ impl TrackedCounter {
         {
             monitor::apply_measured(total.unwrap_or_default(), running, measured, names, &mut shares);
         }
-        DividedWindow { begin_tick: from, end_tick, total, running, method, shares }
+        DividedWindow { begin_tick: window_begin_tick, end_tick, total, running, method, shares }
     }
 
     /// The last window of a recording if its reading never arrived.

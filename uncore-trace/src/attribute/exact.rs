@@ -46,7 +46,7 @@ impl Attribution for ByRequests {
         let seen: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         // The count has all bytes that were seen: see `crate::assemble`.
         let fraction = if seen > window.total { window.total / seen } else { 1.0 };
-        let is_owner = |who: Owner| who != Owner::Device;
+        let is_owner = |candidate: Owner| candidate != Owner::Device;
         let share = |&(owner, bytes): &(Owner, f64)| {
             let confidence = if owner == Owner::Unattributed { 0.0 } else { fraction as f32 };
             Share::new(owner, bytes * fraction, confidence * window.running)

@@ -35,7 +35,7 @@ pub(super) fn round_shares(total: f64, shares: &mut [Share]) {
     let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
     let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
     let mut order: Vec<usize> = (0..shares.len()).filter(|index| *index != largest).collect();
-    order.sort_unstable_by_key(|place| (cgroup_of_owner(&shares[*place].owner), *place));
+    order.sort_unstable_by_key(|position| (cgroup_of_owner(&shares[*position].owner), *position));
     // Sums are rounded to the nearest step, which must not make the largest share negative.
     let half = if shares[largest].value >= step { step / 2.0 } else { 0.0 };
     let (mut sum, mut previous_sum) = (0.0, 0.0);

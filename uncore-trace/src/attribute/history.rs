@@ -477,15 +477,15 @@ impl History {
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
     pub(super) fn review_use(&mut self) {
-        let mut amount: Vec<(TrafficSource, f64)> =
+        let mut use_by_source: Vec<(TrafficSource, f64)> =
             self.source_states.iter().map(|(source, state)| (*source, state.recent_use)).collect();
-        amount.sort_unstable_by_key(|(source, _)| *source);
-        self.total_use = amount.iter().map(|(_, used)| used).sum();
+        use_by_source.sort_unstable_by_key(|(source, _)| *source);
+        self.total_use = use_by_source.iter().map(|(_, source_use)| source_use).sum();
         let min_use = match self.predictor {
             Predictor::Time => MIN_COLUMN_TICKS,
             Predictor::Misses | Predictor::Ports => 0.0,
         };
-        for slot in self.columns.assign_columns(&amount, min_use, (self.first_tick, self.last_tick())) {
+        for slot in self.columns.assign_columns(&use_by_source, min_use, (self.first_tick, self.last_tick())) {
             self.design.clear_slot(usize::from(slot));
             self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
@@ -501,9 +501,9 @@ impl History {
         for index in first_index..self.rows.len() {
             let mut has_moved = false;
             for entry in &mut self.rows[index] {
-                let column = slots.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
-                has_moved |= column != entry.slot;
-                entry.slot = column;
+                let column_slot = slots.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
+                has_moved |= column_slot != entry.slot;
+                entry.slot = column_slot;
             }
             if has_moved {
                 self.rows_by_slot[index] = sum_entries_by_slot(&self.rows[index]);
@@ -551,7 +551,7 @@ impl History {
         key: (usize, u64),
         weight: impl Fn(u64) -> Option<f64>,
     ) -> Arc<SquareMatrix> {
-        let make = || {
+        let compute_gram = || {
             let mut sum = SymmetricMatrix::<f32>::zero(self.columns.len());
             for block in &self.blocks {
                 if let Some(weight) = weight(block.number) {
@@ -560,13 +560,13 @@ impl History {
             }
             Arc::new(SquareMatrix::from_lower(&sum))
         };
-        Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(make))
+        Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(compute_gram))
     }
 
     /// The use in the window of the ticks after `after_tick` up to `last_tick`.
     pub(super) fn window_use(&self, after_tick: u64, last_tick: u64) -> Arc<WindowUse> {
-        let make = || Arc::new(self.sum_window_use(after_tick, last_tick));
-        Arc::clone(self.lock_shared().windows.entry((after_tick, last_tick)).or_insert_with(make))
+        let compute_use = || Arc::new(self.sum_window_use(after_tick, last_tick));
+        Arc::clone(self.lock_shared().windows.entry((after_tick, last_tick)).or_insert_with(compute_use))
     }
 
     fn sum_window_use(&self, after_tick: u64, last_tick: u64) -> WindowUse {

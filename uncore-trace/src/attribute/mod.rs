@@ -198,9 +198,9 @@ impl Methods {
             Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
             Method::Io => Box::<IoMethod>::default(),
             witness_method @ (Method::Misses | Method::Ports) => {
-                let by = if witness_method == Method::Ports { Predictor::Ports } else { Predictor::Misses };
+                let predictor = if witness_method == Method::Ports { Predictor::Ports } else { Predictor::Misses };
                 let compare = self.choice == Choice::Auto;
-                Box::new(ByWitness::new(by, plan.tick_ns, self.effort, compare))
+                Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
             }
             Method::Regression if counter.is_port() => {
                 let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);

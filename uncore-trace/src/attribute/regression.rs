@@ -95,8 +95,8 @@ pub(super) struct Regression {
 
 impl Regression {
     /// A method for ticks of `tick_ns`.
-    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
-        Self { predictor: by, learner: Learner::new(by, tick_ns, effort), window_parts: WindowParts::default() }
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
+        Self { predictor, learner: Learner::new(predictor, tick_ns, effort), window_parts: WindowParts::default() }
     }
 
     /// Keeps the division of each tick's count.
@@ -208,11 +208,11 @@ struct ShareVariances {
 impl ShareVariances {
     /// Adds the uncertainty of the use of an owner in the window.
     fn with_use_error(self, history: &History, owner_part: &OwnerPart, port_confidence: Option<&PortConfidence>) -> Self {
-        let OwnerPart { source, amount, edge_fraction: unseen, .. } = *owner_part;
+        let OwnerPart { source, amount, edge_fraction: edge, .. } = *owner_part;
         match history.predictor() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
-                Self { use_error: (edges / amount).powi(2), edge: EDGE_FACTOR * unseen * unseen, ..self }
+                Self { use_error: (edges / amount).powi(2), edge: EDGE_FACTOR * edge * edge, ..self }
             }
             Predictor::Misses => Self { use_error: 1.0 / amount, ..self },
             Predictor::Ports => {
@@ -259,14 +259,14 @@ impl Regression {
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, momentary: now, group_learnt: of_group, .. } = owner_part.variance;
+            let Variance { learnt, momentary: momentary_variance, group_learnt: group_variance, .. } = owner_part.variance;
             let noise_variance = owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
             let uncertain = ShareVariances {
-                rates: LEARNT_FACTOR * learnt + weights.momentary * now,
+                rates: LEARNT_FACTOR * learnt + weights.momentary * momentary_variance,
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
                 whole_count: weights.whole_count * (1.0 - share).max(0.0) / share.max(MIN_FRACTION),
-                group_rates: of_group,
+                group_rates: group_variance,
                 ..ShareVariances::default()
             };
             let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);

@@ -75,8 +75,8 @@ pub(super) struct WindowRows {
 impl WindowRows {
     /// A window that all counters have divided, before its first row.
     pub(super) fn new(window: EndedWindow, tracks: &[TrackedCounter]) -> Self {
-        let places = order_rows(&divided_windows(&window, tracks));
-        Self { window, row_indexes: places, made_count: 0 }
+        let order = order_rows(&divided_windows(&window, tracks));
+        Self { window, row_indexes: order, made_count: 0 }
     }
 }
 
@@ -104,12 +104,12 @@ fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
     let indexes_of = |(window_index, (_, divided)): (usize, &(&Counter, &DividedWindow))| {
         (0..row_shares(divided).len() as u32).map(move |share| (window_index as u32, share))
     };
-    let mut places: Vec<ShareIndex> = windows.iter().enumerate().flat_map(indexes_of).collect();
-    places.sort_unstable_by_key(|&(window_index, share)| {
+    let mut row_indexes: Vec<ShareIndex> = windows.iter().enumerate().flat_map(indexes_of).collect();
+    row_indexes.sort_unstable_by_key(|&(window_index, share)| {
         let (counter, divided) = windows[window_index as usize];
         (divided.end_tick, counter.cpu, row_shares(divided)[share as usize].owner, window_index)
     });
-    places
+    row_indexes
 }
 
 /// The row of a window that was not divided: its count is 0, or its counter did not run.
@@ -135,7 +135,7 @@ impl RowContext<'_> {
             let mut rows: Vec<(ShareIndex, usize)> = Vec::with_capacity(chunk.len());
             for &row_index in chunk {
                 let owner = &share(row_index).owner;
-                if labels.last().is_none_or(|(last, _)| *last != owner) {
+                if labels.last().is_none_or(|(previous, _)| *previous != owner) {
                     labels.push((owner, OwnerLabel::from_owner(owner, self.names)));
                 }
                 rows.push((row_index, labels.len() - 1));

@@ -73,7 +73,7 @@ fn draw_mixes(random: &mut SplitMix) -> Vec<TenantMix> {
     let cpus = 2 << random.next_below(4);
     let count = (cpus + 1 + random.next_below(2 * cpus)).clamp(4, 32);
     let rates = |rate: &dyn Fn(usize) -> f64| -> Vec<SimulatedTenant> {
-        (0..count).map(|at| SimulatedTenant { rate: rate(at), ..STEADY }).collect()
+        (0..count).map(|number| SimulatedTenant { rate: rate(number), ..STEADY }).collect()
     };
     let mut drawn_tenants = Vec::new();
     for _ in 0..count {
@@ -92,7 +92,7 @@ fn draw_mixes(random: &mut SplitMix) -> Vec<TenantMix> {
         phase_ms: 0.0,
     };
     let pairs = |even_tenant: SimulatedTenant, odd_tenant: SimulatedTenant| -> Vec<SimulatedTenant> {
-        (0..count).map(|at| if at % 2 == 0 { even_tenant.clone() } else { odd_tenant.clone() }).collect()
+        (0..count).map(|number| if number % 2 == 0 { even_tenant.clone() } else { odd_tenant.clone() }).collect()
     };
     let mix = |name, tenants, baseline| TenantMix { name, cpus, tenants, baseline };
     vec![
@@ -222,7 +222,7 @@ impl<M: Attribution> Lagged<M> {
         }
         self.histories.review_use();
         self.method.learn_ticks(&self.histories);
-        self.histories.finish_review(|by| self.method.rate_profile(by).into_iter().collect());
+        self.histories.finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
         if !is_last && !self.schedule.is_turn(0, self.tick) {
             return 0;
         }
@@ -456,9 +456,9 @@ fn divide_three_owners(are_apart: bool) -> Vec<Share> {
     let (mut sums, mut total) = ([0; 3], 0.0);
     let ticks = 2000u64;
     for tick in 1..=ticks {
-        let on = random.next_unit() < 0.5;
-        let second_on = if are_apart { random.next_unit() < 0.5 } else { on };
-        let ran = [on, second_on, random.next_unit() < 0.5].map(|on| u64::from(on) * TICK_NS);
+        let first_on = random.next_unit() < 0.5;
+        let second_on = if are_apart { random.next_unit() < 0.5 } else { first_on };
+        let ran = [first_on, second_on, random.next_unit() < 0.5].map(|on| u64::from(on) * TICK_NS);
         let times: Vec<_> = (0..3).map(|number| (Owner::Irq(number as u32), ran[number])).collect();
         let rates = [9.0, 1.0, 4.0];
         let bytes: f64 = ran.iter().zip(rates).map(|(ns, rate)| *ns as f64 * rate).sum();

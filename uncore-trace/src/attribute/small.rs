@@ -56,12 +56,12 @@ impl LargeOwners {
 struct SmallShares {
     sum: Option<Share>,
     /// The only share, as it was.
-    only: Option<Share>,
+    sole: Option<Share>,
 }
 
 impl SmallShares {
     fn add_share(&mut self, share: &Share, owner: Owner) {
-        self.only = self.sum.is_none().then_some(*share);
+        self.sole = self.sum.is_none().then_some(*share);
         add_to_sum(&mut self.sum, share, owner, Some(1));
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
     let mut other_tasks = SmallShares::default();
     shares.retain(|share| {
         if share.owner == Owner::OtherTasks {
-            other_tasks.only = None;
+            other_tasks.sole = None;
             add_to_sum(&mut other_tasks.sum, share, Owner::OtherTasks, None);
             return false;
         }
@@ -86,7 +86,7 @@ pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
         false
     });
     let sums = cgroups.into_values().chain([other_tasks]);
-    let mut sums: Vec<Share> = sums.filter_map(|small| small.only.or(small.sum)).collect();
+    let mut sums: Vec<Share> = sums.filter_map(|small| small.sole.or(small.sum)).collect();
     sums.sort_unstable_by_key(|share| share.owner);
     shares.append(&mut sums);
 }

@@ -38,7 +38,7 @@ fn dot_product_in_lanes<T: Real + Sum, const LANES: usize>(left_vector: &[T], ri
             lane_sums[lane] += left_chunk[lane] * right_chunk[lane];
         }
     }
-    let tail_sum: T = left_tail.iter().zip(right_tail).map(|(left, right)| *left * *right).sum();
+    let tail_sum: T = left_tail.iter().zip(right_tail).map(|(a, b)| *a * *b).sum();
     let mut sum: T = lane_sums.into_iter().sum();
     sum += tail_sum;
     sum

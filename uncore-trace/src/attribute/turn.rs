@@ -23,7 +23,7 @@ pub(super) struct CounterTurn<'a> {
 impl CounterTurn<'_> {
     /// Learns, divides the windows that are over, and of the next one the ticks up to `last_tick`.
     pub(super) fn run_turn(&mut self, tick_ns: u64, names: &OwnerNames) {
-        let Self { track, histories, last_tick: to, .. } = self;
+        let Self { track, histories, last_tick: divisible_tick, .. } = self;
         if self.learns {
             track.solve_rates(histories);
         }
@@ -33,6 +33,6 @@ impl CounterTurn<'_> {
             **state =
                 if track.counter.role.is_divided() { WindowState::Divided(divided) } else { WindowState::Nothing };
         }
-        track.divide_ticks(histories, *to);
+        track.divide_ticks(histories, *divisible_tick);
     }
 }

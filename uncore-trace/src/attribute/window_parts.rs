@@ -34,25 +34,25 @@ pub(super) struct OwnerPart {
 impl OwnerPart {
     /// The part of a piece. Owners of a column have parts in proportion to their use.
     fn from_piece(owner_use: &OwnerUse, use_by_slot: &[f64], contributions: &Contributions) -> Self {
-        let OwnerUse { source, slot: column, amount, edge_fraction: unseen } = *owner_use;
-        let slot_index = usize::from(column);
+        let OwnerUse { source, slot: column_slot, amount, edge_fraction: edge } = *owner_use;
+        let slot_index = usize::from(column_slot);
         let in_column = |sums: &[f64]| sums.get(slot_index).copied().unwrap_or(0.0);
         let column_fraction = amount / in_column(use_by_slot);
         Self {
             source,
-            slot: column,
+            slot: column_slot,
             value: in_column(&contributions.value) * column_fraction,
             noise: in_column(&contributions.noise) * column_fraction * column_fraction,
             amount,
             column_fraction,
-            edge_fraction: unseen,
+            edge_fraction: edge,
             variance: contributions.variance.get(slot_index).copied().unwrap_or(Variance::UNKNOWN),
         }
     }
 
     /// The order of two owners: by cgroup, then by owner.
     fn compare_owners(&self, other: &Self) -> Ordering {
-        let key = |part: &Self| (cgroup_of_owner(&part.source.owner), part.source, part.slot);
+        let key = |owner_part: &Self| (cgroup_of_owner(&owner_part.source.owner), owner_part.source, owner_part.slot);
         key(self).cmp(&key(other))
     }
 

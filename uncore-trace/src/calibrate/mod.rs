@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::sync::oneshot;
 
-use self::stream::Kernel;
+use self::stream::StreamKernel;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::discover::calibration::MeasuredPeak;
@@ -114,7 +114,7 @@ pub fn run(
         let load = scope.spawn(move || {
             confine::restrict_thread(&ThreadNeeds::default());
             let asked =
-                [Kernel::Sum, Kernel::Triad].map(|kernel| load_memory(cpus, kernel, options, stop));
+                [StreamKernel::Sum, StreamKernel::Triad].map(|kernel| load_memory(cpus, kernel, options, stop));
             std::thread::sleep(options.late);
             // The receiver is gone if the recorder has ended.
             done.send(()).unwrap_or_default();
@@ -181,19 +181,19 @@ fn one_cpu_per_core(machine: &Machine) -> Vec<u32> {
 }
 
 /// Runs a kernel for the given time. Returns the bytes per second that it moved.
-fn load_memory(cpus: &[u32], kernel: Kernel, options: &CalibrationOptions, stop: &AtomicBool) -> Result<f64> {
+fn load_memory(cpus: &[u32], kernel: StreamKernel, options: &CalibrationOptions, stop: &AtomicBool) -> Result<f64> {
     let bytes = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let started = std::time::Instant::now();
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &over, &bytes));
+        let running = scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &is_over, &bytes));
         while started.elapsed() < options.length && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
             if running.is_finished() {
                 break;
             }
         }
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         running.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")))
     })?;
     Ok(bytes.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The load of the threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kernel {
+pub(super) enum StreamKernel {
     /// Reads one array.
     Sum,
     /// Reads two arrays and writes a third.
@@ -32,7 +32,7 @@ const BLOCK: usize = 1 << 18;
 pub(super) fn run(
     cpus: &[u32],
     elements: usize,
-    kernel: Kernel,
+    kernel: StreamKernel,
     stop: &AtomicBool,
     bytes: &AtomicU64,
 ) -> Result<()> {
@@ -50,7 +50,7 @@ pub(super) fn run(
 fn run_on_cpu(
     cpu: u32,
     elements: usize,
-    kernel: Kernel,
+    kernel: StreamKernel,
     stop: &AtomicBool,
     bytes: &AtomicU64,
 ) -> Result<()> {
@@ -62,11 +62,11 @@ fn run_on_cpu(
         let blocks = a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK));
         for ((a, b), c) in blocks {
             let moved = match kernel {
-                Kernel::Sum => {
+                StreamKernel::Sum => {
                     black_box(sum_numbers(b));
                     8 * b.len()
                 }
-                Kernel::Triad => {
+                StreamKernel::Triad => {
                     let scale = black_box(3.0);
                     for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
                         *a = b + scale * c;
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn kernels_move_bytes_until_they_are_stopped() {
-        for kernel in [Kernel::Sum, Kernel::Triad] {
+        for kernel in [StreamKernel::Sum, StreamKernel::Triad] {
             let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
                 let running = scope.spawn(|| run(&[0], 1 << 20, kernel, &stop, &bytes));
@@ -117,6 +117,6 @@ mod tests {
             assert!(bytes.load(Ordering::Relaxed) > 0);
         }
         let (stop, bytes) = (AtomicBool::new(true), AtomicU64::new(0));
-        assert!(run(&[1_000_000], 16, Kernel::Sum, &stop, &bytes).is_err());
+        assert!(run(&[1_000_000], 16, StreamKernel::Sum, &stop, &bytes).is_err());
     }
 }

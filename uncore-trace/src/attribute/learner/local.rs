@@ -119,8 +119,8 @@ impl Variance {
 
     /// Moves it towards a target by the fraction `weight` of the difference.
     pub(in super::super) fn move_towards(&mut self, target: &Self, weight: f64) {
-        let Self { learnt, momentary: now, group_learnt: of_group } = self;
-        for (value, target_value) in [(learnt, target.learnt), (now, target.momentary), (of_group, target.group_learnt)]
+        let Self { learnt, momentary: momentary_value, group_learnt: group_value } = self;
+        for (value, target_value) in [(learnt, target.learnt), (momentary_value, target.momentary), (group_value, target.group_learnt)]
         {
             *value += weight * (target_value - *value);
         }
@@ -162,12 +162,12 @@ impl BlockRates {
                 stage.weights.get(distance as usize).copied()
             };
             let gram = history.gram_around((stage_index, middle), weight);
-            let mut right = vec![0.0; gram.n];
+            let mut rhs_of_blocks = vec![0.0; gram.n];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
-                right.iter_mut().zip(&block.products).for_each(|(entry, product)| *entry += weight * product);
+                rhs_of_blocks.iter_mut().zip(&block.products).for_each(|(entry, product)| *entry += weight * product);
             }
-            let problem = CorrectionProblem { gram: &gram, rhs: right };
+            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks };
             let spread = &mut spreads.0[stage_index];
             problem.solve_correction(center_rates, learnt, (stage, history.predictor(), error), spread)
         };

@@ -199,16 +199,16 @@ impl Learner {
     /// Adds the count since the last count; `tick` is the last tick of it. `None` if there is no
     /// reading at its end.
     pub(super) fn observe_count(&mut self, tick: u64, count: Option<f64>) {
-        let from = *self.pending_after_tick.get_or_insert(tick.saturating_sub(1));
+        let begin_tick = *self.pending_after_tick.get_or_insert(tick.saturating_sub(1));
         let Some(count) = count else {
-            if tick - from >= self.max_count_ticks {
+            if tick - begin_tick >= self.max_count_ticks {
                 (self.pending_after_tick, self.skips_next_count) = (None, true);
             }
             return;
         };
         self.pending_after_tick = None;
         let restarts = std::mem::take(&mut self.skips_next_count);
-        let observation = Observation { after_tick: from, last_tick: tick, count, restarts };
+        let observation = Observation { after_tick: begin_tick, last_tick: tick, count, restarts };
         self.undivided.push_back(observation);
         self.unlearnt.push_back(observation);
     }
@@ -243,8 +243,8 @@ impl Learner {
             }
             let row = history.row_by_slot(tick);
             let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
-            let count = if let Some(Observation { after_tick: from, last_tick: to, count, restarts: false }) = observation {
-                let ticks = (to - from).max(1);
+            let count = if let Some(Observation { after_tick: count_begin, last_tick: count_end, count, restarts: false }) = observation {
+                let ticks = (count_end - count_begin).max(1);
                 let column_count = self.solution.active_slots.len() as u64;
                 if ticks == 1 && column_count > 0 && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count {
                     self.bend.add_tick(self.expected_count(row), count);

@@ -273,7 +273,7 @@ impl<'a> RatePosterior<'a> {
         for (scale, residual_variance) in residual_variances.iter().enumerate() {
             let weight = 1.0 / residual_variance;
             let is_informative = &self.is_informative[scale];
-            for index in (0..n).filter(|at| is_informative[*at]) {
+            for index in (0..n).filter(|row_index| is_informative[*row_index]) {
                 let slot = self.active_slots[index];
                 let row = self.sums.gram[scale].row(slot);
                 let use_by_count = self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
@@ -342,7 +342,7 @@ impl<'a> RatePosterior<'a> {
             };
             let previous_row = previous.covariance.row(*known_index);
             for (entry, column_index) in row.iter_mut().zip(&indexes_before) {
-                *entry = column_index.map_or(0.0, |other| previous_row[other]);
+                *entry = column_index.map_or(0.0, |previous_column| previous_row[previous_column]);
             }
         }
         covariance
