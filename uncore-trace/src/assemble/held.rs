@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
-use crate::discover::nodes::{Access, DeviceNode, Number};
+use crate::discover::nodes::{Access, DeviceNode, DeviceNumber};
 use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;
 use crate::entries::{LogEntry, DeviceHold, Owner};
@@ -61,7 +61,7 @@ impl HeldTimes {
     /// files open.
     pub(super) fn close_tick(
         &mut self,
-        files: &BTreeMap<(u32, Number), FileUse<'_>>,
+        files: &BTreeMap<(u32, DeviceNumber), FileUse<'_>>,
         (begin_ns, end_ns): (u64, u64),
         names: &mut TaskNames,
     ) -> Vec<DeviceHold> {

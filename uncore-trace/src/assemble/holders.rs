@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::held::{HeldTimes, FileUse};
 use super::sink::Sink;
 use crate::discover::accounts;
-use crate::discover::nodes::{Drivers, DeviceNode, Number};
+use crate::discover::nodes::{Drivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{self, PciAddress};
 use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
@@ -23,7 +23,7 @@ use crate::schema::origin::RecordingOrigin;
 const MOST: usize = 1 << 16;
 
 /// A process and a device file.
-type HolderKey = (u32, Number);
+type HolderKey = (u32, DeviceNumber);
 
 /// A device file.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct HeldFile {
 pub(super) struct HolderTable {
     root: PathBuf,
     drivers: Drivers,
-    device_files: HashMap<Number, Option<Rc<DescribedFile>>>,
+    device_files: HashMap<DeviceNumber, Option<Rc<DescribedFile>>>,
     held: BTreeMap<HolderKey, HeldFile>,
     /// The last report of each process and device since the last reading.
     reported: HashMap<HolderKey, u64>,
@@ -105,7 +105,7 @@ impl HolderTable {
                 None
             }
             FileChange::Fork(parent) => {
-                let devices: Vec<Number> = self.files_of_process(parent).map(|(number, _)| number).collect();
+                let devices: Vec<DeviceNumber> = self.files_of_process(parent).map(|(number, _)| number).collect();
                 let mut cgroup = None;
                 for number in devices {
                     self.note_report((pid, number), event.time_ns);
@@ -160,7 +160,7 @@ impl HolderTable {
 
     /// Notes that a process executes another program.
     pub(super) fn rename_process(&mut self, task: &TaskIdentity, time_ns: u64) {
-        let keys = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
+        let keys = (task.pid, DeviceNumber::MIN)..=(task.pid, DeviceNumber::MAX);
         for held in self.held.range_mut(keys).map(|(_, held)| held) {
             held.task.comm = task.comm.to_table_form();
             self.times.note_change(Some(time_ns));
@@ -169,7 +169,7 @@ impl HolderTable {
 
     /// Notes that a process came to a cgroup. `true` if it holds a device.
     pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time_ns: u64, sink: &mut Sink) -> bool {
-        let held: Vec<(Number, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
+        let held: Vec<(DeviceNumber, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
         let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
         let mut has_moved = false;
         for (number, held) in moved {
@@ -213,8 +213,8 @@ impl HolderTable {
     }
 
     /// The devices of a process.
-    fn files_of_process(&self, pid: u32) -> impl Iterator<Item = (Number, &HeldFile)> {
-        let keys = (pid, Number::MIN)..=(pid, Number::MAX);
+    fn files_of_process(&self, pid: u32) -> impl Iterator<Item = (DeviceNumber, &HeldFile)> {
+        let keys = (pid, DeviceNumber::MIN)..=(pid, DeviceNumber::MAX);
         self.held.range(keys).map(|((_, number), held)| (*number, held))
     }
 
@@ -288,7 +288,7 @@ impl HolderTable {
         changes
     }
 
-    fn look_up_file(&mut self, number: Number) -> Option<Rc<DescribedFile>> {
+    fn look_up_file(&mut self, number: DeviceNumber) -> Option<Rc<DescribedFile>> {
         if self.device_files.len() >= MOST {
             self.device_files.clear();
         }
@@ -341,8 +341,8 @@ mod tests {
     use crate::identity::cgroups::Cgroups;
     use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 
-    const CARD: Number = Number { is_block: false, major: 226, minor: 0 };
-    const RENDER: Number = Number { is_block: false, major: 226, minor: 128 };
+    const CARD: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 0 };
+    const RENDER: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 128 };
 
     /// A row: process, cgroup, device, root port, begin, end, and how it was learnt.
     type Line = (i32, u64, String, Option<String>, Option<i64>, Option<i64>, String);
@@ -379,12 +379,12 @@ mod tests {
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }
 
-        fn feed(&mut self, time: u64, change: FileChange, number: Number, pid: u32) -> Vec<u64> {
+        fn feed(&mut self, time: u64, change: FileChange, number: DeviceNumber, pid: u32) -> Vec<u64> {
             let event = event(time, change, number, pid);
             self.holders.feed_report(&event, &mut self.names, &mut self.sink)
         }
 
-        fn read(&mut self, span: (u64, u64), files: &[(Number, u32)]) {
+        fn read(&mut self, span: (u64, u64), files: &[(DeviceNumber, u32)]) {
             let event = |&(number, pid)| event(span.0, FileChange::Seen, number, pid);
             let files: Vec<_> = files.iter().map(event).collect();
             self.holders.feed_reading(span, &files, &mut self.names, &mut self.sink);
@@ -412,7 +412,7 @@ mod tests {
         }
     }
 
-    fn event(time: u64, change: FileChange, number: Number, pid: u32) -> FileRecord {
+    fn event(time: u64, change: FileChange, number: DeviceNumber, pid: u32) -> FileRecord {
         let comm = Comm::from_bytes(b"train");
         let task = TaskIdentity { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
         FileRecord { time_ns: time, change, number, task }
@@ -433,13 +433,13 @@ mod tests {
         assert_eq!(case.feed(20, FileChange::Got, RENDER, 8), [1008]);
         // It has it already.
         assert!(case.feed(21, FileChange::Got, RENDER, 8).is_empty());
-        case.feed(30, FileChange::Fork(7), Number::MIN, 9);
+        case.feed(30, FileChange::Fork(7), DeviceNumber::MIN, 9);
         case.feed(40, FileChange::Left, CARD, 7);
         case.feed(41, FileChange::Left, CARD, 7);
         case.feed(50, FileChange::Left, RENDER, 8);
         case.feed(60, FileChange::Got, RENDER, 8);
         // A device that is not known.
-        case.feed(61, FileChange::Got, Number { minor: 99, ..CARD }, 8);
+        case.feed(61, FileChange::Got, DeviceNumber { minor: 99, ..CARD }, 8);
         assert_eq!(
             case.end(),
             [

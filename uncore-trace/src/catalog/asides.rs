@@ -82,7 +82,7 @@ pub fn sift_terms(
             return Err(ColumnError::new(term.column, message));
         }
         let known = TERMS.iter().find(|(term_name, ..)| *term_name == name && !is_own(name));
-        let Some((_, takes, effect)) = known else {
+        let Some((_, value_kind, effect)) = known else {
             own_terms.push(term.clone());
             continue;
         };
@@ -96,11 +96,11 @@ pub fn sift_terms(
             (AsideEffect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
                 asides.cpus = text.parse().ok();
             }
-            (AsideEffect::Note(why), value) if takes.accepts_value(value) => {
+            (AsideEffect::Note(why), value) if value_kind.accepts_value(value) => {
                 notes.push(format!("the term {name} {why}"));
             }
             _ => {
-                let wants = match (effect, takes) {
+                let wants = match (effect, value_kind) {
                     (AsideEffect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
                     (_, Takes::Text) => "a text that is no number",
                     (_, Takes::Flag) => "0 or 1",

@@ -137,12 +137,12 @@ impl Overcommitted {
     }
 
     fn describe_sharing(&self, pmus: &[&str]) -> String {
-        let Self { events, needed, counters, counter_name: what, unsure, .. } = self;
+        let Self { events, needed, counters, counter_name: counted_noun, unsure, .. } = self;
         let may = if *unsure { "may " } else { "" };
         let each_of = if pmus.len() > 1 { "each of " } else { "" };
         let pmu_names = format!("{each_of}{}", list_names(pmus));
         // The words after `for` are not part of the counted noun.
-        let (noun, noun_suffix) = what.split_at(what.find(" for ").unwrap_or(what.len()));
+        let (noun, noun_suffix) = counted_noun.split_at(counted_noun.find(" for ").unwrap_or(counted_noun.len()));
         let plural = if *counters == 1 { "" } else { "s" };
         let values = if needed == events {
             String::new()
@@ -206,7 +206,7 @@ impl Budget {
         };
         let whole = || Some(event.config.to_vec());
         let value = if self.distinct.is_empty() { whole() } else { values(&self.distinct) }?;
-        Some(CounterNeed { pool: values(&self.per)?, location: location, value })
+        Some(CounterNeed { pool: values(&self.per)?, location, value })
     }
 
     fn exceeded_limit(&self, needs: &[CounterNeed]) -> Option<Overcommitted> {
@@ -215,7 +215,7 @@ impl Budget {
             pools.entry(&need.pool).or_default().push(need);
         }
         let worst = pools.values().filter_map(|pool| self.fullest_place(pool));
-        worst.max_by_key(|over| over.needed)
+        worst.max_by_key(|limit| limit.needed)
     }
 
     /// The place of a pool with the largest need, if it exceeds the limit.

@@ -144,7 +144,7 @@ fn generate_document(families: &[Family]) -> String {
 fn the_document_has_every_family() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/platforms.md");
     let text = fs::read_to_string(&path).unwrap();
-    let (by_hand, made) = text.split_once(MARKER).expect("docs/platforms.md has no marker");
+    let (by_hand, generated) = text.split_once(MARKER).expect("docs/platforms.md has no marker");
     let families = Catalog::load_embedded().unwrap().families;
     for family in &families {
         assert!(family.verified.is_some(), "{}: the key `verified` is missing", family.family);
@@ -155,7 +155,7 @@ fn the_document_has_every_family() {
         return;
     }
     assert!(
-        made == document,
+        generated == document,
         "docs/platforms.md is stale: run UPDATE_DOCS=1 cargo test -p uncore-trace --lib document"
     );
 }

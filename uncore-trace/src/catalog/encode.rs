@@ -72,10 +72,10 @@ impl<'a> PmuWords<'a> {
     /// some drivers pass on.
     pub fn encode_terms(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, ColumnError> {
         let start = terms.first().map_or(1, |term| term.column);
-        let Typed { alias, fields_before: before, fields: typed_fields } = self.separate_terms(terms)?;
+        let Typed { alias, fields_before: leading_count, fields: typed_fields } = self.separate_terms(terms)?;
         let own_values = alias.map(|event| self.own_fields(event)).transpose();
         let own_values = own_values.map_err(|message| ColumnError::new(start, message))?.unwrap_or_default();
-        let (leading, trailing) = typed_fields.split_at(before);
+        let (leading, trailing) = typed_fields.split_at(leading_count);
         let mut config = combine_fields(leading.iter().chain(&own_values).chain(trailing));
         let note = overridden_note(&config, &typed_fields, alias.is_some());
         let attr_type = alias.map_or(self.pmu.attr_type, |event| event.attr_type);
@@ -190,7 +190,7 @@ impl<'a> PmuWords<'a> {
             let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
             return Err(ColumnError::new(terms.first().map_or(1, |term| term.column), message));
         }
-        Ok(Typed { alias, fields_before: fields_before, fields: typed_fields })
+        Ok(Typed { alias, fields_before, fields: typed_fields })
     }
 
     /// The generic event of `legacy-hardware-config=N` or `legacy-cache-config=N`.

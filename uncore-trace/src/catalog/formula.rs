@@ -123,8 +123,8 @@ impl FormulaNode {
             Self::Chain(head, tail) => {
                 head.visit_names(visit);
                 for (operator, node) in tail {
-                    let over = *operator == Operator::Over;
-                    node.visit_names(&mut |name, divides| visit(name, divides || over));
+                    let is_divisor = *operator == Operator::Over;
+                    node.visit_names(&mut |name, divides| visit(name, divides || is_divisor));
                 }
             }
         }

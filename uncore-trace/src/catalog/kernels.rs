@@ -129,9 +129,9 @@ impl Gap {
 pub fn gap_reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
     let gaps = gaps(machine, catalog);
     // The kernel first: PMUs without events are often a part of what it does not know.
-    let mut its: Vec<_> = gaps.iter().filter(|gap| gap.groups.contains(&group)).collect();
-    its.sort_by_key(|gap| gap.driver.is_none());
-    its.first().map(|gap| gap.describe_gap())
+    let mut group_gaps: Vec<_> = gaps.iter().filter(|gap| gap.groups.contains(&group)).collect();
+    group_gaps.sort_by_key(|gap| gap.driver.is_none());
+    group_gaps.first().map(|gap| gap.describe_gap())
 }
 
 /// What keeps uncore counters of this machine from being counted.
@@ -139,14 +139,14 @@ pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
     let mut gaps = Vec::new();
     let own_rules = RULES.iter().filter(|rule| rule.is_of(machine));
-    let mut found = own_rules.filter_map(|rule| rule.find_gap(machine, catalog, &nameless));
+    let mut found_gaps = own_rules.filter_map(|rule| rule.find_gap(machine, catalog, &nameless));
     // The first says the most: a kernel that does not know the processor knows none of its units.
-    gaps.extend(found.next());
+    gaps.extend(found_gaps.next());
     let is_named = |pmu: &Pmu| pmu.name.starts_with("uncore_") && !is_nameless(&pmu.name);
     if gaps.is_empty() && !nameless.is_empty() && !machine.pmus.iter().any(is_named) {
-        gaps.push(unknown(machine, catalog, &nameless));
+        gaps.push(unknown_processor_gap(machine, catalog, &nameless));
     }
-    gaps.extend(without_events(machine, catalog));
+    gaps.extend(gaps_without_events(machine, catalog));
     gaps
 }
 
@@ -201,7 +201,7 @@ impl Rule {
             (events, about) = self.by_number(nameless);
         }
         Some(Gap {
-            missing: missing,
+            missing,
             driver: Some(self.driver.clone()),
             since: Some(self.since),
             is_whole: self.units == default_units(),
@@ -215,11 +215,11 @@ impl Rule {
 
     /// The events that count PMUs without a name, and what they are.
     fn by_number(&self, nameless: &[&Pmu]) -> (Vec<String>, String) {
-        let has = |event: &String| {
+        let has_pmu = |event: &String| {
             let stem = event.split('/').next().unwrap_or_default();
             nameless.iter().any(|pmu| name::selects_pmu(stem, &pmu.name))
         };
-        if self.instead.is_empty() || !self.instead.iter().all(has) {
+        if self.instead.is_empty() || !self.instead.iter().all(has_pmu) {
             return by_encoding(nameless);
         }
         let verb = if self.instead.len() == 1 { "counts" } else { "count" };
@@ -228,7 +228,7 @@ impl Rule {
 }
 
 /// PMUs without names on a processor that is not in the table.
-fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
+fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
     let (events, about_events) = by_encoding(nameless);
     Gap {
         missing: format!(
@@ -248,7 +248,7 @@ fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
 
 /// PMUs of known families, of which neither the kernel nor the catalog names an event. One gap for each
 /// family.
-fn without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
+fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let is_silent = |words: &PmuWords<'_>| {
         words.family.is_some_and(|family| family.kind == PmuKind::Uncore)

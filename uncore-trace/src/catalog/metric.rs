@@ -84,7 +84,7 @@ impl Constant {
     pub fn resolve_value(&self, caps: &BTreeMap<String, String>, bits: Option<u64>) -> Option<f64> {
         let stated = self.caps.as_ref().and_then(|file| number(caps.get(file)?).ok());
         let stated = stated.or_else(|| bits.map(|bits| u64::from(bits.count_ones())));
-        stated.filter(|value| *value > 0).map(|said| said as f64).or(self.value)
+        stated.filter(|value| *value > 0).map(|count| count as f64).or(self.value)
     }
 }
 

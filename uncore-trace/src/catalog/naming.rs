@@ -161,11 +161,11 @@ impl<'a> PmuWords<'a> {
 
     /// The terms whose values the user gives.
     pub(super) fn asked_fields(&self, alias: &'a EventAlias) -> Vec<FieldValue<'a>> {
-        let given = |name: &'a str| {
+        let asked_field = |name: &'a str| {
             let format = self.term_format(name)?;
             Some(FieldValue { name: Cow::Borrowed(name), format, value: 0 })
         };
-        alias.asked_terms().filter_map(given).collect()
+        alias.asked_terms().filter_map(asked_field).collect()
     }
 
     /// The values of `fields` in `config` as texts in the order of their bits: those that select an

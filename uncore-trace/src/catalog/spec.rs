@@ -160,10 +160,10 @@ impl Cursor {
         self.skip_while(|c| c.is_whitespace() || c == '\'' || c == '"');
     }
 
-    /// A name, with the characters of `also` in it.
-    fn read_word(&mut self, also: &str) -> String {
+    /// A name, with the characters of `extra_chars` in it.
+    fn read_word(&mut self, extra_chars: &str) -> String {
         let start = self.position;
-        self.skip_while(|c| c.is_alphanumeric() || "_-.*?[]!".contains(c) || also.contains(c));
+        self.skip_while(|c| c.is_alphanumeric() || "_-.*?[]!".contains(c) || extra_chars.contains(c));
         self.chars[start..self.position].iter().collect()
     }
 

@@ -536,7 +536,7 @@ impl RingFile {
         }
         Ok(RingConfig {
             directory: require_absolute("ring.directory", self.directory)?,
-            part_limit: part_limit,
+            part_limit,
             keep,
             reserve: self.reserve.map(|size| size.0),
             mode: parse_mode("ring.mode", &self.mode)?,

@@ -33,7 +33,7 @@ impl Apart {
         let mut is_whole = true;
         let held = if root == Path::new("/") {
             let mut open = BTreeSet::new();
-            is_whole = open_files::each(root, |_, _, files| open.extend(files));
+            is_whole = open_files::for_each_process(root, |_, _, files| open.extend(files));
             functions_behind(open.into_iter().filter_map(|number| drivers.device_file(root, number)))
         } else {
             let links = open_links(root);
@@ -71,9 +71,9 @@ mod tests {
     fn an_open_file_is_known_by_its_numbers() {
         let file = fs::File::open("/dev/full").unwrap();
         let mut numbers = BTreeSet::new();
-        open_files::each(Path::new("/"), |_, _, files| numbers.extend(files));
+        open_files::for_each_process(Path::new("/"), |_, _, files| numbers.extend(files));
         assert!(
-            numbers.contains(&super::super::nodes::Number { is_block: false, major: 1, minor: 7 }),
+            numbers.contains(&super::super::nodes::DeviceNumber { is_block: false, major: 1, minor: 7 }),
             "{numbers:?}"
         );
         drop(file);

@@ -18,7 +18,7 @@ const DEPTH: usize = 8;
 
 /// A device with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct BlockOrNetDevice {
     /// As in `/dev`, or as `ip link` shows it.
     pub name: String,
     /// The functions behind it, in ascending order; empty if it is not on PCI.
@@ -31,9 +31,9 @@ pub struct Devices {
     /// Every PCI function.
     pub pci: Vec<Function>,
     /// Every disk, partition and stacked device, in ascending order.
-    pub block: Vec<Named>,
+    pub block: Vec<BlockOrNetDevice>,
     /// Every network interface, in ascending order.
-    pub net: Vec<Named>,
+    pub net: Vec<BlockOrNetDevice>,
 }
 
 impl Devices {
@@ -47,7 +47,7 @@ impl Devices {
                 .map(|name| {
                     let mut functions = BTreeSet::new();
                     add_functions_behind(root, class, &name, DEPTH, &mut functions);
-                    Named { name, functions: functions.into_iter().collect() }
+                    BlockOrNetDevice { name, functions: functions.into_iter().collect() }
                 })
                 .collect()
         };
@@ -61,7 +61,7 @@ impl Devices {
     }
 
     /// The block or network device with this name; a leading `/dev/` is ignored.
-    pub fn find_named(&self, name: &str) -> Option<&Named> {
+    pub fn find_named(&self, name: &str) -> Option<&BlockOrNetDevice> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
         self.block.iter().chain(&self.net).find(|device| device.name == name)
     }

@@ -122,7 +122,7 @@ fn parse_mappings(node: &[u8]) -> Vec<Mapping> {
         Some(Mapping {
             segment,
             smmu: read_word(map, 12)?,
-            first_id: first_id,
+            first_id,
             // The table has the number of ids less one (`iort_id_map`).
             last_id: first_id.checked_add(read_word(map, 4)?)?,
             output: read_word(map, 8)?,

@@ -23,7 +23,7 @@ const PARTS: &str = "proc/driver/nvidia-caps/mig-minors";
 
 /// The numbers of a device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Number {
+pub struct DeviceNumber {
     /// Whether it is a block device.
     pub is_block: bool,
     /// Major number: the driver.
@@ -32,14 +32,14 @@ pub struct Number {
     pub minor: u32,
 }
 
-impl Number {
+impl DeviceNumber {
     /// Not greater than any other.
     pub const MIN: Self = Self { is_block: false, major: 0, minor: 0 };
     /// Not less than any other.
     pub const MAX: Self = Self { is_block: true, major: u32::MAX, minor: u32::MAX };
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
     }
@@ -95,7 +95,7 @@ const fn device_file_kind(
     dev_name: &'static str,
     access: Access,
 ) -> DeviceNodeKind {
-    DeviceNodeKind { name, driver, is_block, lookup: lookup, dev_name: dev_name, access }
+    DeviceNodeKind { name, driver, is_block, lookup, dev_name, access }
 }
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
@@ -206,14 +206,14 @@ impl Drivers {
     }
 
     /// The files of these drivers that sysfs or NVIDIA's driver knows.
-    pub fn device_files(&self, root: &Path) -> BTreeMap<Number, DeviceNode> {
+    pub fn device_files(&self, root: &Path) -> BTreeMap<DeviceNumber, DeviceNode> {
         let listed =
             [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
                 let numbers = dir_names(&root.join("sys/dev").join(class)).into_iter();
                 numbers.filter_map(move |name| {
                     let (major, minor) = name.split_once(':')?;
                     let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
-                    Some(Number { is_block, major, minor })
+                    Some(DeviceNumber { is_block, major, minor })
                 })
             });
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
@@ -223,15 +223,15 @@ impl Drivers {
                 FunctionLookup::Part => mig_minors(root).into_iter().map(|(minor, _)| minor).collect(),
                 _ => Vec::new(),
             });
-            minors.map(move |minor| Number { is_block, major, minor })
+            minors.map(move |minor| DeviceNumber { is_block, major, minor })
         });
-        let numbers: BTreeSet<Number> = listed.chain(without_links).collect();
+        let numbers: BTreeSet<DeviceNumber> = listed.chain(without_links).collect();
         let with_file = |number| Some((number, self.device_file(root, number)?));
         numbers.into_iter().filter_map(with_file).collect()
     }
 
     /// The file with these numbers, if it is of a kind that is known.
-    pub fn device_file(&self, root: &Path, number: Number) -> Option<DeviceNode> {
+    pub fn device_file(&self, root: &Path, number: DeviceNumber) -> Option<DeviceNode> {
         let kinds = self.0.get(&(number.is_block, number.major))?;
         let link = read_sysfs_link(root, number);
         let name = link.as_deref().and_then(|link| read_dev_name(root, link));
@@ -248,7 +248,7 @@ impl Drivers {
             };
             let functions = file_kind.find_functions(root, number.minor, link.as_deref());
             let (kind_name, access) = (file_kind.name, file_kind.access);
-            Some(DeviceNode { path: format!("/dev/{path}"), kind_name: kind_name, access, functions })
+            Some(DeviceNode { path: format!("/dev/{path}"), kind_name, access, functions })
         })
     }
 }
@@ -281,7 +281,7 @@ impl DeviceNodeKind {
             FunctionLookup::Link => {
                 let address = link.and_then(|link| pci::addresses_in_path(link).last().copied());
                 let below = || link.map(|link| controller_functions(root, link)).unwrap_or_default();
-                address.map_or_else(below, |at| [at].into())
+                address.map_or_else(below, |direct_address| [direct_address].into())
             }
             FunctionLookup::Group => link.map(|link| iommu_group_functions(root, link)).unwrap_or_default(),
         };
@@ -294,7 +294,7 @@ const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
 }
 
 /// The link of sysfs for these numbers.
-fn read_sysfs_link(root: &Path, number: Number) -> Option<PathBuf> {
+fn read_sysfs_link(root: &Path, number: DeviceNumber) -> Option<PathBuf> {
     let class = if number.is_block { "block" } else { "char" };
     let link = root.join("sys/dev").join(class).join(number.to_string());
     fs::read_link(link).ok()
@@ -469,10 +469,10 @@ mod tests {
         assert!(majors.contains(&(true, 259)) && !majors.contains(&(true, 226)), "{majors:?}");
     }
 
-    fn parsed(text: &str) -> Number {
+    fn parsed(text: &str) -> DeviceNumber {
         let (major, minor) = text[1..].split_once(':').unwrap();
         let (major, minor) = (major.parse().unwrap(), minor.parse().unwrap());
-        Number { is_block: text.starts_with('b'), major, minor }
+        DeviceNumber { is_block: text.starts_with('b'), major, minor }
     }
 
     /// A captured tree is untrusted, and may be of a machine without any of this.

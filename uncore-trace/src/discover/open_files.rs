@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
-use super::nodes::Number;
+use super::nodes::DeviceNumber;
 use crate::bounds;
 
 /// File systems whose files may not be looked at without asking another machine or process: by the begin
@@ -17,7 +17,7 @@ const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre",
 /// open. `false` if the files of some processes may not be read.
 ///
 /// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited for.
-pub fn each(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<Number>)) -> bool {
+pub fn for_each_process(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<DeviceNumber>)) -> bool {
     let Ok(processes) = fs::read_dir(root.join("proc")) else { return false };
     let mut is_whole = true;
     for process in processes.flatten() {
@@ -42,7 +42,7 @@ pub fn each(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<Number>)) ->
 }
 
 /// The numbers of an open file, if it is a device.
-fn device_number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<Number> {
+fn device_number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<DeviceNumber> {
     let target = fs::read_link(link).ok()?;
     // Others are sockets, pipes and the like.
     if !target.is_absolute() || !target.starts_with("/dev") && !is_near(link.file_name()?.to_str()?) {
@@ -54,7 +54,7 @@ fn device_number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<N
         FileType::CharacterDevice => false,
         _ => return None,
     };
-    Some(Number { is_block, major: status.stx_rdev_major, minor: status.stx_rdev_minor })
+    Some(DeviceNumber { is_block, major: status.stx_rdev_major, minor: status.stx_rdev_minor })
 }
 
 /// The mounts of a process that are [`REMOTE`] (`Documentation/filesystems/proc.rst`, Linux 7.2).

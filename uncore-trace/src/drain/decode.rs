@@ -15,7 +15,7 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::MAX_DEVICE;
 use uncore_trace_common::{record, state};
 
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 
 /// A thread's name as the kernel stores it: up to 15 arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -344,7 +344,7 @@ pub struct FileRecord {
     /// Kind of the event.
     pub change: FileChange,
     /// The device.
-    pub number: Number,
+    pub number: DeviceNumber,
     /// The task; of a copy, the new one.
     pub task: TaskIdentity,
 }
@@ -582,7 +582,7 @@ fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_FILE)),
     };
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
-    let number = Number { is_block, major, minor };
+    let number = DeviceNumber { is_block, major, minor };
     Ok(FileRecord { time_ns: time_ns, change, number, task: decode_task(data)? })
 }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::trust::RootUser;
 use crate::bounds;
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 
 /// Where runtimes look for files; the latter has those of drivers that make them at run time.
 pub(super) const DIRS: [&str; 2] = ["etc/cdi", "run/cdi"];
@@ -57,7 +57,7 @@ struct CdiNode {
 
 /// Names with the numbers of their device files.
 #[derive(Debug, Default)]
-pub(super) struct CdiNames(BTreeMap<String, BTreeSet<Number>>);
+pub(super) struct CdiNames(BTreeMap<String, BTreeSet<DeviceNumber>>);
 
 impl CdiNames {
     /// Reads the files below `root`.
@@ -78,13 +78,13 @@ impl CdiNames {
     }
 
     /// The device files of a name.
-    pub(super) fn device_numbers(&self, name: &str) -> impl Iterator<Item = Number> {
+    pub(super) fn device_numbers(&self, name: &str) -> impl Iterator<Item = DeviceNumber> {
         self.0.get(name).into_iter().flatten().copied()
     }
 }
 
 /// The devices of a file with their numbers.
-fn read_spec(path: &Path, owner: RootUser, root: &Path) -> Option<Vec<(String, Vec<Number>)>> {
+fn read_spec(path: &Path, owner: RootUser, root: &Path) -> Option<Vec<(String, Vec<DeviceNumber>)>> {
     let extension = path.extension().and_then(|extension| extension.to_str())?;
     let is_json = extension == "json";
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
@@ -111,17 +111,17 @@ fn read_spec(path: &Path, owner: RootUser, root: &Path) -> Option<Vec<(String, V
 
 impl CdiNode {
     /// The numbers in the file, or those of the device file on the host.
-    fn device_number(&self, root: &Path) -> Option<Number> {
+    fn device_number(&self, root: &Path) -> Option<DeviceNumber> {
         if let (Some(major), Some(minor)) = (self.major, self.minor) {
             let is_block = self.kind.as_deref() == Some("b");
-            return Some(Number { is_block, major, minor });
+            return Some(DeviceNumber { is_block, major, minor });
         }
         let path = self.host_path.as_ref().unwrap_or(&self.path);
         let metadata = fs::metadata(root.join(path.trim_start_matches('/'))).ok()?;
         let is_block = metadata.file_type().is_block_device();
         let is_device = is_block || metadata.file_type().is_char_device();
         let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
-        is_device.then_some(Number { is_block, major, minor })
+        is_device.then_some(DeviceNumber { is_block, major, minor })
     }
 }
 

@@ -242,14 +242,14 @@ mod tests {
     use super::super::counters::CounterArray;
     use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
-    use crate::discover::nodes::Number;
+    use crate::discover::nodes::DeviceNumber;
     use crate::drain::{FileChange, FileRecord, DrainedRecord, decode_record};
 
     /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`Holders`];
     /// it stands for one that every machine has.
     const MEM: (bool, u32) = (false, 1);
     /// `/dev/full`.
-    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+    const FULL: DeviceNumber = DeviceNumber { is_block: false, major: 1, minor: 7 };
 
     /// One process opens a file and sends it to another.
     const SEND: &str = "

@@ -208,7 +208,7 @@ impl<'a> Assembly<'a> {
         let causes = event.possible_causes().or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
-        let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
+        let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);
         let sight = |causes| Sight::for_counter(self.machine, event.words, &encoded.event, cpu, causes);
         // Without known causes none of the count is divided.
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
@@ -234,7 +234,7 @@ impl<'a> Assembly<'a> {
             per_cpu,
             exclude_guest: guests::excludes_guests(self.machine, event.words),
             at_switch: exact_by == Some(ExactBy::Readings),
-            exact_by: exact_by.filter(|by| *by != ExactBy::Readings),
+            exact_by: exact_by.filter(|method| *method != ExactBy::Readings),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io_scope(self.machine, event.words, encoded, below.as_ref()),

@@ -88,7 +88,7 @@ fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) ->
 
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
-fn is_attached(machine: &Machine, function: &Function, side: AttachedSocket, cpu: u32) -> bool {
+fn is_attached(machine: &Machine, function: &Function, attached_to: AttachedSocket, cpu: u32) -> bool {
     let cpus = &machine.cpus;
     let package = cpus.cpu_location(cpu).package;
     let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
@@ -96,7 +96,7 @@ fn is_attached(machine: &Machine, function: &Function, side: AttachedSocket, cpu
         _ if cpus.has_one_package() => Some(package),
         node => node.and_then(near).map(|location| location.package),
     };
-    attached_package.is_some_and(|attached| (attached == package) == (side == AttachedSocket::Own))
+    attached_package.is_some_and(|attached| (attached == package) == (attached_to == AttachedSocket::Own))
 }
 
 #[cfg(test)]

@@ -378,7 +378,7 @@ fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
 
 /// As [`find_position`]; also `None` if another PMU may be the one that counts it.
 pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<PortPosition> {
-    find_position(machine, words, function).filter(|at| !at.any_of_die)
+    find_position(machine, words, function).filter(|position| !position.any_of_die)
 }
 
 /// The part of the PMU that counts the function.

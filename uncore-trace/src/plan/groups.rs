@@ -13,9 +13,9 @@ use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
-/// Why the devices in [`Statistics::counts_again`] are left out.
+/// Why the devices in [`DeviceStatistics::counts_again`] are left out.
 ///
-/// [`Statistics::counts_again`]: crate::discover::statistics::Statistics::counts_again
+/// [`DeviceStatistics::counts_again`]: crate::discover::statistics::DeviceStatistics::counts_again
 const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
                      one of them";
 
@@ -52,7 +52,7 @@ impl<'a> Resolver<'a> {
                 }
                 continue;
             }
-            let Some(group) = Group::named(typed) else {
+            let Some(group) = Group::from_name(typed) else {
                 let known = || Group::ALL.iter().map(|(_, name)| *name).chain([AUTO, "all"]);
                 bail!(
                     "there is no group '{}'{}; the groups are {}",

@@ -115,9 +115,9 @@ impl<'a> Below<'a> {
 pub(super) fn device_label(machine: &Machine, functions: &[&Function]) -> Option<String> {
     // Of all devices built on a disk, the disk has the shortest name, except for dm-N and mdN.
     let label = |function: &&Function| {
-        let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
+        let is_stacked = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
-        let name = names.min_by_key(|name| (made(name), name.len()));
+        let name = names.min_by_key(|name| (is_stacked(name), name.len()));
         let address = || match function.class >> 16 {
             DISPLAY => format!("GPU {}", function.address),
             _ => function.address.to_string(),

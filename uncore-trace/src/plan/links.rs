@@ -167,7 +167,7 @@ fn link_key(
         requester: below.and_then(|below| below.requester),
         die: below.and_then(|below| below.die),
     });
-    LinkKey { family: family.family.clone(), link_kind: rule.name.clone(), socket: spot.socket, root_ports: root_ports }
+    LinkKey { family: family.family.clone(), link_kind: rule.name.clone(), socket: spot.socket, root_ports }
 }
 
 /// The name of a link: its kind, then what is below it, or its socket.
@@ -291,18 +291,18 @@ impl<'p> CountedInputs<'p> {
                 .or_insert(planned.id);
         }
         let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
-        Self { places_by_family: places_by_family, ids, filters }
+        Self { places_by_family, ids, filters }
     }
 }
 
 /// Whether a metric describes the same thing as the link.
 fn describes_link(metric: &PlannedMetric, key: &LinkKey) -> bool {
-    let same_part = key.root_ports.as_ref().is_none_or(|part| {
+    let same_part = key.root_ports.as_ref().is_none_or(|ports| {
         let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
         let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
-        metric.pmu == part.pmu
-            && part.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
-            && part.requester.is_none_or(|id| masks.contains(&id))
+        metric.pmu == ports.pmu
+            && ports.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+            && ports.requester.is_none_or(|id| masks.contains(&id))
     });
     same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
 }

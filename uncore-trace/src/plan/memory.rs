@@ -103,7 +103,7 @@ impl<'a> Resolver<'a> {
                 !counts(words) && (counted.is_empty() || counted.contains(words.family_name()))
             });
             if !pmus.is_empty() {
-                silent.push(UncountedMemory { memory_kind: memory_kind, pmus, is_part: !counted.is_empty() });
+                silent.push(UncountedMemory { memory_kind, pmus, is_part: !counted.is_empty() });
             }
         }
         silent

@@ -23,7 +23,7 @@ impl<'a> PmuIndex<'a> {
                 by_family.entry(&family.family).or_default().push(*words);
             }
         }
-        Self { pmus: pmus, by_family }
+        Self { pmus, by_family }
     }
 
     /// All PMUs.

@@ -26,7 +26,7 @@ const FEW: usize = 3;
 
 /// What no counter of this machine counts although a PMU for it is here, one line each.
 pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
-    let all = PlanRequest {
+    let all_groups = PlanRequest {
         groups: vec!["all".to_owned()],
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
@@ -35,7 +35,7 @@ pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let resolver = Resolver::for_whole_machine(machine, catalog);
     let mut lines: Vec<String> =
         resolver.pmu_words().filter_map(|words| offline_readers(machine, words, "")).collect();
-    let planned = plan(machine, catalog, &all).map(|plan| plan.warnings).unwrap_or_default();
+    let planned = plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default();
     lines.extend(planned);
     let mut seen = BTreeSet::new();
     lines.retain(|line| seen.insert(line.clone()));

@@ -10,7 +10,7 @@ use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::nodes::{Drivers, DeviceNode, Number};
+use crate::discover::nodes::{Drivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, Function};
 use crate::plan::device::{find_position, counted_with, select_subset};
 use crate::table::{ColumnFit, TextTable};
@@ -91,7 +91,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let nodes = Drivers::read(&machine.root).device_files(&machine.root);
     let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
     let files = |function: &Function| -> Vec<DeviceFile> {
-        let is_of_function = |(_, node): &(&Number, &DeviceNode)| node.functions.contains(&function.address);
+        let is_of_function = |(_, node): &(&DeviceNumber, &DeviceNode)| node.functions.contains(&function.address);
         let device_nodes = nodes.iter().filter(is_of_function);
         device_nodes.map(|(number, node)| DeviceFile {
             path: node.path.clone(),

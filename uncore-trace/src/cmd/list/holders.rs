@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::bounds;
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 use crate::discover::{Machine, open_files};
 use crate::identity::assignments::{Assignment, list_assignments};
 use crate::identity::cgroups::Cgroups;
@@ -44,7 +44,7 @@ impl FileHolder {
 /// The holders of some device files.
 #[derive(Debug, Default)]
 pub(super) struct HeldFiles {
-    holders_by_file: BTreeMap<Number, Vec<FileHolder>>,
+    holders_by_file: BTreeMap<DeviceNumber, Vec<FileHolder>>,
     /// Whether the descriptors of all processes were read.
     is_whole: bool,
 }
@@ -52,14 +52,14 @@ pub(super) struct HeldFiles {
 impl HeldFiles {
     /// Reads the descriptors of all processes, where there is a device file to look for and the machine is
     /// the running one: links of another machine's procfs would lead to files of this one.
-    pub(super) fn read(machine: &Machine, wanted: &BTreeSet<Number>) -> Self {
+    pub(super) fn read(machine: &Machine, wanted: &BTreeSet<DeviceNumber>) -> Self {
         let mut held = Self::default();
         if wanted.is_empty() || machine.root != Path::new("/") {
             return held;
         }
         let mut cgroups = Cgroups::from_mounts(&machine.cgroups, &machine.root, Vec::new());
         let holders_by_file = &mut held.holders_by_file;
-        held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
+        held.is_whole = open_files::for_each_process(&machine.root, |pid, dir, open| {
             let mut open = open.intersection(wanted).peekable();
             if open.peek().is_none() {
                 return;
@@ -74,7 +74,7 @@ impl HeldFiles {
     }
 
     /// Who has a file open; `None` if that is not known of all processes.
-    pub(super) fn holders_of(&self, number: Number) -> Option<Vec<FileHolder>> {
+    pub(super) fn holders_of(&self, number: DeviceNumber) -> Option<Vec<FileHolder>> {
         self.is_whole.then(|| self.holders_by_file.get(&number).cloned().unwrap_or_default())
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     use crate::text::printable;
 
     /// `/dev/full`, which stands for a device.
-    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+    const FULL: DeviceNumber = DeviceNumber { is_block: false, major: 1, minor: 7 };
 
     #[test]
     fn a_process_with_a_file_of_the_device_holds_it_whatever_its_name_is() {

@@ -167,7 +167,7 @@ pub(super) struct Vf<L> {
 
 impl<L: QueryInterface> Vf<L> {
     pub(super) const fn new(interfaces: L) -> Self {
-        Self { interfaces: interfaces }
+        Self { interfaces }
     }
 
     /// The sums of all virtual functions of a physical one.

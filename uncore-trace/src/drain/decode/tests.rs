@@ -247,7 +247,7 @@ fn reads_who_got_which_device() {
         // renderD128 of DRM: 226:128.
         bytes.extend(bytes_of(&[what, 226 << 20 | 128, 1, 9], &[]));
         bytes.extend(&of_task);
-        let number = Number { is_block: true, major: 226, minor: 128 };
+        let number = DeviceNumber { is_block: true, major: 226, minor: 128 };
         let read = change.map(|change| FileRecord { time_ns: 1000, change, number, task });
         assert_eq!(decode_record(&bytes), read.map(DrainedRecord::File));
     }
