@@ -409,7 +409,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         opened: &(0..size.counters).collect(),
         cpus: &cpus,
         offline: &[],
-        cpu_places: &cpus.iter().map(|cpu| (*cpu, CpuLocation::default())).collect(),
+        cpu_locations: &cpus.iter().map(|cpu| (*cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock,
         // There are no files: the names come from the records.

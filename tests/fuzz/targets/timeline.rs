@@ -192,7 +192,7 @@ fuzz_target!(|input: &[u8]| {
         opened: &(0..4).collect(),
         cpus: &[0, 1],
         offline: &[],
-        cpu_places: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
+        cpu_locations: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),

@@ -66,11 +66,11 @@ impl Assignments {
     }
 
     /// A row, unless it ended before the part begins.
-    fn write_row(&self, assignment: &Assignment, begin: Option<u64>, end: Option<u64>, sink: &mut Sink) {
-        if end.is_some_and(|end| end <= self.start_ns) {
+    fn write_row(&self, assignment: &Assignment, since_ns: Option<u64>, until_ns: Option<u64>, sink: &mut Sink) {
+        if until_ns.is_some_and(|end| end <= self.start_ns) {
             return;
         }
-        let begin = begin.filter(|begin| *begin >= self.start_ns);
+        let begin = since_ns.filter(|begin| *begin >= self.start_ns);
         let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         sink.rows.assignments.append(&Row {
             host,
@@ -85,7 +85,7 @@ impl Assignments {
             bdf: join_addresses(&assignment.functions).as_deref(),
             port: join_addresses(&assignment.ports).as_deref(),
             begin_ns: begin.map(|begin| begin as i64),
-            end_ns: end.map(|end| end as i64),
+            end_ns: until_ns.map(|end| end as i64),
         });
     }
 }

@@ -285,7 +285,7 @@ impl CpuTrack {
         self.accounted_ns = self.accounted_ns.max(end_ns);
         self.irq_accounted_ns = self.irq_accounted_ns.max(end_ns);
         // These bins are closed: `add_irq_slots` ignores them, because they end before
-        // `irq_accounted`.
+        // `irq_accounted_ns`.
         self.peeked.retain(|irq| irq.boundary > end_ns);
         open.close_bin(end_ns, len, &pieces, spread, offline)
     }
@@ -461,9 +461,9 @@ impl OpenBin {
 
 /// Whether both are the same record. The slots of a tick are complete when the tick is over, and
 /// each kind of interrupt has one record for them.
-fn is_same(first: &IrqRecord, second: &IrqRecord) -> bool {
+fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
     let source_kind = |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
-    first.boundary == second.boundary && first.span == second.span && source_kind(first) == source_kind(second)
+    peeked.boundary == received.boundary && peeked.span == received.span && source_kind(peeked) == source_kind(received)
 }
 
 /// Scales the sources from `from_ns` nanoseconds in total to `to_ns`.

@@ -11,7 +11,7 @@ use crate::schema::cpus;
 /// The last state that was written for each CPU.
 #[derive(Debug, Default)]
 pub(super) struct CpuStates {
-    cpu_places: BTreeMap<u32, CpuLocation>,
+    cpu_locations: BTreeMap<u32, CpuLocation>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
     /// State and counters of each CPU.
@@ -19,15 +19,15 @@ pub(super) struct CpuStates {
 }
 
 impl CpuStates {
-    /// Starts with CPUs at these places. Those in `online` are running; `layouts` says which
+    /// Starts with CPUs at these locations. Those in `online` are running; `layouts` says which
     /// counters each reads.
     pub(super) fn new(
-        places: &BTreeMap<u32, CpuLocation>,
+        cpu_locations: &BTreeMap<u32, CpuLocation>,
         online: &[u32],
         layouts: &BTreeMap<u32, Layout>,
     ) -> Self {
         Self {
-            cpu_places: places.clone(),
+            cpu_locations: cpu_locations.clone(),
             online: online.iter().copied().collect(),
             layouts: layouts.clone(),
             written: BTreeMap::new(),
@@ -47,7 +47,7 @@ impl CpuStates {
 
     /// Writes a row at `time_ns` for each CPU that has changed since the last call.
     pub(super) fn write_rows(&mut self, time_ns: u64, sink: &mut Sink) {
-        let cpus: BTreeSet<u32> = self.cpu_places.keys().chain(&self.online).copied().collect();
+        let cpus: BTreeSet<u32> = self.cpu_locations.keys().chain(&self.online).copied().collect();
         for cpu in cpus {
             let is_online = self.online.contains(&cpu);
             let state = if is_online { cpus::ONLINE } else { cpus::OFFLINE };
@@ -61,14 +61,14 @@ impl CpuStates {
             if self.written.get(&cpu) == Some(&new_state) {
                 continue;
             }
-            let cpu_place = self.cpu_places.get(&cpu).copied().unwrap_or_default();
+            let cpu_location = self.cpu_locations.get(&cpu).copied().unwrap_or_default();
             sink.rows.cpus.append(&cpus::Row {
                 mono_ns: time_ns as i64,
                 cpu: cpu as i32,
                 state,
-                socket: cpu_place.package,
-                node: cpu_place.node.map(|node| node as i32),
-                core: cpu_place.core,
+                socket: cpu_location.package,
+                node: cpu_location.node.map(|node| node as i32),
+                core: cpu_location.core,
                 counters: &new_state.1,
             });
             self.written.insert(cpu, new_state);

@@ -246,10 +246,10 @@ impl HolderTable {
             }
             None => {}
         }
-        let place = self.look_up_file(key.1)?;
+        let device_file = self.look_up_file(key.1)?;
         self.times.note_change(begin_ns);
         let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
-        self.held.insert(key, HeldFile { begin_ns: begin_ns, learnt, task, device_file: place });
+        self.held.insert(key, HeldFile { begin_ns: begin_ns, learnt, task, device_file });
         Some(task.cgroup_id)
     }
 
@@ -305,8 +305,8 @@ impl HolderTable {
 }
 
 /// A row, unless it ended before the part begins.
-fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, sink: &mut Sink) {
-    if end.is_some_and(|end| end <= start_ns) {
+fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, until_ns: Option<u64>, sink: &mut Sink) {
+    if until_ns.is_some_and(|end| end <= start_ns) {
         return;
     }
     let ((pid, number), DescribedFile { node, functions, ports }) = (key, &*held.device_file);
@@ -326,7 +326,7 @@ fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, s
         bdf: functions.as_deref(),
         port: ports.as_deref(),
         begin_ns: held.begin_ns.filter(|begin| *begin >= start_ns).map(|begin| begin as i64),
-        end_ns: end.map(|end| end as i64),
+        end_ns: until_ns.map(|end| end as i64),
         learnt: held.learnt,
     });
 }

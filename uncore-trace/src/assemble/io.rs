@@ -75,8 +75,8 @@ impl IoUse {
     pub(super) fn feed_record(&mut self, io: &IoRecord, names: &mut TaskNames) {
         if let Some((peeked, sequence)) = self.peeked.get_mut(&io.cpu).zip(io.sequence) {
             // Records of a CPU come in order.
-            while peeked.pop_front_if(|first| *first < sequence).is_some() {}
-            if peeked.pop_front_if(|first| *first == sequence).is_some() {
+            while peeked.pop_front_if(|oldest| *oldest < sequence).is_some() {}
+            if peeked.pop_front_if(|oldest| *oldest == sequence).is_some() {
                 return;
             }
         }
@@ -96,7 +96,7 @@ impl IoUse {
         }
         if let Some(sequence) = io.sequence {
             let peeked = self.peeked.entry(io.cpu).or_default();
-            if peeked.back().is_some_and(|last| *last >= sequence) {
+            if peeked.back().is_some_and(|newest| *newest >= sequence) {
                 return;
             }
             peeked.push_back(sequence);

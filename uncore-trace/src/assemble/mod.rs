@@ -51,7 +51,7 @@ use self::readers::Readers;
 use self::seen::SeenThreads;
 pub use self::sink::Sink;
 use self::span::TimelineSpan;
-use self::statistics::Statistics;
+use self::statistics::StatisticCounters;
 use self::unnamed::UnnamedCgroups;
 use crate::assemble::cpu::{CpuBin, CpuTrack};
 use crate::clock::Snapshot;
@@ -116,7 +116,7 @@ pub struct Setup<'a> {
     /// Those of `cpus` that are offline.
     pub offline: &'a [u32],
     /// The location of each possible CPU.
-    pub cpu_places: &'a BTreeMap<u32, CpuLocation>,
+    pub cpu_locations: &'a BTreeMap<u32, CpuLocation>,
     /// The first tick; earlier records are ignored.
     pub start_tick: u64,
     /// Converts times to wall-clock time.
@@ -155,7 +155,7 @@ pub struct Timeline {
     io: Option<IoUse>,
     holders: Option<HolderTable>,
     assignments: Assignments,
-    statistics: Statistics,
+    statistics: StatisticCounters,
     monitors: PendingMonitors,
     accounts: PendingAccounts,
     cpus: CpuStates,
@@ -194,7 +194,7 @@ impl Timeline {
         };
         let tracks = setup.cpus.iter().map(track).collect();
         let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
-        let mut cpus = CpuStates::new(setup.cpu_places, setup.cpus, setup.layouts);
+        let mut cpus = CpuStates::new(setup.cpu_locations, setup.cpus, setup.layouts);
         cpus.apply_change(&CpuSetChange { went_offline: setup.offline.to_vec(), ..CpuSetChange::default() });
         if raw {
             cpus.write_rows(start_ns, sink);
@@ -223,7 +223,7 @@ impl Timeline {
                 HolderTable::new(setup.root, start_ns, functions_behind.map(|function_behind| function_behind.function).collect())
             }),
             assignments: Assignments::new(start_ns),
-            statistics: Statistics::new(setup.plan, setup.opened),
+            statistics: StatisticCounters::new(setup.plan, setup.opened),
             monitors: PendingMonitors::new(start_ns, window_ns),
             accounts: PendingAccounts::new(start_ns, window_ns),
             unnamed: UnnamedCgroups::default(),

@@ -47,7 +47,7 @@ pub(super) struct Transfers {
 struct OpenTick {
     direct: MovedSum,
     received: HashMap<Rc<str>, (u64, u64)>,
-    taken: MovedSum,
+    read_by_tasks: MovedSum,
 }
 
 impl Transfers {
@@ -96,7 +96,7 @@ impl Transfers {
         let open = self.open_ticks.entry(tick_end_ns).or_default();
         match flow {
             TransferFlow::Direct => open.direct.add_moved(moved),
-            TransferFlow::Taken => open.taken.add_moved(moved),
+            TransferFlow::Taken => open.read_by_tasks.add_moved(moved),
             TransferFlow::Received => {
                 let (bytes, packets) = open.received.entry(Rc::clone(&moved.device)).or_default();
                 *bytes += moved.bytes;
@@ -113,7 +113,7 @@ impl Transfers {
         for (device, (bytes, packets)) in open.received.drain() {
             self.unread.entry(device).or_default().push_back((tick_end_ns, bytes, packets));
         }
-        for mut moved in open.taken.take_all() {
+        for mut moved in open.read_by_tasks.take_all() {
             let unread = self.unread.get_mut(&moved.device);
             moved.bytes = unread.map_or(0, |unread| take_unread(unread, moved.bytes));
             if moved.bytes > 0 {

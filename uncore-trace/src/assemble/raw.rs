@@ -20,12 +20,12 @@ pub(super) fn append_usage_rows(
     let (mono_ns, tick_ns, cpu) = (bin.end_ns as i64, bin.len_ns as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
         let comm = slot.task.comm.to_text();
-        let OwnerFields { kind, process, cgroup_id, .. } = owner.to_columns();
+        let OwnerFields { kind: owner_kind, process, cgroup_id, .. } = owner.to_columns();
         sink.rows.runtime.append(&runtime::Row {
             mono_ns,
             tick_ns,
             cpu,
-            owner: kind,
+            owner: owner_kind,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
             comm: &comm,
@@ -36,13 +36,13 @@ pub(super) fn append_usage_rows(
             owner_cgroup_id: cgroup_id,
         });
     }
-    for (kind, ns) in [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)] {
+    for (owner_kind, ns) in [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)] {
         if ns > 0 {
             sink.rows.runtime.append(&runtime::Row {
                 mono_ns,
                 tick_ns,
                 cpu,
-                owner: kind,
+                owner: owner_kind,
                 tid: 0,
                 pid: 0,
                 comm: "",
@@ -56,7 +56,7 @@ pub(super) fn append_usage_rows(
     }
     for irq in &bin.irqs {
         let softirq_name;
-        let (kind, number, name) = match irq.source {
+        let (owner_kind, number, name) = match irq.source {
             CpuContext::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
             CpuContext::Softirq(vector) => {
                 softirq_name = softirq(vector);
@@ -68,7 +68,7 @@ pub(super) fn append_usage_rows(
             mono_ns,
             tick_ns,
             cpu,
-            owner: kind,
+            owner: owner_kind,
             number: number as i32,
             name,
             ns: irq.ns as i64,

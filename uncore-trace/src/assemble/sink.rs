@@ -1,7 +1,7 @@
 //! Rows of every table, before they go to the writer.
 //!
 //! Guarantee: the rows that wait for the writer are bounded, whatever the machine does:
-//! [`BATCH_ROWS`] and the rows of one drain for each table here, and the limit of the [`Store`].
+//! [`BATCH_ROWS`] and the rows of one drain for each table here, and the limit of the [`RowStore`].
 
 use anyhow::Result;
 use arrow::array::{AsArray, RecordBatch};
@@ -139,8 +139,8 @@ impl Sink {
 
     /// Notes that an entry was refused.
     pub(super) fn refuse_entry(&mut self, why: Disorder) {
-        let first = RefusedEntries { count: 0, time_ns: mono_ns() as u64, why };
-        self.refused.get_or_insert(first).count += 1;
+        let first_refusal = RefusedEntries { count: 0, time_ns: mono_ns() as u64, why };
+        self.refused.get_or_insert(first_refusal).count += 1;
     }
 
     /// The entries that were refused since the last call.
@@ -149,14 +149,14 @@ impl Sink {
     }
 
     /// A row of `tasks`.
-    pub fn append_task(&mut self, task: &TaskIdentity, time_ns: u64, what: &str) {
+    pub fn append_task(&mut self, task: &TaskIdentity, time_ns: u64, event_name: &str) {
         self.rows.tasks.append(&tasks::Row {
             mono_ns: time_ns as i64,
             pid: task.pid as i32,
             tid: task.tid as i32,
             comm: &task.comm.to_text(),
             cgroup_id: task.cgroup_id,
-            what,
+            what: event_name,
         });
     }
 

@@ -39,7 +39,7 @@ const SEEN_MORE_NS: u64 = 1_000_000_000;
 
 /// All counters that are read from statistics.
 #[derive(Debug)]
-pub(super) struct Statistics {
+pub(super) struct StatisticCounters {
     tick_ns: u64,
     counters: Vec<StatisticCounter>,
     /// Readings of ticks that are not closed, oldest first.
@@ -89,7 +89,7 @@ struct Unseen {
     recent: VecDeque<(u64, i64)>,
 }
 
-impl Statistics {
+impl StatisticCounters {
     /// Before the first tick. `opened` has the ids of the open counters.
     pub(super) fn new(plan: &Plan, opened: &HashSet<u32>) -> Self {
         let counters = plan.counters.iter().filter_map(|counter| {
@@ -254,7 +254,7 @@ mod tests {
             state: ReadState::Counting,
         };
         let mut statistics =
-            Statistics { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
+            StatisticCounters { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
         let before = 5000;
         for &time in reads {
             let bytes = moved.iter().filter(|(at, ..)| *at < time).map(|(_, bytes, _)| bytes);

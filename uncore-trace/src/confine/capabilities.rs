@@ -22,24 +22,24 @@ const STICKY: u32 = 0o1000;
 
 /// Names as in capabilities(7), separated by commas; "none" for an empty set.
 pub fn names(set: CapabilitySet) -> String {
-    let names: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    let name_list: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    if name_list.is_empty() { "none".to_owned() } else { name_list.join(", ") }
 }
 
 /// Keeps `wanted` and the capabilities for writing in the directories of `needs`, and gives up all
 /// others. Returns the set that is left.
 pub(super) fn keep_capabilities(wanted: CapabilitySet, needs: &ThreadNeeds) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
-    let had = capabilities(None).map_err(words)?;
+    let current = capabilities(None).map_err(words)?;
     // A unit may refuse capset(2) to who has nothing to give up.
-    if (had.permitted | had.inheritable).is_empty() {
+    if (current.permitted | current.inheritable).is_empty() {
         return Ok(CapabilitySet::empty());
     }
     // No program is executed any more, so nothing is lost if this is refused (`CAP_SETPCAP`).
     for capability in CapabilitySet::all().iter() {
         remove_capability_from_bounding_set(capability).ok();
     }
-    let wanted = wanted & had.permitted;
+    let wanted = wanted & current.permitted;
     let set = |effective, permitted| {
         let inheritable = CapabilitySet::empty();
         let sets = rustix::thread::CapabilitySets { effective, permitted, inheritable };
@@ -47,8 +47,8 @@ pub(super) fn keep_capabilities(wanted: CapabilitySet, needs: &ThreadNeeds) -> R
     };
     // Drops the effective capabilities first and keeps the permitted ones, to find out what cannot
     // be written without them.
-    set(wanted, had.permitted)?;
-    let kept = (wanted | capabilities_to_write(needs)) & had.permitted;
+    set(wanted, current.permitted)?;
+    let kept = (wanted | capabilities_to_write(needs)) & current.permitted;
     set(kept, kept)?;
     Ok(kept)
 }

@@ -89,7 +89,7 @@ impl ThreadNeeds {
 
     /// The union of both.
     #[must_use]
-    pub fn merged_with(mut self, more: Self) -> Self {
+    pub fn merged_with(mut self, additional: Self) -> Self {
         let Self {
             capabilities,
             reads,
@@ -101,7 +101,7 @@ impl ThreadNeeds {
             connects,
             sockets,
             traces,
-        } = more;
+        } = additional;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
         self.writes.extend(writes);

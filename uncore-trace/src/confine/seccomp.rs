@@ -176,18 +176,18 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
     // Refuses what is none of the values.
-    let only = |argument, values: &[u64]| {
+    let refuse_unless = |argument, values: &[u64]| {
         SeccompRule::new(values.iter().map(|allowed_value| not(argument, *allowed_value)).collect::<Result<_, _>>()?)
     };
     if needs.counts {
-        rules.insert(libc::SYS_bpf, vec![only(0, &BPF_COMMANDS)?]);
+        rules.insert(libc::SYS_bpf, vec![refuse_unless(0, &BPF_COMMANDS)?]);
     } else {
         rules.extend([libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, Vec::new())));
     }
     if needs.connects.is_empty() {
         rules.extend(SOCKETS.map(|call| (call, Vec::new())));
     } else {
-        rules.insert(libc::SYS_socket, vec![only(0, &FAMILIES)?, only(2, &PROTOCOLS)?]);
+        rules.insert(libc::SYS_socket, vec![refuse_unless(0, &FAMILIES)?, refuse_unless(2, &PROTOCOLS)?]);
         for (call, flags) in SENDS {
             let fast = libc::MSG_FASTOPEN as u64;
             let connects = compare(flags, SeccompCmpOp::MaskedEq(fast), fast)?;
@@ -204,7 +204,7 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
     rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);
     let own_pid = u64::from(std::process::id());
     let signalled: Vec<u64> = std::iter::once(own_pid).chain(needs.command.map(u64::from)).collect();
-    rules.insert(libc::SYS_kill, vec![only(0, &signalled)?]);
-    rules.insert(libc::SYS_tgkill, vec![only(0, &[own_pid])?]);
+    rules.insert(libc::SYS_kill, vec![refuse_unless(0, &signalled)?]);
+    rules.insert(libc::SYS_tgkill, vec![refuse_unless(0, &[own_pid])?]);
     Ok(rules)
 }

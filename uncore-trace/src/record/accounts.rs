@@ -2,7 +2,7 @@
 //! device's firmware, which must not hold up the drain.
 //!
 //! The thread keeps no capability, with one exception. What processes tell of their files of GPUs takes
-//! the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`Needs::traces`]). It is kept only by a
+//! the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`ThreadNeeds::traces`]). It is kept only by a
 //! recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has both.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ pub(super) struct AccountThread {
 impl AccountThread {
     /// Once a second, tells the thread who holds what. Returns what is not read because of that.
     pub(super) fn send_held(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
-        if self.last_sent.is_some_and(|told| told.elapsed() < PERIOD) {
+        if self.last_sent.is_some_and(|sent| sent.elapsed() < PERIOD) {
             return None;
         }
         self.last_sent = Some(Instant::now());
@@ -139,9 +139,9 @@ impl AccountThread {
         read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
 
-    fn enter_reading(&mut self, RawAccountReading { time_ns: time, snapshot: found }: RawAccountReading) -> (Arc<AccountReading>, Vec<String>) {
-        let accounts = compare_values(&mut self.last_values, time, found.values);
-        let new = found.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
+    fn enter_reading(&mut self, RawAccountReading { time_ns: time, snapshot: contents }: RawAccountReading) -> (Arc<AccountReading>, Vec<String>) {
+        let accounts = compare_values(&mut self.last_values, time, contents.values);
+        let new = contents.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
         let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
         (Arc::new(AccountReading { time_ns: time, accounts }), new)
     }

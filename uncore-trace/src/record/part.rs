@@ -133,7 +133,7 @@ impl Draft {
             opened: &common.opened,
             cpus: &common.cpus,
             offline: &missing(&online, &common.cpus),
-            cpu_places: machine.cpus.cpu_locations(),
+            cpu_locations: machine.cpus.cpu_locations(),
             start_tick,
             clock,
             root: &machine.root,

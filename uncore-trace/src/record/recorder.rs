@@ -159,7 +159,7 @@ pub async fn record(
     let common = CommonState::new(options, machine, plan, &session, online);
     let live = draft.begin_part(&common, &session, start_tick)?;
     let witness_watch = options.witness_budget.map(|budget| {
-        let unopened = session.unopened().iter().map(|its| its.counter).collect();
+        let unopened = session.unopened().iter().map(|unopened_counter| unopened_counter.counter).collect();
         WitnessWatch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     if let Some(canary) = &mut canary {
@@ -629,14 +629,14 @@ impl RecorderLoop<'_> {
 
     fn note_drops(&mut self, now_ns: u64) -> Result<()> {
         let new_drops = self.drops.advance(self.session.drop_counts()?);
-        for (kind, lost) in new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
-            let detail = format!("{lost} records of kind {kind}");
-            if kind == KIND_FILE as usize {
+        for (record_kind, lost) in new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+            let detail = format!("{lost} records of kind {record_kind}");
+            if record_kind == KIND_FILE as usize {
                 self.reread.note_loss();
                 self.open_parts.ledger_at(now_ns).add_explained(Cause::HolderUnseen, now_ns, None, &detail);
                 continue;
             }
-            if [KIND_TASK, KIND_CGROUP].contains(&(kind as u32)) {
+            if [KIND_TASK, KIND_CGROUP].contains(&(record_kind as u32)) {
                 self.reread.note_loss();
             }
             self.open_parts.ledger_at(now_ns).add_explained(Cause::RingFull, now_ns, None, &detail);

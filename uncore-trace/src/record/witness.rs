@@ -92,12 +92,12 @@ impl<'a> WitnessWatch<'a> {
         now_ns: u64,
     ) -> Self {
         let open = plan.only_witnesses().filter(|witness| !unopened.contains(&witness.id));
-        let left: BTreeMap<u32, u32> = open.map(|witness| (witness.cpu, witness.id)).collect();
-        let meter = if left.is_empty() { None } else { session.start_meter() };
+        let witness_by_cpu: BTreeMap<u32, u32> = open.map(|witness| (witness.cpu, witness.id)).collect();
+        let meter = if witness_by_cpu.is_empty() { None } else { session.start_meter() };
         let mut watch = Self {
             plan,
             budget,
-            remaining: left,
+            remaining: witness_by_cpu,
             unavailable: unopened.clone(),
             cost: ReadingCost { read_ns: READ_NS, readings: BTreeMap::new(), checked_ns: now_ns, costly_checks: 0 },
             multiplexing: Multiplexing::default(),

@@ -47,15 +47,15 @@ impl<'a> OwnerColumns<'a> {
     ///
     /// The columns name no valid owner.
     pub(super) fn row_owner(&self, row: usize) -> Result<Owner> {
-        let kind = self.owner_kind(row).unwrap_or_default();
+        let owner_kind = self.owner_kind(row).unwrap_or_default();
         let columns = OwnerFields {
-            kind,
+            kind: owner_kind,
             pid: nullable_value(self.pid, row),
             process: self.process.get(row).map(Into::into),
             cgroup_id: self.cgroup_id.get(row),
             number: self.number.and_then(|number| nullable_value(number, row)),
         };
         let owner = Owner::from_columns(&columns);
-        owner.with_context(|| format!("{} has an owner {kind:?}", self.table))
+        owner.with_context(|| format!("{} has an owner {owner_kind:?}", self.table))
     }
 }

@@ -69,11 +69,11 @@ impl StoredTimes {
                 }
             }
         }
-        for (cpu, parts) in &switches {
-            log.log_entry(LogEntry::Switches { cpu: *cpu, switches: parts })?;
+        for (cpu, slices_by_owner) in &switches {
+            log.log_entry(LogEntry::Switches { cpu: *cpu, switches: slices_by_owner })?;
         }
-        for (cpu, parts) in &by_cpu {
-            log.log_entry(LogEntry::Usage { cpu: *cpu, usage: parts })?;
+        for (cpu, times_by_owner) in &by_cpu {
+            log.log_entry(LogEntry::Usage { cpu: *cpu, usage: times_by_owner })?;
         }
         Ok(())
     }
@@ -97,13 +97,13 @@ fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
 
 fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
-    let (kind, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
+    let (kinds, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
     let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
-        let kind = kind.get(row).unwrap_or_default();
-        let columns = OwnerFields { kind, number: Some(number.value(row)), ..OwnerFields::default() };
+        let owner_kind = kinds.get(row).unwrap_or_default();
+        let columns = OwnerFields { kind: owner_kind, number: Some(number.value(row)), ..OwnerFields::default() };
         let owner = Owner::from_columns(&columns);
-        let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
+        let owner = owner.with_context(|| format!("irqs has an owner {owner_kind:?}"))?;
         let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
         let ns = ns.value(row) as u64;

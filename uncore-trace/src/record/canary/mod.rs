@@ -102,8 +102,8 @@ impl CanaryProcess {
             match self.take_messages()?.into_iter().next() {
                 Some(CanaryMessage::Ready { cgroup, skipped }) => {
                     self.summary.cgroup = cgroup;
-                    for Skipped { kind, why } in &skipped {
-                        log::warn!("the canary moves nothing of {}: {why}", kind.kind_name());
+                    for Skipped { kind: traffic, why } in &skipped {
+                        log::warn!("the canary moves nothing of {}: {why}", traffic.kind_name());
                     }
                     self.summary.skipped.extend(skipped);
                     self.summary.skipped.sort_by_key(|entry| entry.kind);
@@ -144,8 +144,8 @@ impl CanaryProcess {
         for message in messages {
             match message {
                 CanaryMessage::Burst(burst) => bursts.push(self.routes.route_burst(burst)),
-                CanaryMessage::GaveUp { kind, why } => {
-                    log::warn!("the canary moves nothing more of {}: {why}", kind.kind_name());
+                CanaryMessage::GaveUp { kind: traffic, why } => {
+                    log::warn!("the canary moves nothing more of {}: {why}", traffic.kind_name());
                 }
                 CanaryMessage::Failed { why } => log::warn!("the canary failed: {why}"),
                 CanaryMessage::Ready { .. } | CanaryMessage::Ended => {}

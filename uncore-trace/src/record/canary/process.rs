@@ -65,23 +65,23 @@ fn move_bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) ->
         if lines.has_ended {
             return Ok(());
         }
-        let Some(kind) = round.pop() else {
+        let Some(traffic) = round.pop() else {
             // There is nothing to move: only the end is waited for.
             continue;
         };
         let begin_ns = mono_ns();
-        let moved = movers.move_burst(kind, length_ns, random);
+        let moved = movers.move_burst(traffic, length_ns, random);
         let end_ns = mono_ns();
         // Not the time that it took: while it waits for its CPU or disk it moves nothing.
         pace.note_burst(length_ns);
         // A burst that failed moved an unknown number of bytes: it has no row.
         match moved {
             Ok((cpu, node, bytes)) => {
-                send_line(&CanaryMessage::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
+                send_line(&CanaryMessage::Burst(Burst { kind: traffic, begin_ns, end_ns, cpu, node, bytes }))?;
             }
             Err(error) => {
-                movers.give_up(kind);
-                send_line(&CanaryMessage::GaveUp { kind, why: format!("{error:#}") })?;
+                movers.give_up(traffic);
+                send_line(&CanaryMessage::GaveUp { kind: traffic, why: format!("{error:#}") })?;
             }
         }
     }
@@ -95,8 +95,8 @@ impl Movers {
         random: &mut Rng,
         skipped: &mut Vec<Skipped>,
     ) -> Self {
-        let mut or_skip = |kind, error: anyhow::Error| {
-            skipped.push(Skipped { kind, why: format!("{error:#}") });
+        let mut or_skip = |traffic, error: anyhow::Error| {
+            skipped.push(Skipped { kind: traffic, why: format!("{error:#}") });
         };
         let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random)).transpose();
         let disk = disk.unwrap_or_else(|error| {
@@ -126,8 +126,8 @@ impl Movers {
     }
 
     /// Does not move this kind again.
-    fn give_up(&mut self, kind: CanaryKind) {
-        match kind {
+    fn give_up(&mut self, traffic: CanaryKind) {
+        match traffic {
             CanaryKind::Memory => self.memory = None,
             CanaryKind::Disk => self.disk = None,
             CanaryKind::Network => self.network = None,
@@ -137,12 +137,12 @@ impl Movers {
     /// Moves bytes of a kind for `length_ns`. Returns the CPU, the node of an array, and the bytes.
     fn move_burst(
         &mut self,
-        kind: CanaryKind,
+        traffic: CanaryKind,
         length_ns: i64,
         random: &mut Rng,
     ) -> Result<(u32, Option<u32>, u64)> {
         let seconds = length_ns as f64 / 1e9;
-        match kind {
+        match traffic {
             CanaryKind::Memory => {
                 let memory = self.memory.as_mut().context("no memory")?;
                 let (cpu, node, array) = memory.choose_array(random)?;

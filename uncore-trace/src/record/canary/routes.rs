@@ -120,11 +120,11 @@ impl Routes {
     }
 
     fn new(machine: &Machine, plan: &Plan) -> Self {
-        let cpu_places = machine.cpus.cpu_locations();
+        let cpu_locations = machine.cpus.cpu_locations();
         let sockets: BTreeMap<_, _> =
-            cpu_places.iter().map(|(cpu, cpu_place)| (*cpu, cpu_place.package)).collect();
+            cpu_locations.iter().map(|(cpu, cpu_location)| (*cpu, cpu_location.package)).collect();
         let nodes =
-            cpu_places.values().filter_map(|cpu_place| Some((cpu_place.node?, cpu_place.package))).collect();
+            cpu_locations.values().filter_map(|cpu_location| Some((cpu_location.node?, cpu_location.package))).collect();
         let different: BTreeSet<_> = sockets.values().flatten().collect();
         let has_one_socket = different.len() <= 1;
         Self { lanes: find_lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
@@ -218,7 +218,7 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
                 counted.filter_map(|link_counter| plan.counters.get(link_counter.counter as usize)).collect();
             let Some(first_counter) = counters.first() else { continue };
             let seen_by_all = |cpu: &u32| counters.iter().all(|counter| counter.sees.contains(*cpu));
-            let scopes = counters.iter().filter_map(|its| its.io.as_ref());
+            let scopes = counters.iter().filter_map(|counter_of_link| counter_of_link.io.as_ref());
             let sure = scopes.filter(|io| !io.is_shared).filter(|io| match direction {
                 Direction::In => io.direction == Io::Read,
                 Direction::Out => io.direction == Io::Write,

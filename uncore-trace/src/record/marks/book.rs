@@ -228,9 +228,9 @@ impl MarkBook {
     fn end_span(&mut self, text: &str, id: Option<&str>, time_ns: i64) -> Result<(), MarkRefusal> {
         let is_named = |open: &OpenMark| open.mark.text == text && open.id.as_deref() == id;
         let index = self.open_spans.iter().rposition(is_named).ok_or(MarkRefusal::NotBegun)?;
-        let OpenMark { mut mark, list_index: place, .. } = self.open_spans.remove(index);
+        let OpenMark { mut mark, list_index: listed_index, .. } = self.open_spans.remove(index);
         mark.end_ns = Some(time_ns.max(mark.mono_ns));
-        if let Some(listed) = place.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list)) {
+        if let Some(listed) = listed_index.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list)) {
             listed.end_ns = mark.end_ns;
             self.has_changed = true;
         }

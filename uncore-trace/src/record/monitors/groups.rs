@@ -131,7 +131,7 @@ impl OwnGroups {
 
     /// What a reading at this time is worth.
     pub(super) fn take_worth(&mut self, inode: u64) -> Worth {
-        let own_group = self.own_groups.iter_mut().find(|own| own.group.inode == inode);
+        let own_group = self.own_groups.iter_mut().find(|candidate| candidate.group.inode == inode);
         own_group.map_or(Worth::Whole, |own_group| std::mem::replace(&mut own_group.worth, Worth::Whole))
     }
 

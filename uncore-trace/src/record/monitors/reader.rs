@@ -82,8 +82,8 @@ impl MonitorReader {
             }
         }
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
-        let cpu_places = machine.cpus.cpu_locations().values();
-        let nodes: BTreeSet<u32> = cpu_places.filter_map(|cpu_place| cpu_place.node).collect();
+        let cpu_locations = machine.cpus.cpu_locations().values();
+        let nodes: BTreeSet<u32> = cpu_locations.filter_map(|cpu_location| cpu_location.node).collect();
         let tells_memory = match sockets.len() {
             0 => false,
             1 => true,
@@ -262,7 +262,7 @@ impl MonitorReader {
             let previous = self.last_counts.get(&key).copied();
             new_counts.insert(key, counts);
             let since = |event: MbmEvent, count_in: fn(&DomainCounts) -> MbmCount| {
-                let missing = |what| MissingBytes::Lost(format!("{} {what}", count_file(*domain, event)));
+                let missing = |problem| MissingBytes::Lost(format!("{} {problem}", count_file(*domain, event)));
                 let count = match count_in(&counts) {
                     MbmCount::Bytes(now_bytes) => now_bytes,
                     MbmCount::Unavailable => return Err(missing("is Unavailable")),
@@ -312,7 +312,7 @@ impl MonitorReader {
             };
             for (cgroup, tenant_bytes) in tenants() {
                 let is_below = |other_cgroup: &str| {
-                    other_cgroup.strip_prefix(&**cgroup).is_some_and(|rest| rest.starts_with('/'))
+                    other_cgroup.strip_prefix(&**cgroup).is_some_and(|suffix| suffix.starts_with('/'))
                 };
                 let below = tenants().filter(|(other_path, _)| is_below(other_path)).map(|(_, moved)| moved);
                 // If a group below cannot be read, it is not known what is left.
