@@ -273,7 +273,7 @@ impl App {
         self.chosen_grouping.unwrap_or_else(|| self.live.default_grouping(self.link_index))
     }
 
-    /// Selects the next grouping of [`WAYS`].
+    /// Selects the next grouping of [`GROUPINGS`].
     pub(super) fn next_by(&mut self) {
         let index = GROUPINGS.iter().position(|grouping| *grouping == self.by()).map_or(0, |current| current + 1);
         self.chosen_grouping = Some(GROUPINGS[index % GROUPINGS.len()]);

@@ -89,7 +89,7 @@ impl CounterSums {
     }
 
     fn scale_factor(&self) -> f64 {
-        self.time.whole_time().fraction().filter(|fraction| *fraction > 0.0).map_or(1.0, f64::recip)
+        self.time.whole_time().known_fraction().filter(|fraction| *fraction > 0.0).map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::marks::Mark;
+use super::marks::RecordedMark;
 use super::render::TextStyle;
 use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
@@ -16,12 +16,12 @@ use crate::text::{csv_field, csv_text, escape_json, printable};
 
 /// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is the
 /// begin of the recording.
-pub fn table(marks: &[&Mark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
+pub fn table(marks: &[&RecordedMark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
     if marks.is_empty() {
         return String::new();
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
-    let mut table =
+    let mut mark_table =
         TextTable::new([("from", ColumnFit::Number), ("to", ColumnFit::Number), ("mark", ColumnFit::Shorten)]);
     for mark in marks.iter().take(max_marks) {
         let end = match mark.end_ns {
@@ -29,9 +29,9 @@ pub fn table(marks: &[&Mark], start_ns: i64, max_marks: usize, style: TextStyle)
             None if mark.is_open() => "not ended".to_owned(),
             None => String::new(),
         };
-        table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
+        mark_table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
     }
-    table.to_text(style.width, mark(style.ascii))
+    mark_table.to_text(style.width, mark(style.ascii))
 }
 
 /// The object of a mark; `report --help` lists the keys.
@@ -48,7 +48,7 @@ struct MarkObject<'a> {
 }
 
 impl<'a> MarkObject<'a> {
-    fn new(mark: &'a Mark, start_ns: i64) -> Self {
+    fn new(mark: &'a RecordedMark, start_ns: i64) -> Self {
         let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         Self {
             text: &mark.text,
@@ -64,7 +64,7 @@ impl<'a> MarkObject<'a> {
 }
 
 /// The marks as JSON, one object per line.
-pub fn marks_as_json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
+pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
     let mut json_lines = String::new();
     for mark in marks {
         json_lines.push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
@@ -74,7 +74,7 @@ pub fn marks_as_json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<Strin
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
-pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
+pub fn csv(marks: &[&RecordedMark], start_ns: i64) -> String {
     let mut csv_lines = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
         let object = MarkObject::new(mark, start_ns);
@@ -106,14 +106,14 @@ mod tests {
     use super::*;
     use crate::terminal::cells;
 
-    fn marks() -> Vec<Mark> {
+    fn marks() -> Vec<RecordedMark> {
         RecordedMarks::read_list(&SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
     }
 
     #[test]
     fn people_see_when_and_nothing_hostile() {
         let marks = marks();
-        let marks: Vec<&Mark> = marks.iter().collect();
+        let marks: Vec<&RecordedMark> = marks.iter().collect();
         let wide = table(&marks, BEGIN, 10, TextStyle::default());
         insta::assert_snapshot!("marks", wide);
         assert!(!wide.contains('\u{1b}'), "{wide:?}");
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn programs_get_the_text_as_it_is() {
         let marks = marks();
-        let marks: Vec<&Mark> = marks.iter().collect();
+        let marks: Vec<&RecordedMark> = marks.iter().collect();
         let text = marks_as_json(&marks, BEGIN).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -144,10 +144,10 @@ mod tests {
         );
         assert_eq!((&lines[1]["kind"], &lines[1]["pid"]), (&"span".into(), &7.into()));
         assert_eq!(lines[3]["kind"], "span");
-        let csv = csv(&marks, BEGIN);
-        assert_eq!(csv.lines().count(), 5, "{csv}");
-        assert!(csv.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv}");
-        for text in [text, csv] {
+        let csv_shown = csv(&marks, BEGIN);
+        assert_eq!(csv_shown.lines().count(), 5, "{csv_shown}");
+        assert!(csv_shown.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv_shown}");
+        for text in [text, csv_shown] {
             assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         }
     }

@@ -15,7 +15,7 @@ const NAME_CELLS: usize = 40;
 
 /// An instant or a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct RecordedMark {
     /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
     /// End of a span, `CLOCK_MONOTONIC`, ns; `None` for an instant, and for a span that was not
@@ -31,14 +31,14 @@ pub struct Mark {
     pub pid: Option<i32>,
 }
 
-impl From<marks::Mark> for Mark {
+impl From<marks::Mark> for RecordedMark {
     fn from(mark: marks::Mark) -> Self {
         let marks::Mark { mono_ns, end_ns, kind, text, source, pid } = mark;
         Self { begin_ns: mono_ns, end_ns, kind, text, source, pid }
     }
 }
 
-impl Mark {
+impl RecordedMark {
     /// Whether the mark is a span that was not ended.
     pub fn is_open(&self) -> bool {
         self.kind == MarkKind::Span && self.end_ns.is_none()
@@ -59,7 +59,7 @@ impl Mark {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedMarks {
     /// In the order of their begin.
-    pub list: Vec<Mark>,
+    pub list: Vec<RecordedMark>,
     /// Number of further marks for which a single file has no room.
     pub left_out: u64,
 }
@@ -70,7 +70,7 @@ impl RecordedMarks {
     /// # Errors
     ///
     /// The marks cannot be read.
-    pub fn read_list(recording: &Recording) -> Result<Vec<Mark>> {
+    pub fn read_list(recording: &Recording) -> Result<Vec<RecordedMark>> {
         Ok(Self::read_marks(recording)?.list)
     }
 
@@ -87,7 +87,7 @@ impl RecordedMarks {
             let ListedMarks { marks, left_out } =
                 ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
                     .with_context(|| format!("cannot read {}", recording.recording_path().display()))?;
-            Self { list: marks.into_iter().map(Mark::from).collect(), left_out }
+            Self { list: marks.into_iter().map(RecordedMark::from).collect(), left_out }
         };
         marks.list.sort_by_key(|mark| mark.begin_ns);
         Ok(marks)
@@ -132,11 +132,11 @@ impl RecordedMarks {
 }
 
 /// The rows of the table.
-fn read_table(recording: &Recording) -> Result<Vec<Mark>> {
+fn read_table(recording: &Recording) -> Result<Vec<RecordedMark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
     for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
-        list.extend(marks::decode_marks(&batch?)?.into_iter().map(Mark::from));
+        list.extend(marks::decode_marks(&batch?)?.into_iter().map(RecordedMark::from));
     }
     Ok(list)
 }
@@ -235,7 +235,7 @@ mod tests {
         let long = "x".repeat(1024);
         let mark = marks.list[0].clone();
         marks.list =
-            (0..100).map(|at| Mark { text: format!("{at}{long}"), ..mark.clone() }).collect();
+            (0..100).map(|at| RecordedMark { text: format!("{at}{long}"), ..mark.clone() }).collect();
         let text = error(&marks, &long);
         assert!(text.chars().count() < 600 && text.ends_with(", …"), "{text}");
     }

@@ -34,11 +34,11 @@ pub(super) fn sum_in_threads<T: Send>(
     sum_part: impl Fn(Receiver<RecordBatch>, usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     thread::scope(|scope| {
-        let part = &sum_part;
+        let shared_sum = &sum_part;
         let (threads, senders): (Vec<_>, Vec<_>) = (0..count)
             .map(|number| {
                 let (sender, batches) = sync_channel(AHEAD);
-                (scope.spawn(move || part(batches, number)), sender)
+                (scope.spawn(move || shared_sum(batches, number)), sender)
             })
             .unzip();
         let mut read = Ok(());

@@ -112,7 +112,7 @@ fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0
         && line.running >= 1.0
-        && line.sum.confidence.lowest.is_some_and(|least| least >= 1.0);
+        && line.sum.confidence.lowest.is_some_and(|lowest_confidence| lowest_confidence >= 1.0);
     is_certain.then_some(line)
 }
 

@@ -149,8 +149,8 @@ impl SelectedTime {
             return Ok(None);
         };
         let time_at = |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
-        let asked_begin_ns = from_moment.map(|from| time_at(from, SpanEdge::Begin)).transpose()?;
-        let asked_end_ns = to_moment.map(|to| time_at(to, SpanEdge::End)).transpose()?;
+        let asked_begin_ns = from_moment.map(|begin_point| time_at(begin_point, SpanEdge::Begin)).transpose()?;
+        let asked_end_ns = to_moment.map(|end_point| time_at(end_point, SpanEdge::End)).transpose()?;
         let recorded_end_ns = last_window_end(table)?;
         let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
         let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);

@@ -46,10 +46,10 @@ pub struct UsageQuestion<'a> {
 }
 
 impl UsageQuestion<'_> {
-    /// All events of a recording, grouped by `by`.
+    /// All events of a recording, grouped by `grouping`.
     pub fn grouped_by(grouping: GroupBy) -> Self {
         Self {
-            grouping: grouping,
+            grouping,
             is_chosen: true,
             links: None,
             begin: None,
@@ -191,7 +191,7 @@ fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: 
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
-        return Ok(Usage { grouping: grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
+        return Ok(Usage { grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let rows = table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
@@ -210,7 +210,7 @@ fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: 
     let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { grouping: grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    Ok(Usage { grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -219,7 +219,7 @@ const COUNTERS: usize = 1 << 16;
 /// What is known of a counter, as long as batches have the same dictionaries.
 #[derive(Debug, Clone, Copy, Default)]
 struct CounterCache {
-    /// See [`Columns::quick_event`]; `None` before its first row.
+    /// See [`FabricColumns::quick_event`]; `None` before its first row.
     event: Option<[i32; 3]>,
     is_own: bool,
     /// Index of the event, and begin and end of the window that were last added to its time.
@@ -230,7 +230,7 @@ struct CounterCache {
 /// different events have the results of one that sums all.
 struct EventSummer {
     /// Number of this thread, and the number of threads.
-    thread_of: (usize, usize),
+    thread_and_count: (usize, usize),
     /// Numbers of all events, in the order of their first rows.
     event_numbers: HashMap<(String, String), usize>,
     /// By counter.
@@ -247,12 +247,12 @@ struct EventSummer {
 }
 
 impl EventSummer {
-    fn new(grouping: GroupBy, scale: Scale, wanted: RangeInclusive<i64>, thread_of: (usize, usize)) -> Self {
+    fn new(grouping: GroupBy, scale: Scale, wanted: RangeInclusive<i64>, thread_and_count: (usize, usize)) -> Self {
         Self {
-            thread_of: thread_of,
+            thread_and_count: thread_and_count,
             event_numbers: HashMap::new(),
             counters: Vec::new(),
-            grouping: grouping,
+            grouping,
             scale,
             wanted,
             events: Vec::new(),
@@ -311,7 +311,7 @@ impl EventSummer {
     /// Whether the row's event is summed here.
     #[inline]
     fn is_own(&mut self, columns: &FabricColumns<'_>, row: usize, counter: i32) -> bool {
-        if self.thread_of.1 == 1 {
+        if self.thread_and_count.1 == 1 {
             return true;
         }
         let event = Some(columns.quick_event(row));
@@ -323,7 +323,7 @@ impl EventSummer {
         }
         let next_number = self.event_numbers.len();
         let name = (columns.traffic_label(row), columns.row_unit(row).to_owned());
-        let (thread, threads) = self.thread_of;
+        let (thread, threads) = self.thread_and_count;
         let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
         if let Some(new_index) = index {
             if self.counters.len() <= new_index {
@@ -370,7 +370,7 @@ impl EventSummer {
                 name,
                 link: columns.row_link(row),
                 unit,
-                grouping: grouping,
+                grouping,
                 dominant: None,
                 time: CountedTime::default(),
                 counters: BTreeMap::new(),
@@ -473,15 +473,15 @@ impl ReportLine {
     }
 }
 
-/// Keeps the `top` largest lines of tasks of each event and sums the others in one line, so that
+/// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so that
 /// the lines still sum to the total. Lines of other owners always stay.
-pub fn top(events: &mut [UsageEvent], top: usize) {
+pub fn top(events: &mut [UsageEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;
         let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) = event.lines.drain(..).partition(|line| {
             let task = line.owner == "task" || line.owner.is_empty();
             tasks += usize::from(task);
-            !task || tasks <= top
+            !task || tasks <= max_tasks
         });
         event.lines = kept;
         let count = small_lines.len();

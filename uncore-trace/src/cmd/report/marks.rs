@@ -10,7 +10,7 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::view::mark_list;
-use crate::view::marks::{Mark, RecordedMarks};
+use crate::view::marks::{RecordedMark, RecordedMarks};
 use crate::view::render::TextStyle;
 use crate::view::span::SelectedTime;
 use crate::view::usage::Usage;
@@ -41,7 +41,7 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn marks_within<'a>(args: &Args, all_marks: &'a RecordedMarks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
+fn marks_within<'a>(args: &Args, all_marks: &'a RecordedMarks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a RecordedMark> {
     if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \

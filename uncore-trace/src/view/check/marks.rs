@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::marks::{Mark, RecordedMarks};
+use super::super::marks::{RecordedMark, RecordedMarks};
 use super::facts::Facts;
 use super::{FaultTally, CheckOutcome};
 use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
@@ -41,7 +41,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<CheckOutcome
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
-fn wrong(mark: &Mark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
+fn wrong(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
     } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
@@ -62,14 +62,14 @@ fn listed(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>
     if listed_count != rows {
         return Ok(Some(format!("the metadata tell of {listed_count} marks, the table has {rows}")));
     }
-    let is_there = |mark: &Mark| {
+    let is_there = |mark: &RecordedMark| {
         let first_candidate = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
         marks.list[first_candidate..]
             .iter()
             .take_while(|row| row.begin_ns == mark.begin_ns)
             .any(|row| row == mark)
     };
-    let missing = listed.marks.into_iter().map(Mark::from).find(|mark| !is_there(mark));
+    let missing = listed.marks.into_iter().map(RecordedMark::from).find(|mark| !is_there(mark));
     Ok(missing.map(|mark| {
         format!("the mark at mono_ns {} is in the metadata and not in the table", mark.begin_ns)
     }))

@@ -204,7 +204,7 @@ impl ExportNames {
                 });
                 on_share(&TenantShare {
                     counter: id,
-                    count_index: count_index,
+                    count_index,
                     tenant,
                     end_ns: columns.mono_ns.value(row),
                     length_ns: columns.window_ns.value(row).max(1),

@@ -98,7 +98,7 @@ impl StretchSums {
             sum.counters.insert(*id, SummedCounter { counter, windows, known_ns });
         }
         let patience_ns = window_ns.saturating_mul(PATIENCE);
-        Self { sums: sums, open_windows: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
+        Self { sums, open_windows: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
     }
 
     /// Adds a row, with the line to which it belongs; rows come in the order of their windows'
@@ -237,7 +237,7 @@ impl StretchSum {
                 }
             }
             let rates = sum.filter(|_| is_known);
-            on_stretch(&RateStretch { count_index: count_index, begin_ns, end_ns, rates })?;
+            on_stretch(&RateStretch { count_index, begin_ns, end_ns, rates })?;
             self.passed_ns = end_ns;
         }
         Ok(())

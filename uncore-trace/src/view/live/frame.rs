@@ -81,7 +81,7 @@ impl OpenFrame {
                     sums.iter().map(|(owner, (value, _))| (*owner, value * per_second)).collect();
                 total = total.map(|_| owner_rates.iter().map(|(_, per_s)| per_s).sum());
                 rates.insert(direction, owner_rates);
-                confidence.insert(direction, sums.into_iter().map(|(_, (_, sure))| sure).collect());
+                confidence.insert(direction, sums.into_iter().map(|(_, (_, confidence_sum))| confidence_sum).collect());
             }
             direction_rates.insert(direction, total);
         }
@@ -91,7 +91,7 @@ impl OpenFrame {
             begin_ns: self.end_ns - length_ns,
             end_ns: self.end_ns,
             wall_us: self.wall_us,
-            direction_rates: direction_rates,
+            direction_rates,
             rates,
             confidences: confidence,
             cpus: self.run_ns.into_iter().map(|(task, ns)| (task, cpus(ns))).collect(),

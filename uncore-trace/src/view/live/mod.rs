@@ -96,7 +96,7 @@ impl LiveFrames {
         Self {
             links,
             frame_ns: frame_ns.max(1),
-            watched: watched,
+            watched,
             direction_of_counter: HashMap::new(),
             owners: OwnerTable::default(),
             open_frame: OpenFrame::default(),
@@ -165,8 +165,8 @@ impl LiveFrames {
         let questions = GROUPINGS.map(UsageQuestion::grouped_by);
         let grouped_columns: Result<Vec<FabricColumns<'_>>> =
             questions.iter().map(|question| FabricColumns::new(batch, question)).collect();
-        let ways = grouped_columns?;
-        let Some(first_columns) = ways.first() else { return Ok(false) };
+        let columns_by_grouping = grouped_columns?;
+        let Some(first_columns) = columns_by_grouping.first() else { return Ok(false) };
         let pids = columns::i32_column(batch, "pid")?;
         let cgroups = columns::bits_column(batch, "cgroup_id")?;
         let names = columns::words(batch, "comm")?;
@@ -181,7 +181,7 @@ impl LiveFrames {
             let value = nullable_value(first_columns.value, row);
             self.open_frame.add_window(counter, direction, first_columns.row_window(row), walls.value(row));
             let Some(value) = value else { continue };
-            let row_keys = ways
+            let row_keys = columns_by_grouping
                 .iter()
                 .map(|columns_of| columns_of.quick_key(row))
                 .map(|(_, owner, name, number, ..)| (owner, name, number));
@@ -191,7 +191,7 @@ impl LiveFrames {
                 keys
             };
             let owner = *known_owners.entry(owner_keys).or_insert_with(|| {
-                let keys = ways.iter().map(|grouping_columns| grouping_columns.line_key(row)).collect();
+                let keys = columns_by_grouping.iter().map(|grouping_columns| grouping_columns.line_key(row)).collect();
                 let task = nullable_value(pids, row).map(|pid| LiveTask {
                     pid,
                     cgroup_id: cgroups.get(row),

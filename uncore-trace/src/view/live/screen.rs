@@ -236,8 +236,8 @@ impl LiveFrames {
             let limit = limit(link, direction)?;
             Some(LinkFullness { part: limit.fraction_of_peak(rate), other: limit.fraction_of_conflicting_peak(rate) })
         };
-        let ways = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
-        ways.max_by(|a, b| a.part.total_cmp(&b.part))
+        let fullness_by_direction = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
+        fullness_by_direction.max_by(|a, b| a.part.total_cmp(&b.part))
     }
 
     fn owner_lines(
@@ -248,7 +248,7 @@ impl LiveFrames {
         within: Option<&HashSet<u32>>,
     ) -> Vec<OwnerLine> {
         let mut lines =
-            OwnerLineIndex { live: self, options: options, within, line_of_owner: HashMap::default(), line_of_name: BTreeMap::new() };
+            OwnerLineIndex { live: self, options, within, line_of_owner: HashMap::default(), line_of_name: BTreeMap::new() };
         let mut sums: Vec<OwnerLineSums> = Vec::new();
         let group_of: Vec<usize> = self
             .watched

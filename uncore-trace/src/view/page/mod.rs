@@ -82,7 +82,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     };
     let (start_ns, mut events) = survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
     let grouping = common_grouping(&options.question, &events);
-    let question = UsageQuestion { grouping: grouping, is_chosen: true, ..options.question.clone() };
+    let question = UsageQuestion { grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
     // A tenant has one colour in all plots, so all of them have one grouping.

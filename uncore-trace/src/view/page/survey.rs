@@ -117,13 +117,13 @@ impl PagePlot {
         let areas: BTreeSet<usize> = drawn.map(|(_, tenant_index)| *tenant_index).collect();
         let areas: Vec<usize> = areas.into_iter().collect();
         let area = |searched: &usize| areas.binary_search(searched).ok();
-        let others = tenant_indices.last().filter(|_| summed).and_then(area);
+        let others_area = tenant_indices.last().filter(|_| summed).and_then(area);
         let kept = event.lines.len() - usize::from(summed);
         let lines = numbered().take(kept).filter_map(|(line, line_tenant)| {
             Some(((line.owner.clone(), line.key.clone()), area(line_tenant)?))
         });
         let lines = lines.collect();
-        Self { lines, others_area: others, areas, tenants: tenant_indices, event }
+        Self { lines, others_area, areas, tenants: tenant_indices, event }
     }
 
     /// The area for the rows of a line; `None` if none of them has a value.

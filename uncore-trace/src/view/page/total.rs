@@ -83,7 +83,7 @@ impl PlotTotal {
 
     /// Fraction of a bucket's windows with known values, 0 to 1; `None` without windows.
     pub(super) fn bucket_known_fraction(&self, bucket: usize) -> Option<f64> {
-        WindowTimes::fraction(&self.time.step_time(bucket))
+        WindowTimes::known_fraction(&self.time.step_time(bucket))
     }
 }
 

@@ -80,9 +80,9 @@ pub(super) struct RollupOwner {
 impl RollupOwner {
     /// An owner with only a kind.
     fn with_kind(owner_kind: &str) -> Self {
-        let kind = owner_kind.to_owned();
+        let owned_kind = owner_kind.to_owned();
         let (number, comm, cgroup) = (None, None, None);
-        Self { owner_kind: kind, number, comm, cgroup, container: None, pod: None, job: None }
+        Self { owner_kind: owned_kind, number, comm, cgroup, container: None, pod: None, job: None }
     }
 }
 
@@ -322,7 +322,7 @@ impl RollupSummer {
             self.written.push(i64::MIN);
             self.rollup_counters.len() - 1
         });
-        self.counters.insert(id, SeenCounter { counter_index: counter_index, reached_ns: end_ns, is_gone: false });
+        self.counters.insert(id, SeenCounter { counter_index, reached_ns: end_ns, is_gone: false });
         Ok(counter_index)
     }
 

@@ -56,7 +56,7 @@ pub(super) struct OwnerSum {
 
 impl OwnerSum {
     fn new(counter_index: usize, owner: RollupOwner, method: String) -> Self {
-        Self { counter_index: counter_index, owner, method, sum: ShareSum::default() }
+        Self { counter_index, owner, method, sum: ShareSum::default() }
     }
 
     /// The values of the line's row; `None` if its counters had no value in the whole window.
@@ -197,7 +197,7 @@ impl OpenWindow {
         owners: usize,
         canary: Option<&str>,
     ) -> (Vec<OwnerSum>, HashMap<usize, CounterTotals>) {
-        let Self { mut lines, totals: counted, .. } = self;
+        let Self { mut lines, totals: counter_totals, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
             let rank = |line: &OwnerSum| (line.counter_index, line.owner.owner_kind != TASK);
@@ -230,6 +230,6 @@ impl OpenWindow {
             }
         }
         kept.extend(other_tasks.into_values());
-        (kept, counted)
+        (kept, counter_totals)
     }
 }

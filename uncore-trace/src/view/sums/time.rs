@@ -84,7 +84,7 @@ pub struct WindowTimes {
 impl WindowTimes {
     /// Known time, ns.
     pub fn known_ns(&self) -> f64 {
-        self.fraction().map_or(0.0, |fraction| self.covered_ns * fraction)
+        self.known_fraction().map_or(0.0, |fraction| self.covered_ns * fraction)
     }
 
     /// Covered time - known time, ns.
@@ -93,7 +93,7 @@ impl WindowTimes {
     }
 
     /// Fraction of the time that is known, 0 to 1; `None` without windows.
-    pub fn fraction(&self) -> Option<f64> {
+    pub fn known_fraction(&self) -> Option<f64> {
         (self.all_ns > 0.0).then(|| self.with_value_ns / self.all_ns)
     }
 

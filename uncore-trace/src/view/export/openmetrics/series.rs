@@ -83,7 +83,7 @@ pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String
             let (family, scale) = family_and_scale(family_kind, count);
             let labels = machine.iter().chain(&count.labels).chain(&owner);
             let labels = format_labels(labels.map(|(name, value)| (*name, value.as_str())));
-            all_series.push((family_kind, MetricSeries { family, count_index: count_index, kind: series_kind, scale, begin_ns, end_ns, labels }));
+            all_series.push((family_kind, MetricSeries { family, count_index, kind: series_kind, scale, begin_ns, end_ns, labels }));
         }
     }
     // The most important families come first; the sort is stable and keeps the order of lines.

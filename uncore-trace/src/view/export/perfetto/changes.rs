@@ -122,9 +122,9 @@ fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
             [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
         for row in 0..batch.num_rows() {
             let name_words = [pmus.get(row), events.get(row), filters.get(row)];
-            let parts: Vec<&str> =
+            let present_words: Vec<&str> =
                 name_words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
-            names.insert(ids.value(row), printable(&parts.join(" ")).into_owned());
+            names.insert(ids.value(row), printable(&present_words.join(" ")).into_owned());
         }
     }
     Ok(names)

@@ -56,9 +56,9 @@ pub(super) struct TrackScale {
 
 impl<W: Write> TracePackets<W> {
     /// Begins a trace.
-    pub(super) fn new(out: W, clocks: Clocks) -> Result<Self> {
+    pub(super) fn new(output: W, clocks: Clocks) -> Result<Self> {
         let mut packets = Self {
-            output: out,
+            output,
             buffer: Vec::new(),
             tracks: 0,
             events: 0,

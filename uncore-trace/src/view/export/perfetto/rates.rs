@@ -41,7 +41,7 @@ pub(super) fn write_rates<W: Write>(
     let mut write_stretch = |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
     survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
     sums.finish(&mut write_stretch)?;
-    for count_tracks in tracks.into_iter().filter(|its| its.is_unknown) {
+    for count_tracks in tracks.into_iter().filter(|candidate| candidate.is_unknown) {
         packets.end_slice(count_tracks.unknown, count_tracks.end_ns)?;
     }
     Ok(())
@@ -99,7 +99,7 @@ fn add_count_tracks<W: Write>(
     }
     let unknown = packets.add_track("not known", Some(parent), None)?;
     let (written_rates, is_unknown, end_ns) = (None, false, 0);
-    Ok(CountTracks { total, lines: tracks, unknown, written_rates: written_rates, is_unknown, end_ns })
+    Ok(CountTracks { total, lines: tracks, unknown, written_rates, is_unknown, end_ns })
 }
 
 impl CountTracks {
