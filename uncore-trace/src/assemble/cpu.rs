@@ -27,8 +27,8 @@ pub struct CpuBin {
     pub irqs: Vec<IrqTime>,
     /// Nanoseconds for which no user is known.
     pub unknown_ns: u64,
-    /// The part of `unknown_ns` that interrupts took: the slots of tasks include it, but the interrupts'
-    /// own record was lost.
+    /// The part of `unknown_ns` that interrupts took: the slots of tasks include it, but the
+    /// interrupts' own record was lost.
     pub untold: u64,
     /// Nanoseconds for which the CPU was offline.
     pub offline_ns: u64,

@@ -57,8 +57,8 @@ impl HeldTimes {
         !self.counted.is_empty() && begin_ns <= self.changed_ns + (end_ns - begin_ns)
     }
 
-    /// Returns what is different in the tick from `begin_ns` to `end_ns`, in which these processes have these
-    /// files open.
+    /// Returns what is different in the tick from `begin_ns` to `end_ns`, in which these processes
+    /// have these files open.
     pub(super) fn close_tick(
         &mut self,
         files: &BTreeMap<(u32, DeviceNumber), FileUse<'_>>,
@@ -99,8 +99,8 @@ impl HeldTimes {
     }
 }
 
-/// Ends all times: a row with 0 ns for each owner, in the tick that ends at `end_ns`, the first after the
-/// recording. Where recordings are joined, the next one has new rows for what is still held.
+/// Ends all times: a row with 0 ns for each owner, in the tick that ends at `end_ns`, the first
+/// after the recording. Where recordings are joined, the next one has new rows for what is held.
 pub(super) fn end_all(times: &HeldTimes, end_ns: u64, output: &mut EntryOutput<'_>) {
     for (function, owner) in times.current.keys() {
         write_row(&DeviceHold { function: *function, owner: *owner, ns: 0 }, end_ns, output);

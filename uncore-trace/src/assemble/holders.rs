@@ -263,7 +263,7 @@ impl HolderTable {
         }
     }
 
-    /// Closes the tick from `begin_ns` to `end_ns`. Returns how long owners hold functions where that changed.
+    /// Closes the tick from `begin_ns` to `end_ns`. Returns the changed times of owners.
     pub(super) fn close_tick(
         &mut self,
         (begin_ns, end_ns): (u64, u64),

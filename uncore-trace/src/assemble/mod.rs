@@ -2,8 +2,8 @@
 //! tables that store them.
 //!
 //! State is kept for open ticks only, so memory does not depend on the length of the recording.
-//! [`Timeline::feed_record`] takes records in the order of the ring. [`Timeline::close_ticks`] closes every
-//! tick that ended before a horizon up to which all records have been fed.
+//! [`Timeline::feed_record`] takes records in the order of the ring. [`Timeline::close_ticks`]
+//! closes every tick that ended before a horizon up to which all records have been fed.
 
 mod accounts;
 mod assignments;
@@ -335,8 +335,8 @@ impl Timeline {
         self.statistics.feed_reading(sampled);
     }
 
-    /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time up to
-    /// which all records were fed. A CPU that came back and left again while the ring was behind
+    /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time up
+    /// to which all records were fed. A CPU that came back and left again while the ring was behind
     /// has sent more than at its first departure.
     pub fn has_all_records_of(
         &self,

@@ -72,8 +72,8 @@ impl PendingMonitors {
         }
     }
 
-    /// Logs the readings of the window that ends at `end_ns`: those that arrived, up to the middle of
-    /// the next window.
+    /// Logs the readings of the window that ends at `end_ns`: those that arrived, up to the middle
+    /// of the next window.
     pub(super) fn close_window(&mut self, end_ns: u64, output: &mut EntryOutput<'_>) {
         let is_due = |next_reading: &mut Arc<MonitorReading>| next_reading.time_ns < end_ns + self.window_ns / 2;
         while let Some(measured) = self.waiting.pop_front_if(is_due) {

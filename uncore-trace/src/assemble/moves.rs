@@ -56,8 +56,8 @@ impl Transfers {
         Self { tick_ns, start_ns: start_ns, closed_ns: start_ns, open_ticks: BTreeMap::new(), unread: BTreeMap::new() }
     }
 
-    /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The part
-    /// before the start is ignored.
+    /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The
+    /// part before the start is ignored.
     pub(super) fn add_transfer(
         &mut self,
         flow: TransferFlow,
@@ -105,8 +105,8 @@ impl Transfers {
         }
     }
 
-    /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the device at
-    /// once.
+    /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the device
+    /// at once.
     pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<MovedBytes> {
         self.closed_ns = tick_end_ns;
         let mut open = self.open_ticks.remove(&tick_end_ns).unwrap_or_default();

@@ -118,8 +118,8 @@ impl StatisticCounters {
         }
     }
 
-    /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved` those
-    /// of its entries.
+    /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved`
+    /// those of its entries.
     pub(super) fn close_tick(&mut self, end_ns: u64, completed: &Completed, moved: &[MovedBytes]) {
         if self.counters.is_empty() {
             return;
@@ -141,8 +141,8 @@ impl StatisticCounters {
         }
     }
 
-    /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that could
-    /// not be read stops here.
+    /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
+    /// could not be read stops here.
     pub(super) fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingLog) {
         let tick = end_ns / self.tick_ns;
         let (mut read, mut stopped) = (Vec::new(), Vec::new());

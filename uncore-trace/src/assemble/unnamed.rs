@@ -35,8 +35,8 @@ impl UnnamedCgroups {
         }
     }
 
-    /// Calls `find` for those that are due at `now_ns`, or for all if `is_last`. If it returns `true`, the search
-    /// ends.
+    /// Calls `find` for those that are due at `now_ns`, or for all if `is_last`. If it returns
+    /// `true`, the search ends.
     pub(super) fn look_up_due(&mut self, now_ns: u64, is_last: bool, mut find: impl FnMut(u64) -> bool) {
         self.0.retain(|&id, lookup| {
             if !is_last && now_ns < lookup.time_ns {

@@ -150,7 +150,7 @@ pub fn restrict_thread(needs: &ThreadNeeds) {
     log::debug!("confined the thread {}: {confined}", thread.name().unwrap_or("without a name"));
 }
 
-/// As [`restrict_thread`], and also installs the filter of system calls in all threads of the process.
+/// As [`restrict_thread`], and installs the filter of system calls in all threads of the process.
 pub fn restrict_process(needs: &ThreadNeeds) {
     let mut confined = restrict_caller(needs);
     confined.calls = Some(seccomp::filter_all_threads(needs));

@@ -1,8 +1,8 @@
 //! A process of this program beside the recorder, such as a canary. The recorder gives it orders and
 //! it answers, both as lines of JSON over pipes.
 //!
-//! [`Child`] is the recorder's end; [`run_child`], [`OrderLines`] and [`send_line`] are for the process. Guarantee: the
-//! process can end when the recorder does, also by `kill -9`, because its standard input ends then.
+//! [`Child`] is the recorder's end; the process uses [`run_child`], [`OrderLines`] and
+//! [`send_line`]. Guarantee: it can end with the recorder, also by `kill -9`: its input ends then.
 
 use std::ffi::CStr;
 use std::io::{self, Read as _, Write as _};

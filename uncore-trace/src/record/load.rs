@@ -67,8 +67,8 @@ impl RecorderLoad {
         self.relief
     }
 
-    /// Chooses what is left out from `now_ns` on, when what was sent in the last `behind_ns` has not been drained yet.
-    /// `is_filling` says that more than half of the rings is in use, and that they were drained late.
+    /// Chooses what is left out from `now_ns` on; what was sent in the last `behind_ns` is not
+    /// drained yet. `is_filling`: more than half of the rings is in use, and they were drained late.
     pub fn update_relief(&mut self, now_ns: u64, behind_ns: u64, is_filling: bool) -> Option<ReliefChange> {
         let catches_up = behind_ns < std::mem::replace(&mut self.behind_ns, behind_ns);
         if behind_ns > self.late_ns || is_filling {

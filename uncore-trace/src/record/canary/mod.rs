@@ -5,7 +5,7 @@
 //! the plan counts), starts the process ([`process`]), and takes a line for each burst. Guarantees:
 //! the process moves bytes only between [`CanaryProcess::start_moving`] and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
-//! standard input ends; then [`keeper`] or, later, [`place::remove_left_cgroups`] removes its cgroup.
+//! standard input ends; then [`keeper`] or [`place::remove_left_cgroups`] removes its cgroup.
 
 mod disk;
 mod keeper;
@@ -81,7 +81,7 @@ pub(super) struct CanaryProcess {
 }
 
 impl CanaryProcess {
-    /// Starts the process and waits until it is ready. It moves nothing until [`Self::start_moving`].
+    /// Starts the process and waits until it is ready. It moves bytes after [`Self::start_moving`].
     ///
     /// # Errors
     ///
