@@ -221,7 +221,7 @@ impl Cgroups {
         std::mem::take(&mut self.refused)
     }
 
-    /// At most `most` ids whose path became known since they were last taken.
+    /// At most `limit` ids whose path became known since they were last taken.
     pub fn take_new(&mut self, limit: usize) -> Vec<u64> {
         self.fresh.drain(..limit.min(self.fresh.len())).collect()
     }

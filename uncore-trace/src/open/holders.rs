@@ -245,7 +245,7 @@ mod tests {
     use crate::discover::nodes::DeviceNumber;
     use crate::drain::{FileChange, FileRecord, DrainedRecord, decode_record};
 
-    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`Holders`];
+    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`HolderPrograms`];
     /// it stands for one that every machine has.
     const MEM: (bool, u32) = (false, 1);
     /// `/dev/full`.

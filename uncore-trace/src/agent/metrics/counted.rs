@@ -126,7 +126,7 @@ impl TrafficCounts {
         }
     }
 
-    /// Adds the share of an owner. Returns whether the owner has no series; at most `most` owners
+    /// Adds the share of an owner. Returns whether the owner has no series; at most `owner_limit` owners
     /// have one, beside those that are always there.
     pub(super) fn add_share(&mut self, name: OwnerName, row: OwnerShare, owner_limit: usize) -> bool {
         let OwnerShare { value, confidence, interval } = row;
