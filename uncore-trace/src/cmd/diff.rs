@@ -163,24 +163,24 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let question = DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
     let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
-    let diff = diff(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
+    let compared = diff(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);
     let labels = [span_label(&args.first, before_span), span_label(second, after_span)];
     let called = labels.each_ref().map(String::as_str);
     if let Some(file) = &args.html {
-        warn_of_gaps(&diff);
+        warn_of_gaps(&compared);
         let top = args.top.unwrap_or(page::TENANTS);
-        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write_page(&diff, called, top, writer))?;
+        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write_page(&compared, called, top, writer))?;
     } else if args.json {
-        warn_of_gaps(&diff);
-        print(&json::write_json_lines(&diff).context("cannot write the comparison as JSON")?)?;
+        warn_of_gaps(&compared);
+        print(&json::write_json_lines(&compared).context("cannot write the comparison as JSON")?)?;
     } else {
         let style = TextStyle { ascii: args.ascii, width: terminal::width(args.wide) };
-        print(&text::text(&diff, called, args.top, style))?;
+        print(&text::text(&compared, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };
     let gate = Gate { above, min_share: args.min_share };
-    Ok(u8::from(report_growth(&gate, &gate.judge_diff(&diff))))
+    Ok(u8::from(report_growth(&gate, &gate.judge_diff(&compared))))
 }
 
 /// Names a recording and its span.

@@ -87,7 +87,7 @@ pub(super) struct App {
     /// Indices of the selected link and owner.
     pub(super) link_index: usize,
     pub(super) owner_index: usize,
-    pub(super) sort: OwnerOrder,
+    pub(super) sort_order: OwnerOrder,
     pub(super) filter: String,
     /// The owner whose processes are shown.
     pub(super) opened_owner: Option<OpenedOwner>,
@@ -116,7 +116,7 @@ impl App {
             wanted_name: options.select.clone(),
             link_index: 0,
             owner_index: 0,
-            sort: OwnerOrder::Share,
+            sort_order: OwnerOrder::Share,
             filter: String::new(),
             opened_owner: None,
             paused: None,
@@ -155,7 +155,7 @@ impl App {
 
     /// Selects the wanted link or event, as soon as it exists.
     fn select_wanted(&mut self) {
-        let index_of = |wanted: &String| self.live.watched_counts().iter().position(|thing| thing.name == *wanted);
+        let index_of = |wanted: &String| self.live.watched_counts().iter().position(|shown| shown.name == *wanted);
         if let Some(index) = self.wanted_name.as_ref().and_then(index_of) {
             (self.link_index, self.wanted_name) = (index, None);
         }
@@ -172,7 +172,7 @@ impl App {
             watched_index: self.link_index,
             filter: &self.filter,
             within: self.opened_owner.as_ref().map(|within| (within.grouping, within.name.as_str())),
-            order: self.sort,
+            order: self.sort_order,
         })
     }
 
@@ -283,7 +283,7 @@ impl App {
     /// Selects the next order: by share, by each group, by CPU time, by name.
     pub(super) fn next_sort(&mut self) {
         let groups = self.screen().groups.len();
-        self.sort = match self.sort {
+        self.sort_order = match self.sort_order {
             OwnerOrder::Share if groups > 0 => OwnerOrder::Group(0),
             OwnerOrder::Group(index) if index + 1 < groups => OwnerOrder::Group(index + 1),
             OwnerOrder::Share | OwnerOrder::Group(_) => OwnerOrder::Cpu,

@@ -164,7 +164,7 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
         let text = format!("names with: {}_  (Enter keeps, Esc shows all)", printable(&app.filter));
         return vec![(fit(&text, width, app.ascii), TextLook::Head)];
     }
-    let sort = match app.sort {
+    let sort = match app.sort_order {
         OwnerOrder::Share => "share".to_owned(),
         OwnerOrder::Group(group_index) => {
             let screen = app.screen();

@@ -300,8 +300,8 @@ fn printed(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<
 
 /// Writes to standard output at once, so that a reader sees each update.
 fn write(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to stdout")
 }
 
 impl ScreenFormat {

@@ -53,10 +53,10 @@ pub struct CgroupPart {
 
 impl CgroupPart {
     /// Adds another part.
-    pub fn add_part(&mut self, part: &Self) {
-        self.value += part.value;
-        self.methods.extend(part.methods.iter().cloned());
-        self.confidence.add_sum(&part.confidence);
+    pub fn add_part(&mut self, added_part: &Self) {
+        self.value += added_part.value;
+        self.methods.extend(added_part.methods.iter().cloned());
+        self.confidence.add_sum(&added_part.confidence);
     }
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::layout::{TableColumn, Kind};
+use super::layout::{TableColumn, ReportColumnKind};
 use super::usage::{GroupBy, UsageEvent, ReportLine, Usage};
 use crate::terminal::cells;
 use crate::text::printable;
@@ -43,62 +43,62 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
     let hides_unit = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if hides_unit { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
-    let number_column = |column_kind: Kind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
+    let number_column = |column_kind: ReportColumnKind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
         let cell = |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
         TableColumn { unit: name, ..column(column_kind, column_kind.word(), &cell) }
     };
-    let percent_column = |column_kind: Kind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
+    let percent_column = |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
         let shared = SharedUnit::as_percent();
         let cell = |line: &ReportLine| or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)));
         TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
-    let second_column = |column_kind: Kind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
+    let second_column = |column_kind: ReportColumnKind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
         let cell = |line: &ReportLine| second(usage, time(line));
         TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
     if both(grouping) && shape.owner {
-        columns.push(column(Kind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
+        columns.push(column(ReportColumnKind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
     }
     columns.extend([
-        column(Kind::Name, grouping.name(), &|line| name(line, grouping, shape)),
-        number_column(Kind::Value, &ReportLine::known_value, false),
+        column(ReportColumnKind::Name, grouping.name(), &|line| name(line, grouping, shape)),
+        number_column(ReportColumnKind::Value, &ReportLine::known_value, false),
         intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
-        number_column(Kind::Average, &|line| event.mean_rate(line.known_value()?), true),
-        number_column(Kind::Peak, &|line| line.peak, true),
-        percent_column(Kind::Share, &|line| {
+        number_column(ReportColumnKind::Average, &|line| event.mean_rate(line.known_value()?), true),
+        number_column(ReportColumnKind::Peak, &|line| line.peak, true),
+        percent_column(ReportColumnKind::Share, &|line| {
             line.known_value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
         TableColumn {
             noted: lines.iter().any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
-            ..column(Kind::Confidence, "confidence", &|line| {
+            ..column(ReportColumnKind::Confidence, "confidence", &|line| {
                 let confidence = line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
                 or_dash(confidence.map(|(mean, lowest)| format!("{mean:.2} (min {lowest:.2})")))
             })
         },
-        column(Kind::Method, "method", &|line| {
+        column(ReportColumnKind::Method, "method", &|line| {
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
             printable(&methods.join(", ")).into_owned()
         }),
         TableColumn {
             noted: lines.iter().any(|line| line.running < 1.0),
-            ..percent_column(Kind::Running, &|line| Some(line.running))
+            ..percent_column(ReportColumnKind::Running, &|line| Some(line.running))
         },
         TableColumn {
             noted: lines.iter().any(|line| line.sum.missing > 0),
-            ..column(Kind::Missing, "missing", &|line| line.sum.missing.to_string())
+            ..column(ReportColumnKind::Missing, "missing", &|line| line.sum.missing.to_string())
         },
-        second_column(Kind::From, &|line| line.active.map(|active| active.0)),
-        second_column(Kind::To, &|line| line.active.map(|active| active.1)),
-        column(Kind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
+        second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.0)),
+        second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.1)),
+        column(ReportColumnKind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
             line.heat.draw_line(shape.bars, ascii)
         }),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.
-    columns.retain(|column| column.kind != Kind::Interval || grouping.has_owner());
+    columns.retain(|column| column.kind != ReportColumnKind::Interval || grouping.has_owner());
     columns
 }
 
@@ -118,8 +118,8 @@ fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) 
         })
     };
     TableColumn {
-        kind: Kind::Interval,
-        head: Kind::Interval.word().to_owned(),
+        kind: ReportColumnKind::Interval,
+        head: ReportColumnKind::Interval.word().to_owned(),
         unit: shared.unit_name().to_owned(),
         cells: intervals.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
         noted: !lines.iter().zip(&intervals).all(is_exact),

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::check::facts::Facts;
+use super::check::facts::MetadataFacts;
 use super::losses::{self, LossTotal};
 use crate::schema::loss::{Cause, Losses};
 use crate::schema::{fabric, loss};
@@ -48,7 +48,7 @@ impl Incomplete {
     /// The table `fabric` cannot be read.
     pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
         let table = recording.open_table(&fabric::TABLE)?;
-        let facts = Facts::of(table.metadata_pairs());
+        let facts = MetadataFacts::of(table.metadata_pairs());
         let losses = losses(recording, &facts);
         let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
         if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
@@ -69,7 +69,7 @@ impl Incomplete {
     ///
     /// The table `fabric` cannot be read.
     pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
-        let facts = Facts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+        let facts = MetadataFacts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
@@ -124,7 +124,7 @@ impl Loss {
 
 /// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
 /// it may be one flush newer than the metadata.
-fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
+fn losses(recording: &Recording, facts: &MetadataFacts) -> Option<Vec<Loss>> {
     let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
         (Ok(totals), _) => {
             let loss_of_total = |(cause, total): (String, LossTotal)| Loss {

@@ -194,7 +194,7 @@ pub struct IntervalColumns<'a> {
 
 impl<'a> IntervalColumns<'a> {
     fn new(batch: &'a RecordBatch, grouping: GroupBy) -> Result<Self> {
-        let has = |name| batch.column_by_name(name).is_some();
+        let has_column = |name| batch.column_by_name(name).is_some();
         Ok(Self {
             socket: columns::typed_column(batch, "socket")?,
             total: columns::f64_column(batch, "total")?,
@@ -208,7 +208,7 @@ impl<'a> IntervalColumns<'a> {
                     ))
                 })
                 .transpose()?,
-            interval: has("low")
+            interval: has_column("low")
                 .then(|| {
                     Ok::<_, anyhow::Error>((
                         columns::f64_column(batch, "low")?,
@@ -220,7 +220,7 @@ impl<'a> IntervalColumns<'a> {
     }
 }
 
-/// Number of `other_tasks` in [`Quick`].
+/// Number of `other_tasks` in [`QuickKey`].
 const OTHER_TASKS_NUMBER: i32 = -2;
 
 /// Numbers that identify a row's line, cause of error and method without comparing strings, in

@@ -8,7 +8,7 @@ use crate::terminal::{cells, mark};
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ReportColumnKind {
     /// Kind of the owner: task, irq, ...
     Owner,
     /// Name of the line.
@@ -55,7 +55,7 @@ pub(super) enum Kind {
     Others,
 }
 
-impl Kind {
+impl ReportColumnKind {
     /// Its name in the list of hidden columns.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl Kind {
 /// A column of one table.
 #[derive(Debug, Clone)]
 pub(super) struct TableColumn {
-    pub(super) kind: Kind,
+    pub(super) kind: ReportColumnKind,
     pub(super) head: String,
     /// Unit of its numbers, below the heading; empty without one.
     pub(super) unit: String,
@@ -150,7 +150,7 @@ pub(super) struct TableFit {
     /// Width of each column; `None`: hidden.
     widths: Vec<Option<usize>>,
     /// The hidden columns.
-    pub(super) hidden: Vec<Kind>,
+    pub(super) hidden: Vec<ReportColumnKind>,
     /// Whether a name was shortened.
     shortened: bool,
     mark: &'static str,

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::answer::{in_cgroup, name as line_name};
 use super::columns::{TableShape, columns};
 use super::heat::STEPS;
-use super::layout::{TableColumn, TableFit, Kind};
+use super::layout::{TableColumn, TableFit, ReportColumnKind};
 use super::usage::{UsageEvent, ReportLine, Usage};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
@@ -45,7 +45,7 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
         let wrapped = wrap_words(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
         writeln!(text_drawn, "{wrapped}\n").unwrap_or_default();
     }
-    let left_out: Vec<Kind> = common_columns.iter().map(|(column_kind, _)| *column_kind).collect();
+    let left_out: Vec<ReportColumnKind> = common_columns.iter().map(|(column_kind, _)| *column_kind).collect();
     let (tables, fit) = fit_tables(usage, style, &left_out);
     for (event, columns) in usage.events.iter().zip(&tables) {
         if is_nothing(event) {
@@ -79,9 +79,9 @@ fn is_nothing(event: &UsageEvent) -> bool {
 
 /// Values that are equal in every line of every table, of the columns in which differences matter,
 /// and that nothing is uncertain. Empty if there is only one line.
-fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(Kind, String)> {
-    let columns_of = |wanted_kind: Kind| tables.iter().flatten().filter(move |column| column.kind == wanted_kind);
-    let common_text = |text_kind: Kind| {
+fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)> {
+    let columns_of = |wanted_kind: ReportColumnKind| tables.iter().flatten().filter(move |column| column.kind == wanted_kind);
+    let common_text = |text_kind: ReportColumnKind| {
         let mut texts = columns_of(text_kind).flat_map(|column| &column.cells);
         let (first_text, second_text) = (texts.next()?, texts.next()?);
         let unit = columns_of(text_kind).next().map_or("", |column| &column.unit);
@@ -90,18 +90,18 @@ fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(Kind, String)> {
         is_same.then(|| (text_kind, text.trim_end().to_owned()))
     };
     // A confidence or an interval is only left out if nothing is uncertain.
-    let is_sure = |sure_kind: Kind| {
+    let is_sure = |sure_kind: ReportColumnKind| {
         let lines: usize = columns_of(sure_kind).map(|column| column.cells.len()).sum();
         lines > 1 && columns_of(sure_kind).all(|column| !column.noted)
     };
     let sure =
-        [(Kind::Confidence, "confidence 1"), (Kind::Interval, "the 90 % interval is the value")];
+        [(ReportColumnKind::Confidence, "confidence 1"), (ReportColumnKind::Interval, "the 90 % interval is the value")];
     let sure = sure.into_iter().filter(|(column_kind, _)| is_sure(*column_kind));
     let sure = sure.map(|(added_kind, text)| (added_kind, text.to_owned()));
-    let mut common: Vec<_> = common_text(Kind::Method).into_iter().chain(sure).collect();
-    common.extend([Kind::Running, Kind::Missing].into_iter().filter_map(common_text));
+    let mut common: Vec<_> = common_text(ReportColumnKind::Method).into_iter().chain(sure).collect();
+    common.extend([ReportColumnKind::Running, ReportColumnKind::Missing].into_iter().filter_map(common_text));
     // The begin is only useful with the end.
-    common.extend(common_text(Kind::From).zip(common_text(Kind::To)).into_iter().flat_map(|(a, b)| [a, b]));
+    common.extend(common_text(ReportColumnKind::From).zip(common_text(ReportColumnKind::To)).into_iter().flat_map(|(a, b)| [a, b]));
     common
 }
 
@@ -148,7 +148,7 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 }
 
 /// The columns of each event's table in one shape.
-fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[Kind]) -> Vec<Vec<TableColumn>> {
+fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[ReportColumnKind]) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
         let mut columns = columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.kind));
@@ -158,7 +158,7 @@ fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &
 }
 
 /// The columns of each event's table in the widest shape that fits.
-fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[Kind]) -> (Vec<Vec<TableColumn>>, TableFit) {
+fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[ReportColumnKind]) -> (Vec<Vec<TableColumn>>, TableFit) {
     let [widest, narrower @ ..] = SHAPES;
     let try_shape = |shape| {
         let tables = shape_columns(usage, style, shape, left_out);

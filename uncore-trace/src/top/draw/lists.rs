@@ -59,57 +59,57 @@ pub(super) fn links(
     width: usize,
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
-    let things = &screen.links;
-    let is_link = things.iter().any(|thing| thing.unit == "bytes");
+    let traffic_lines = &screen.links;
+    let is_link = traffic_lines.iter().any(|traffic_line| traffic_line.unit == "bytes");
     let plain = |text: String| (text, TextLook::Plain);
     let mut columns = Vec::new();
     if is_link {
-        let rates = things.iter().flat_map(|thing| [thing.in_per_s, thing.out_per_s, thing.per_s]);
+        let rates = traffic_lines.iter().flat_map(|traffic_line| [traffic_line.in_per_s, traffic_line.out_per_s, traffic_line.per_s]);
         let unit = SharedUnit::for_values(rates.flatten(), "bytes");
         let head = |title: &str| format!("{title} {}", unit.rate_name());
-        let figure = |rate: Option<f64>, thing: &WatchedLine| {
-            let none = if thing.unknown { "?" } else { "-" };
+        let figure = |rate: Option<f64>, traffic_line: &WatchedLine| {
+            let none = if traffic_line.unknown { "?" } else { "-" };
             plain(rate.map_or_else(|| none.to_owned(), |rate| unit.format_figure(rate)))
         };
         if app.opened_owner.is_some() {
             columns.push(ListColumn::new(
                 head("its"),
-                things.iter().map(|thing| figure(thing.within_per_s, thing)),
+                traffic_lines.iter().map(|traffic_line| figure(traffic_line.within_per_s, traffic_line)),
             ));
         }
         columns.push(ListColumn::new(
             head("in"),
-            things.iter().map(|thing| figure(thing.in_per_s, thing)),
+            traffic_lines.iter().map(|traffic_line| figure(traffic_line.in_per_s, traffic_line)),
         ));
         columns.push(ListColumn::new(
             head("out"),
-            things.iter().map(|thing| figure(thing.out_per_s, thing)),
+            traffic_lines.iter().map(|traffic_line| figure(traffic_line.out_per_s, traffic_line)),
         ));
         // Some memory controllers do not count reads and writes separately.
-        let only_both = |thing: &WatchedLine| {
-            thing.per_s.is_some() && thing.in_per_s.is_none() && thing.out_per_s.is_none()
+        let only_both = |traffic_line: &WatchedLine| {
+            traffic_line.per_s.is_some() && traffic_line.in_per_s.is_none() && traffic_line.out_per_s.is_none()
         };
-        if things.iter().any(only_both) {
-            let combined = things.iter().map(|thing| figure(thing.per_s, thing));
+        if traffic_lines.iter().any(only_both) {
+            let combined = traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
             columns.push(ListColumn::new(head("both"), combined));
         }
-        columns.push(ListColumn::new("of peak", things.iter().map(|thing| percent(thing.full))));
+        columns.push(ListColumn::new("of peak", traffic_lines.iter().map(|traffic_line| percent(traffic_line.full))));
     } else {
-        let rate = |rate: Option<f64>, thing: &WatchedLine| {
-            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &thing.unit));
+        let rate = |rate: Option<f64>, traffic_line: &WatchedLine| {
+            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &traffic_line.unit));
             plain(printable(&shown).into_owned())
         };
         if app.opened_owner.is_some() {
-            let owner_rates = things.iter().map(|thing| rate(thing.within_per_s, thing));
+            let owner_rates = traffic_lines.iter().map(|traffic_line| rate(traffic_line.within_per_s, traffic_line));
             columns.push(ListColumn::new("its rate", owner_rates));
         }
-        columns.push(ListColumn::new("rate", things.iter().map(|thing| rate(thing.per_s, thing))));
+        columns.push(ListColumn::new("rate", traffic_lines.iter().map(|traffic_line| rate(traffic_line.per_s, traffic_line))));
     }
     let list = ScreenList {
         head: if is_link { "link" } else { "event" }.to_owned(),
-        names: things.iter().map(|thing| plain(printable(&thing.name).into_owned())).collect(),
+        names: traffic_lines.iter().map(|traffic_line| plain(printable(&traffic_line.name).into_owned())).collect(),
         columns,
-        times: things.iter().map(|thing| thing.history.clone()).collect(),
+        times: traffic_lines.iter().map(|traffic_line| traffic_line.history.clone()).collect(),
         // The rates matter more than the peak.
         drops_last: true,
         selected: (screen.selected, app.focus == Focus::Links),

@@ -45,12 +45,12 @@ fn rows(second: i64) -> TablePiece {
 fn a_redraw_of_a_large_machine_keeps_up() {
     let named = |number: u32| link(&format!("memory {number}"), "mem", 2 * number, &[]);
     let mut app = app_of((0..LINKS).map(named).collect(), false);
-    let (mut taken, mut drawn) = (Duration::ZERO, Duration::MAX);
+    let (mut feed_time, mut drawn) = (Duration::ZERO, Duration::MAX);
     for second in 1..=FRAMES as i64 + 2 {
         let piece = rows(second);
         let begin = now();
         app.take(piece).unwrap();
-        taken = now().saturating_sub(begin);
+        feed_time = now().saturating_sub(begin);
         if second > FRAMES as i64 {
             let begin = now();
             let lines = picture(&app, 200, 50).len();
@@ -61,7 +61,7 @@ fn a_redraw_of_a_large_machine_keeps_up() {
     assert_eq!(SECOND, app.frame_ns());
     println!(
         "{TENANTS} tenants, {LINKS} links in both directions, {FRAMES} frames: redraw {drawn:.1?}, \
-         rows of a frame {taken:.1?}"
+         rows of a frame {feed_time:.1?}"
     );
     assert!(drawn < MAX_REDRAW, "{drawn:?}");
 }

@@ -39,7 +39,7 @@ pub(super) struct RecordedCpuTime {
 
 /// The metadata; each field holds its value or the reason why it is missing.
 #[derive(Debug)]
-pub(in crate::view) struct Facts {
+pub(in crate::view) struct MetadataFacts {
     pub(super) clocks: Result<Vec<ClockPair>, String>,
     pub(super) cpu_time: Result<Vec<RecordedCpuTime>, String>,
     pub(in crate::view) loss: Result<BTreeMap<String, i64>, String>,
@@ -51,9 +51,9 @@ pub(in crate::view) struct Facts {
     pub(in crate::view) left_out: u64,
 }
 
-impl Facts {
-    pub(in crate::view) fn of(pairs: &BTreeMap<String, String>) -> Facts {
-        Facts {
+impl MetadataFacts {
+    pub(in crate::view) fn of(pairs: &BTreeMap<String, String>) -> MetadataFacts {
+        MetadataFacts {
             clocks: parse(pairs, metadata::CLOCKS),
             cpu_time: parse(pairs, metadata::CPU_TIME),
             loss: parse(pairs, metadata::LOSS),
@@ -81,7 +81,7 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
 }
 
 /// Loss totals exist, and agree with `complete` and, in a dataset, with the table `loss`.
-pub(super) fn loss(recording: &Recording, facts: &Facts) -> CheckOutcome {
+pub(super) fn loss(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if recording.is_rollup() {
         return CheckOutcome::NotVerifiable("a roll-up does not record losses".to_owned());
     }

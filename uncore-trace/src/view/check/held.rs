@@ -30,7 +30,7 @@ fn spans(recording: &Recording) -> Result<HoldingSpans> {
     for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, ns) = (i64_column(&batch, "mono_ns")?, bits_column(&batch, "ns")?);
-        let (function, owners) = (words(&batch, "bdf")?, Owners::of(&batch)?);
+        let (function, owners) = (words(&batch, "bdf")?, HeldOwnerColumns::of(&batch)?);
         for row in 0..batch.num_rows() {
             let key = (owners.get(row), text(&function, row).unwrap_or_default());
             let end_ns = end.value(row);
@@ -71,7 +71,7 @@ fn scan(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
         let batch = batch?;
         let (end, len) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
         let (method, counter) = (words(&batch, "method")?, i32_column(&batch, "counter")?);
-        let owners = Owners::of(&batch)?;
+        let owners = HeldOwnerColumns::of(&batch)?;
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (end_ns, begin_ns) = (end.value(row), end.value(row) - len.value(row));
             let holder = owners.get(row);
@@ -94,14 +94,14 @@ fn scan(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
 }
 
 /// The columns of owners.
-struct Owners<'a> {
+struct HeldOwnerColumns<'a> {
     owner_kind: WordColumn<'a>,
     pid: &'a Int32Array,
     comm: WordColumn<'a>,
     cgroup: BitsColumn<'a>,
 }
 
-impl<'a> Owners<'a> {
+impl<'a> HeldOwnerColumns<'a> {
     fn of(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
             owner_kind: words(batch, "owner")?,

@@ -4,14 +4,14 @@
 use anyhow::Result;
 
 use super::super::marks::{RecordedMark, RecordedMarks};
-use super::facts::Facts;
+use super::facts::MetadataFacts;
 use super::{FaultTally, CheckOutcome};
 use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
-pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<CheckOutcome> {
+pub(super) fn marks(recording: &Recording, facts: &MetadataFacts) -> Option<CheckOutcome> {
     let marks = match RecordedMarks::read_marks(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
         Ok(marks) => marks,

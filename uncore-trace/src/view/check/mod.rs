@@ -27,7 +27,7 @@ mod rows;
 mod time;
 mod window;
 
-use facts::Facts;
+use facts::MetadataFacts;
 
 /// Result of one invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl FaultTally {
 
 /// Verifies every invariant.
 pub fn check(recording: &Recording) -> Result<Vec<CheckFinding>> {
-    let facts = Facts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+    let facts = MetadataFacts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
     let finding = |name, outcome| CheckFinding { name, outcome };
     let (rows, (tables, bytes, ticks, readings)) = thread::scope(|scope| {
         let rows = scope.spawn(|| rows::scan(recording, &facts));

@@ -7,7 +7,7 @@
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
-use super::facts::{ClockPair, Facts};
+use super::facts::{ClockPair, MetadataFacts};
 use super::window::{CheckedWindow, WindowCollector};
 use super::{FaultTally, CheckOutcome};
 use crate::schema::columns::{self, nullable_value};
@@ -50,12 +50,12 @@ struct Pass {
 }
 
 /// Scans `fabric` once, and checks that the other tables can be read.
-pub(super) fn scan(recording: &Recording, facts: &Facts) -> FabricOutcomes {
+pub(super) fn scan(recording: &Recording, facts: &MetadataFacts) -> FabricOutcomes {
     let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
     let read = pass.read_batches(recording, facts).and_then(|()| read_others(recording));
     let sequence = match pass.sequence.into_outcome("windows") {
-        CheckOutcome::Ok(told) if pass.gaps > 0 => {
-            CheckOutcome::Ok(format!("{told}, {} gaps, which the loss table explains", pass.gaps))
+        CheckOutcome::Ok(counted_windows) if pass.gaps > 0 => {
+            CheckOutcome::Ok(format!("{counted_windows}, {} gaps, which the loss table explains", pass.gaps))
         }
         outcome => outcome,
     };
@@ -123,7 +123,7 @@ fn all(def: &TableDef) -> Vec<&'static str> {
 }
 
 impl Pass {
-    fn read_batches(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
+    fn read_batches(&mut self, recording: &Recording, facts: &MetadataFacts) -> Result<()> {
         let table = recording.open_table(&fabric::TABLE)?;
         let schema = table.scan_schema();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -144,7 +144,7 @@ impl Pass {
     }
 
     /// Conservation and sequence of one complete window.
-    fn examine_window(&mut self, windows: &WindowCollector, window: &CheckedWindow, facts: &Facts) {
+    fn examine_window(&mut self, windows: &WindowCollector, window: &CheckedWindow, facts: &MetadataFacts) {
         let torn = || {
             window.torn.then(|| {
                 format!(
@@ -187,7 +187,7 @@ impl Pass {
     }
 
     /// Values of each row: known words, ranges, and nulls exactly where they are allowed.
-    fn examine_values(&mut self, batch: &RecordBatch, first_row: u64, facts: &Facts) -> Result<()> {
+    fn examine_values(&mut self, batch: &RecordBatch, first_row: u64, facts: &MetadataFacts) -> Result<()> {
         let value = columns::f64_column(batch, "value")?;
         let total = columns::f64_column(batch, "total")?;
         let running = columns::f32_column(batch, "running")?;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::facts::{RecordedCpuTime, Facts};
+use super::facts::{RecordedCpuTime, MetadataFacts};
 use super::{FaultTally, CheckOutcome};
 use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
 use crate::schema::loss::Cause;
@@ -29,7 +29,7 @@ const SHARE: f64 = 1e-6;
 const SLACK_NS: i64 = 2_000_000_000;
 
 /// Verifies the totals of each CPU in the metadata.
-pub(super) fn summed(facts: &Facts) -> CheckOutcome {
+pub(super) fn summed(facts: &MetadataFacts) -> CheckOutcome {
     let cpus = match &facts.cpu_time {
         Ok(cpus) => cpus,
         Err(reason) => return CheckOutcome::NotVerifiable(reason.clone()),
@@ -77,7 +77,7 @@ struct TickTimes {
 }
 
 /// Verifies each CPU and tick, from `runtime` and `irqs`.
-pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> CheckOutcome {
+pub(super) fn per_tick(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if !recording.is_dataset() {
         return CheckOutcome::NotVerifiable("there are no runtime and irqs tables".to_owned());
     }

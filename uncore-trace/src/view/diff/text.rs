@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::interval::Interval;
-use super::super::layout::{TableColumn, TableFit, Kind};
+use super::super::layout::{TableColumn, TableFit, ReportColumnKind};
 use super::super::render::TextStyle;
 use super::rate::{RateChange, ChangeVerdict};
 use super::summary::tenant_label;
@@ -141,18 +141,18 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     let all_rates = changes.iter().flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()]).flatten();
     // All rates have one unit, so that they can be compared.
     let shared = SharedUnit::for_values(all_rates, &unit);
-    let column = |column_kind: Kind, head: &str, unit: String, cells: Vec<String>| TableColumn {
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
         kind: column_kind,
         head: head.to_owned(),
         unit,
         cells,
         noted: false,
     };
-    let text_column = |column_kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| {
+    let text_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
         column(column_kind, column_kind.word(), String::new(), cells)
     };
-    let number_column = |column_kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| TableColumn {
+    let number_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| TableColumn {
         unit: shared.rate_name(),
         ..text_column(column_kind, cell)
     };
@@ -166,13 +166,13 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     };
     let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
-        column(Kind::Name, diff.grouping.name(), String::new(), names),
-        number_column(Kind::Before, &|change| Some(shared.format_figure(change.before_rate.per_s()?))),
-        number_column(Kind::After, &|change| Some(shared.format_figure(change.after_rate.per_s()?))),
-        number_column(Kind::Difference, &|change| Some(difference(change.difference_per_s()?))),
-        number_column(Kind::Interval, &|change| change.difference_interval().map(range)),
-        text_column(Kind::Ratio, &|change| Some(units::format_ratio(change.rate_ratio()?))),
-        text_column(Kind::Change, &verdict_text),
+        column(ReportColumnKind::Name, diff.grouping.name(), String::new(), names),
+        number_column(ReportColumnKind::Before, &|change| Some(shared.format_figure(change.before_rate.per_s()?))),
+        number_column(ReportColumnKind::After, &|change| Some(shared.format_figure(change.after_rate.per_s()?))),
+        number_column(ReportColumnKind::Difference, &|change| Some(difference(change.difference_per_s()?))),
+        number_column(ReportColumnKind::Interval, &|change| change.difference_interval().map(range)),
+        text_column(ReportColumnKind::Ratio, &|change| Some(units::format_ratio(change.rate_ratio()?))),
+        text_column(ReportColumnKind::Change, &verdict_text),
     ]
 }
 

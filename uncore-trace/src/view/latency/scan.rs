@@ -158,7 +158,7 @@ impl<'a> LatencyWindows<'a> {
                 WindowSums { windows: 1, ns, own_bytes: own, other_bytes: others, inputs: inputs.clone() }
             };
             subject.overall.add(&window(moved.value, 0.0));
-            for (tenant, own_bytes) in moved.value_by_owner.iter().filter(|(_, own)| **own > 0.0) {
+            for (tenant, own_bytes) in moved.value_by_owner.iter().filter(|(_, bytes)| **bytes > 0.0) {
                 // Rounding may make the remainder negative.
                 let other_bytes = (moved.value - own_bytes).max(0.0);
                 let min_len = subject.tenants.len().max(tenant + 1);

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::key::GroupBy;
-use super::super::layout::{TableColumn, TableFit, Kind};
+use super::super::layout::{TableColumn, TableFit, ReportColumnKind};
 use super::super::render::TextStyle;
 use super::{MIN_WINDOWS, LinkLatency, WindowMeans, TenantLatency};
 use crate::terminal::{mark, shorten, wrap_words};
@@ -105,7 +105,7 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
 
 fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
-    let column = |column_kind: Kind, head: &str, unit: String, cells: Vec<String>| TableColumn {
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
         kind: column_kind,
         head: head.to_owned(),
         unit,
@@ -114,12 +114,12 @@ fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -
     };
     let values = rows.iter().flat_map(|(_, halves)| halves).filter_map(|half| half.value);
     let times = SharedUnit::for_values(values, &unit);
-    let time_column = |column_kind: Kind, head: &str, value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
+    let time_column = |column_kind: ReportColumnKind, head: &str, value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
         let cell = |row: &SplitTenant<'_>| value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value));
         column(column_kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
-    let rate_column = |column_kind: Kind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
+    let rate_column = |column_kind: ReportColumnKind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
         let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
         let shared = SharedUnit::for_values(rates_per_s, "bytes");
         let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
@@ -134,17 +134,17 @@ fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -
         ratio.filter(|quotient| quotient.is_finite()).map_or_else(|| "-".to_owned(), units::format_ratio)
     };
     vec![
-        column(Kind::Name, grouping.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),
-        time_column(Kind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
-        time_column(Kind::After, "others busy", &|(_, [_, busy])| busy.value),
-        column(Kind::Ratio, Kind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),
+        column(ReportColumnKind::Name, grouping.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),
+        time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
+        time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
+        column(ReportColumnKind::Ratio, ReportColumnKind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),
         column(
-            Kind::Windows,
-            Kind::Windows.word(),
+            ReportColumnKind::Windows,
+            ReportColumnKind::Windows.word(),
             String::new(),
             rows.iter().map(windows).collect(),
         ),
-        rate_column(Kind::Own, Kind::Own.word(), &|half| half.own_per_s),
-        rate_column(Kind::Others, Kind::Others.word(), &|half| half.others_per_s),
+        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.word(), &|half| half.own_per_s),
+        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.word(), &|half| half.others_per_s),
     ]
 }

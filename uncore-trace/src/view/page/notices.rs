@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::super::check::facts::Facts;
+use super::super::check::facts::MetadataFacts;
 use super::super::marks::RecordedMarks;
 use super::super::span::SelectedTime;
 use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
@@ -94,7 +94,7 @@ impl PageNotices {
         if has_table(loss::TABLE.name) {
             notices.add_losses(recording, span)?;
         } else {
-            notices.add_totals(&Facts::of(pairs));
+            notices.add_totals(&MetadataFacts::of(pairs));
         }
         notices.add_named(&RecordedMarks::read_marks(recording)?, span);
         if has_table(cpus::TABLE.name) {
@@ -156,7 +156,7 @@ impl PageNotices {
     }
 
     /// A file has only the sums, and the first loss of each cause.
-    fn add_totals(&mut self, facts: &Facts) {
+    fn add_totals(&mut self, facts: &MetadataFacts) {
         let Ok(totals) = facts.loss.as_ref() else { return };
         let totals = totals.iter().map(|(cause, count)| (cause, count.unsigned_abs()));
         let sums = Losses::from_totals(totals);
