@@ -261,7 +261,7 @@ fn answer_text(
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::credits(recording)?;
-    let credited = credited.map(|credits| canary::sentence(&credits)).unwrap_or_default();
+    let credited = credited.map(|credits| canary::credits_sentence(&credits)).unwrap_or_default();
     for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }

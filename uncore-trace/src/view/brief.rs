@@ -70,7 +70,7 @@ fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<Stri
         answer = vec![format!("nothing was counted{time}")];
     }
     if is_whole && let Some(credits) = canary::credits(recording)? {
-        let sentence = wrap_words(&canary::sentence(&credits), width);
+        let sentence = wrap_words(&canary::credits_sentence(&credits), width);
         answer.extend(sentence.lines().map(str::to_owned));
     }
     Ok(answer)

@@ -140,15 +140,15 @@ impl KindCredit<'_> {
 }
 
 /// The credits in a sentence: a number for each kind of link, and the kinds without one.
-pub fn sentence(credits: &[CanaryCredit]) -> String {
+pub fn credits_sentence(credits: &[CanaryCredit]) -> String {
     let mut sums: Vec<KindCredit<'_>> = Vec::new();
     for credit in credits {
         let Some(credited) = credit.credited_bytes.filter(|_| credit.credited.is_some()) else {
             continue;
         };
-        let kind = credit.link_kind.as_str();
-        let sum_index = sums.iter().position(|candidate| candidate.link_kind == kind).unwrap_or_else(|| {
-            sums.push(KindCredit { link_kind: kind, ..KindCredit::default() });
+        let link_kind = credit.link_kind.as_str();
+        let sum_index = sums.iter().position(|candidate| candidate.link_kind == link_kind).unwrap_or_else(|| {
+            sums.push(KindCredit { link_kind, ..KindCredit::default() });
             sums.len() - 1
         });
         let sum = &mut sums[sum_index];
@@ -206,7 +206,7 @@ mod tests {
         (canary, sample)
     }
 
-    fn of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<CanaryCredit> {
+    fn credits_of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<CanaryCredit> {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
@@ -221,12 +221,12 @@ mod tests {
     fn what_was_credited_is_compared_with_what_was_moved() {
         // A quarter of the 192 MB of the link.
         let (canary, sample) = recorded("/other", &memory());
-        let credits = of(&canary, &sample);
+        let credits = credits_of(&canary, &sample);
         let credit = &credits[0];
         assert_eq!((credit.bursts, credit.moved_bytes), (2, 100_000_000));
         assert!((credit.credited.unwrap() - 0.48).abs() < 1e-9, "{credit:?}");
         assert_eq!(
-            sentence(&credits),
+            credits_sentence(&credits),
             "The canary was credited 48 % of its bytes of memory (2 bursts); no number for disk \
              (no\\u{1b}[2J disk), network (it had no burst)."
         );
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_has_no_number() {
         let (canary, sample) = recorded("/nowhere", &memory());
-        let credits = of(&canary, &sample);
+        let credits = credits_of(&canary, &sample);
         assert_eq!((credits[0].credited, credits[0].credited_bytes), (None, None));
         assert_eq!(credits[0].why.as_deref(), Some("its cgroup has no rows of its own"));
         let (canary, sample) = recorded("/other", &[]);
-        let credits = of(&canary, &sample);
+        let credits = credits_of(&canary, &sample);
         assert_eq!(credits[0].why.as_deref(), Some("no counter counts it"));
-        let text = sentence(&credits);
+        let text = credits_sentence(&credits);
         assert!(text.starts_with("The canary has no number: memory (no counter counts it), disk"));
         assert!(super::credits(&sample.open()).unwrap().is_none());
     }

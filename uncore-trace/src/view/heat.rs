@@ -43,20 +43,20 @@ impl TimeSteps for Scale {
     }
 
     fn split_time(&self, begin_ns: i64, end_ns: i64, pass_step: impl FnMut(usize, f64)) {
-        split(self.step_positions(end_ns, end_ns.saturating_sub(begin_ns)), pass_step);
+        split_by_step(self.step_positions(end_ns, end_ns.saturating_sub(begin_ns)), pass_step);
     }
 }
 
 /// The step that both positions are in, if it is one.
-pub fn step_of(positions: (f64, f64)) -> Option<usize> {
+pub fn single_step(positions: (f64, f64)) -> Option<usize> {
     let mut step_and_count = (0, 0);
-    split(positions, |step, _| step_and_count = (step, step_and_count.1 + 1));
+    split_by_step(positions, |step, _| step_and_count = (step, step_and_count.1 + 1));
     (step_and_count.1 == 1).then_some(step_and_count.0)
 }
 
 /// Passes each step between two positions to `pass_step`, with its fraction of the time between them.
 #[inline]
-fn split((begin, end): (f64, f64), mut pass_step: impl FnMut(usize, f64)) {
+fn split_by_step((begin, end): (f64, f64), mut pass_step: impl FnMut(usize, f64)) {
     let (first_step, last_step) = (begin as usize, (end.ceil() as usize).saturating_sub(1));
     let (first_step, last_step) = (first_step.min(STEPS - 1), last_step.min(STEPS - 1));
     if first_step >= last_step {
@@ -92,7 +92,7 @@ impl Heat {
 
     /// Adds the value of a window, spread evenly over its time; `None`: not known.
     pub fn add_window(&mut self, positions: (f64, f64), value: Option<f64>) {
-        split(positions, |step, fraction| match value {
+        split_by_step(positions, |step, fraction| match value {
             Some(value) => self.steps[step] += value * fraction,
             None => self.unknown_steps |= 1 << step,
         });

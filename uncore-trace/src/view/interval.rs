@@ -87,12 +87,12 @@ impl UncertainShare {
     /// Of a row without an interval of its own, whose confidence also gives the half width.
     #[inline]
     pub(super) fn new(
-        of: (i32, i64, i64),
+        window_key: (i32, i64, i64),
         value: f64,
         total: f64,
         confidence: Option<f32>,
     ) -> Self {
-        Self { window_key: of, value, total, confidence, width_confidence: confidence, interval: None }
+        Self { window_key, value, total, confidence, width_confidence: confidence, interval: None }
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) struct LineUncertainty {
 
 impl LineUncertainty {
     /// The number of a cause of error.
-    pub(super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
+    pub(super) fn cause_number(&mut self, socket: Option<i16>, name: &str) -> usize {
         *self.cause_index.entry((socket, name.to_owned())).or_insert_with(|| {
             self.cause_widths.push(HalfWidths::default());
             self.cause_widths.len() - 1
@@ -138,14 +138,14 @@ impl LineUncertainty {
 
     /// Adds a row with this cause.
     #[inline]
-    pub(super) fn add(&mut self, cause: usize, share: UncertainShare) {
+    pub(super) fn add_row(&mut self, cause: usize, share: UncertainShare) {
         // The rows of a window and counter are consecutive. If not, the total only becomes larger.
         if self.last_window.replace(share.window_key) != Some(share.window_key) {
             self.windows_total += share.total;
         }
         let value = share.value.max(0.0);
         let room_above = (share.total - value).max(0.0);
-        let (widths, is_known) = match (share.interval, part(share.width_confidence)) {
+        let (widths, is_known) = match (share.interval, relative_half_width(share.width_confidence)) {
             (Some(Interval { low, high }), _) => {
                 let interval_widths = HalfWidths { below: value - low, above: high - value };
                 (HalfWidths { below: interval_widths.below.clamp(0.0, value), above: interval_widths.above.clamp(0.0, room_above) }, true)
@@ -163,7 +163,7 @@ impl LineUncertainty {
     }
 
     /// Removes all rows, but keeps the numbers of the causes.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear_rows(&mut self) {
         self.cause_widths.fill(HalfWidths::default());
         (self.unknown_widths, self.joined_squares) = (HalfWidths::default(), HalfWidths::default());
         (self.windows_total, self.last_window) = (0.0, None);
@@ -171,19 +171,19 @@ impl LineUncertainty {
 
     /// Adds a line of other owners. If both have rows in the same windows, the total only becomes
     /// larger.
-    pub(super) fn join(&mut self, other_line: &Self) {
+    pub(super) fn join_line(&mut self, other_line: &Self) {
         self.unknown_widths.add(other_line.unknown_widths);
         self.joined_squares.add(other_line.sum_of_squares());
         self.windows_total += other_line.windows_total;
     }
 
     /// Adds a line with the same causes: the result is that of one line with all rows.
-    pub(super) fn unite(&mut self, other_line: &Self) {
+    pub(super) fn unite_line(&mut self, other_line: &Self) {
         let mut ordered_causes: Vec<_> = other_line.cause_index.iter().collect();
         // The result must not depend on the order of a hash map.
         ordered_causes.sort_by_key(|(_, position)| **position);
         for ((socket, name), position) in ordered_causes {
-            let own_number = self.cause(*socket, name);
+            let own_number = self.cause_number(*socket, name);
             self.cause_widths[own_number].add(other_line.cause_widths[*position]);
         }
         self.unknown_widths.add(other_line.unknown_widths);
@@ -192,7 +192,7 @@ impl LineUncertainty {
     }
 
     /// The interval of a sum; `total` is the total of the event.
-    pub(super) fn interval(&self, value: f64, total: f64) -> Interval {
+    pub(super) fn sum_interval(&self, value: f64, total: f64) -> Interval {
         let squares = self.sum_of_squares();
         let low = value - self.unknown_widths.below - squares.below.sqrt();
         let high = value + self.unknown_widths.above + squares.above.sqrt();
@@ -211,7 +211,7 @@ impl LineUncertainty {
 
 /// Half width for [`LEVEL`] of the errors, as a fraction of the value; `None` without a confidence.
 #[inline]
-fn part(confidence: Option<f32>) -> Option<f64> {
+fn relative_half_width(confidence: Option<f32>) -> Option<f64> {
     // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
     let confidence = confidence.filter(|value| *value > 0.0)?.min(1.0);
     let hundredths = (confidence * 100.0).round();
@@ -219,14 +219,14 @@ fn part(confidence: Option<f32>) -> Option<f64> {
     if (hundredths / 100.0).to_bits() == confidence.to_bits() {
         return RELATIVE_HALF_WIDTHS.get(hundredths as usize).copied();
     }
-    Some(part_of(confidence))
+    Some(compute_relative_half_width(confidence))
 }
 
 /// [`relative_half_width`] for each hundredth.
 static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> =
-    LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
+    LazyLock::new(|| std::array::from_fn(|hundredths| compute_relative_half_width(hundredths as f32 / 100.0)));
 
-fn part_of(confidence: f32) -> f64 {
+fn compute_relative_half_width(confidence: f32) -> f64 {
     RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
 }
 
@@ -242,15 +242,15 @@ mod tests {
     const TOTAL: f64 = 100.0;
 
     /// The interval of rows with a confidence, each in its own window with the total `TOTAL`.
-    fn interval(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
+    fn interval_of_rows(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
         let mut width = LineUncertainty::default();
         for (window, &(program, socket, value, confidence)) in rows.iter().enumerate() {
-            let cause = width.cause(socket, program);
+            let cause = width.cause_number(socket, program);
             let window_key = (0, window as i64, 1);
-            width.add(cause, UncertainShare::new(window_key, value, TOTAL, Some(confidence)));
+            width.add_row(cause, UncertainShare::new(window_key, value, TOTAL, Some(confidence)));
         }
         let value = rows.iter().map(|row| row.2).sum();
-        let Interval { low, high } = width.interval(value, TOTAL * rows.len() as f64);
+        let Interval { low, high } = width.sum_interval(value, TOTAL * rows.len() as f64);
         (low, high)
     }
 
@@ -270,20 +270,20 @@ mod tests {
             (f32::NAN, (0.0, 100.0)),
             (f32::MIN_POSITIVE, (0.0, 100.0)),
         ] {
-            let found = interval(&[("a", None, 50.0, confidence)]);
+            let found = interval_of_rows(&[("a", None, 50.0, confidence)]);
             let off = (found.0 - low).abs().max((found.1 - high).abs());
             assert!(off < 0.1, "{confidence}: {found:?}");
         }
-        let small = interval(&[("a", None, 1.0, 0.1)]);
+        let small = interval_of_rows(&[("a", None, 1.0, 0.1)]);
         assert!(small.0.abs() < 1e-9 && (small.1 - 2.467).abs() < 1e-2, "{small:?}");
-        assert_eq!(interval(&[("a", None, 0.0, 0.0)]), (0.0, TOTAL));
+        assert_eq!(interval_of_rows(&[("a", None, 0.0, 0.0)]), (0.0, TOTAL));
     }
 
     #[test]
     fn errors_of_one_cause_add_up_and_others_in_squares() {
         let widths_of_two = |second: (&'static str, i16), confidence: f32| {
             let row = |(program, socket)| (program, Some(socket), 30.0, confidence);
-            let (low, high) = interval(&[row(("a", 0)), row(second)]);
+            let (low, high) = interval_of_rows(&[row(("a", 0)), row(second)]);
             (60.0 - low, high - 60.0)
         };
         let near = |found: (f64, f64), far: f64| {
@@ -301,12 +301,12 @@ mod tests {
     #[test]
     fn a_claim_reaches_as_far_as_its_lasting_confidence_says() {
         let mut width = LineUncertainty::default();
-        let cause = width.cause(None, "/a");
+        let cause = width.cause_number(None, "/a");
         for process in 0..20 {
             let claim = UncertainShare::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
-            width.add(cause, UncertainShare { width_confidence: Some(0.6), ..claim });
+            width.add_row(cause, UncertainShare { width_confidence: Some(0.6), ..claim });
         }
-        let Interval { low, high } = width.interval(100.0, 2000.0);
+        let Interval { low, high } = width.sum_interval(100.0, 2000.0);
         let far = 100.0 * 0.1 * 0.9_f64.atanh() / 0.6_f64.atanh();
         assert!((100.0 - low - far).abs() < 1e-5 && (high - 100.0 - far).abs() < 1e-5, "{low}");
     }
@@ -316,25 +316,25 @@ mod tests {
         let mut width = LineUncertainty::default();
         // Two counters, with two rows of the first.
         for (counter, program) in [(0, "a"), (0, "b"), (1, "a")] {
-            let cause = width.cause(None, program);
+            let cause = width.cause_number(None, program);
             let claim = UncertainShare::new((counter, 9, 1), 1.0, 10.0, None);
-            width.add(cause, claim);
+            width.add_row(cause, claim);
         }
-        assert_eq!(width.interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
-        assert_eq!(width.interval(3.0, 12.0), Interval { low: 0.0, high: 12.0 });
+        assert_eq!(width.sum_interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
+        assert_eq!(width.sum_interval(3.0, 12.0), Interval { low: 0.0, high: 12.0 });
     }
 
-    fn width(rows: &[Drawn]) -> LineUncertainty {
+    fn uncertainty_of_rows(rows: &[Drawn]) -> LineUncertainty {
         let mut width = LineUncertainty::default();
         for &(window, socket, program, value, others, confidence) in rows {
-            let cause = width.cause(socket, ["a", "b", "c"][program]);
+            let cause = width.cause_number(socket, ["a", "b", "c"][program]);
             let window_key = (0, window, 1);
-            width.add(cause, UncertainShare::new(window_key, value, value + others, confidence));
+            width.add_row(cause, UncertainShare::new(window_key, value, value + others, confidence));
         }
         width
     }
 
-    fn row() -> impl Strategy<Value = Drawn> {
+    fn any_row() -> impl Strategy<Value = Drawn> {
         let socket = prop::option::of(0_i16..2);
         let some = prop_oneof![Just(0.0), 0.0..1e-6, 0.0..1e12];
         let sure =
@@ -345,7 +345,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_value_is_inside_and_more_confidence_is_never_wider(
-            mut rows in prop::collection::vec(row(), 1..40),
+            mut rows in prop::collection::vec(any_row(), 1..40),
             at in any::<prop::sample::Index>(),
             more in 0_f32..=1.0,
             cut in any::<prop::sample::Index>(),
@@ -353,20 +353,20 @@ mod tests {
             let value: f64 = rows.iter().map(|row| row.3).sum();
             let total: f64 = rows.iter().map(|row| row.3 + row.4).sum();
             let holds = |interval: Interval| 0.0 <= interval.low && interval.low <= value && value <= interval.high && interval.high <= total;
-            let wide = width(&rows).interval(value, total);
+            let wide = uncertainty_of_rows(&rows).sum_interval(value, total);
             prop_assert!(holds(wide), "{wide:?} of {value} in {total}");
 
             // Two joined lines are as independent, but the total may be larger.
             let (first, second) = rows.split_at(cut.index(rows.len()));
-            let mut joined = width(first);
-            joined.join(&width(second));
-            let joined = joined.interval(value, total);
+            let mut joined = uncertainty_of_rows(first);
+            joined.join_line(&uncertainty_of_rows(second));
+            let joined = joined.sum_interval(value, total);
             prop_assert!(holds(joined), "{joined:?} of {value} in {total}");
 
             // Two united lines of the same causes equal one line.
-            let mut united = width(first);
-            united.unite(&width(second));
-            let united = united.interval(value, total);
+            let mut united = uncertainty_of_rows(first);
+            united.unite_line(&uncertainty_of_rows(second));
+            let united = united.sum_interval(value, total);
             prop_assert!(holds(united), "{united:?} of {value} in {total}");
             let near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
             prop_assert!(near(united.low, wide.low), "{united:?} {wide:?}");
@@ -374,7 +374,7 @@ mod tests {
             let at = at.index(rows.len());
             let row = &mut rows[at];
             row.5 = Some(row.5.unwrap_or(0.0).max(more));
-            let narrow = width(&rows).interval(value, total);
+            let narrow = uncertainty_of_rows(&rows).sum_interval(value, total);
             let rounding = total * 1e-12;
             prop_assert!(wide.low <= narrow.low + rounding, "{wide:?} {narrow:?}");
             prop_assert!(narrow.high <= wide.high + rounding, "{wide:?} {narrow:?}");

@@ -36,10 +36,10 @@ impl<T: Copy> LineCache<T> {
     }
 
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
-    pub(super) fn begin(&mut self, columns: &FabricColumns<'_>) -> bool {
+    pub(super) fn begin_batch(&mut self, columns: &FabricColumns<'_>) -> bool {
         let batch_dictionaries = columns.dictionaries();
         let is_unchanged = self.dictionaries.len() == batch_dictionaries.len()
-            && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same(held, current));
+            && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same_array(held, current));
         let is_outdated = !is_unchanged || self.lines.len() > MAX_LINES;
         if is_outdated {
             self.lines.clear();
@@ -65,7 +65,7 @@ impl<T: Copy> LineCache<T> {
 }
 
 /// Whether both are the same array in memory.
-fn is_same(array: &StringArray, other_array: &StringArray) -> bool {
+fn is_same_array(array: &StringArray, other_array: &StringArray) -> bool {
     array.len() == other_array.len()
         && array.value_offsets().as_ptr() == other_array.value_offsets().as_ptr()
         && array.values().as_ptr() == other_array.values().as_ptr()
@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn equal_strings_elsewhere_are_another_dictionary() {
         let dictionary = StringArray::from(vec!["/a", "/b"]);
-        assert!(is_same(&dictionary, &dictionary.clone()));
-        assert!(!is_same(&dictionary, &StringArray::from(vec!["/a", "/b"])));
-        assert!(!is_same(&dictionary, &dictionary.slice(0, 1)));
+        assert!(is_same_array(&dictionary, &dictionary.clone()));
+        assert!(!is_same_array(&dictionary, &StringArray::from(vec!["/a", "/b"])));
+        assert!(!is_same_array(&dictionary, &dictionary.slice(0, 1)));
     }
 }

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
-use super::heat::{Heat, Scale, step_of};
+use super::heat::{Heat, Scale, single_step};
 use super::interval::Interval;
 pub use super::key::GroupBy;
 use super::key::FabricColumns;
@@ -200,7 +200,7 @@ fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: 
         let mut known = LineCache::new();
         for batch in batches {
             let columns = FabricColumns::new(&batch, question)?;
-            if known.begin(&columns) {
+            if known.begin_batch(&columns) {
                 sums.counters.clear();
             }
             sums.add_batch(&columns, &mut known);
@@ -276,7 +276,7 @@ impl EventSummer {
             }
             if window_place.0 != (window.begin_ns, window.end_ns) {
                 let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
-                window_place = ((window.begin_ns, window.end_ns), heat_place, step_of(heat_place));
+                window_place = ((window.begin_ns, window.end_ns), heat_place, single_step(heat_place));
             }
             let counter = columns.counter.value(row);
             if !self.is_own(columns, row, counter) {

@@ -15,7 +15,7 @@ use crate::view::render::TextStyle;
 
 /// The tables, printed below the others; empty if the recording has no latency.
 pub(super) fn latency_tables(recording: &Recording, args: &Args, style: TextStyle) -> Result<String> {
-    Ok(latency::text::text(&read_latencies(recording, args)?, args.grouping(), args.top, style))
+    Ok(latency::text::render_text(&read_latencies(recording, args)?, args.grouping(), args.top, style))
 }
 
 /// Prints only the latencies; exit code 0.
@@ -41,11 +41,11 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
         log::warn!("{path} is incomplete: see `{command}`");
     }
     print(&if args.json {
-        latency::json::json(&latencies, args.grouping(), incomplete.is_none())
+        latency::json::write_json_lines(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::text(&latencies, args.grouping(), args.top, TextStyle { ascii: args.ascii, width })
+        latency::text::render_text(&latencies, args.grouping(), args.top, TextStyle { ascii: args.ascii, width })
     })?;
     Ok(0)
 }

@@ -77,7 +77,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
         let columns = FabricColumns::new(&batch, question)?;
-        known.begin(&columns);
+        known.begin_batch(&columns);
         for row in 0..columns.rows {
             let window = columns.row_window(row);
             let Some(link_and_direction) = columns.row_link(row) else { continue };

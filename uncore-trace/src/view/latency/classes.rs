@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const CLASSES_PER_DOUBLING: f64 = 8.0;
 
 /// Class of a rate in bytes per second; the lowest is that of 0.
-pub(super) fn class(per_s: f64) -> i32 {
+pub(super) fn rate_class(per_s: f64) -> i32 {
     // The comparison also excludes NaN.
     if per_s > 0.0 { (per_s.log2() * CLASSES_PER_DOUBLING).floor() as i32 } else { i32::MIN }
 }
@@ -59,23 +59,23 @@ pub(super) struct RateClasses(BTreeMap<(i32, i32), WindowSums>);
 impl RateClasses {
     /// Adds a window.
     pub(super) fn add(&mut self, window: &WindowSums) {
-        let class_pair = (class(window.own_per_s()), class(window.others_per_s()));
+        let class_pair = (rate_class(window.own_per_s()), rate_class(window.others_per_s()));
         self.0.entry(class_pair).or_default().add(window);
     }
 
     /// Bytes of the tenant in all windows.
-    pub(super) fn bytes(&self) -> f64 {
+    pub(super) fn tenant_bytes(&self) -> f64 {
         self.0.values().map(|sums| sums.own_bytes).sum()
     }
 
     /// The windows in which the tenant's rate is in this class or above.
-    pub(super) fn from(&self, class: i32) -> Self {
+    pub(super) fn at_or_above(&self, class: i32) -> Self {
         let kept = self.0.iter().filter(|((own_class, _), _)| *own_class >= class);
         Self(kept.map(|(class_pair, sums)| (*class_pair, sums.clone())).collect())
     }
 
     /// Sums over all windows.
-    pub(super) fn sum(&self) -> WindowSums {
+    pub(super) fn sum_all(&self) -> WindowSums {
         let mut sum = WindowSums::default();
         for sums in self.0.values() {
             sum.add(sums);
@@ -85,12 +85,12 @@ impl RateClasses {
 
     /// Sums over windows with a low and with a high rate of the others, as near to halves as whole
     /// classes allow; `None` if there is only one class.
-    pub(super) fn split(&self) -> Option<[WindowSums; 2]> {
+    pub(super) fn split_in_halves(&self) -> Option<[WindowSums; 2]> {
         let mut by_others: BTreeMap<i32, WindowSums> = BTreeMap::new();
         for ((_, others_class), sums) in &self.0 {
             by_others.entry(*others_class).or_default().add(sums);
         }
-        let window_count = self.sum().windows;
+        let window_count = self.sum_all().windows;
         let mut below: u64 = 0;
         let mut best = None;
         for (class, sums) in &by_others {
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn classes_are_an_eighth_of_a_doubling() {
-        assert_eq!((class(1024.0), class(2047.0), class(2048.0)), (80, 87, 88));
+        assert_eq!((rate_class(1024.0), rate_class(2047.0), rate_class(2048.0)), (80, 87, 88));
         for nothing in [0.0, -1.0, f64::NAN] {
-            assert_eq!(class(nothing), i32::MIN);
+            assert_eq!(rate_class(nothing), i32::MIN);
         }
-        assert!(class(f64::MIN_POSITIVE) > i32::MIN && class(f64::MAX) < i32::MAX);
+        assert!(rate_class(f64::MIN_POSITIVE) > i32::MIN && rate_class(f64::MAX) < i32::MAX);
     }
 
     #[test]
@@ -135,15 +135,15 @@ mod tests {
         for others in [0.0, 0.0, 0.0, 10.0, 20.0, 40.0, 40.0] {
             classes.add(&window(1.0, others));
         }
-        let [quiet, busy] = classes.split().unwrap();
+        let [quiet, busy] = classes.split_in_halves().unwrap();
         assert_eq!((quiet.windows, busy.windows), (3, 4));
         assert!((busy.other_bytes - 110.0).abs() < 1e-9 && quiet.other_bytes == 0.0);
         let mut one = RateClasses::default();
         for _ in 0..9 {
             one.add(&window(1.0, 5.0));
         }
-        assert_eq!(one.split(), None);
-        assert_eq!(RateClasses::default().split(), None);
+        assert_eq!(one.split_in_halves(), None);
+        assert_eq!(RateClasses::default().split_in_halves(), None);
     }
 
     proptest! {
@@ -156,10 +156,10 @@ mod tests {
             for (own, others) in &windows {
                 classes.add(&window(*own, *others));
             }
-            let kept = classes.from(class(from));
-            let expected = windows.iter().filter(|(own, _)| class(*own) >= class(from)).count();
-            prop_assert_eq!(kept.sum().windows as usize, expected);
-            if let Some([quiet, busy]) = classes.split() {
+            let kept = classes.at_or_above(rate_class(from));
+            let expected = windows.iter().filter(|(own, _)| rate_class(*own) >= rate_class(from)).count();
+            prop_assert_eq!(kept.sum_all().windows as usize, expected);
+            if let Some([quiet, busy]) = classes.split_in_halves() {
                 prop_assert_eq!(quiet.windows + busy.windows, windows.len() as u64);
                 prop_assert!(quiet.windows > 0 && busy.windows > 0);
                 prop_assert!(quiet.others_per_s() <= busy.others_per_s());

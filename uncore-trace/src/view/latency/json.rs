@@ -51,7 +51,7 @@ impl WindowsJson {
 /// # Errors
 ///
 /// A number cannot be written.
-pub fn json(latencies: &[LinkLatency], grouping: GroupBy, complete: bool) -> serde_json::Result<String> {
+pub fn write_json_lines(latencies: &[LinkLatency], grouping: GroupBy, complete: bool) -> serde_json::Result<String> {
     let mut lines = String::new();
     for latency in latencies {
         let line_of_all = |used| LatencyJsonLine {

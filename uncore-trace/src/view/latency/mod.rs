@@ -32,7 +32,7 @@ use super::links::Links;
 use super::usage::UsageQuestion;
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
-use classes::{RateClasses, WindowSums, class};
+use classes::{RateClasses, WindowSums, rate_class};
 
 /// A tenant uses a link in a window if its rate is at least this fraction of its average.
 pub const MIN_USE: f64 = 0.1;
@@ -117,9 +117,9 @@ pub fn latencies(
     if !question.grouping.has_owner() || links.links.iter().all(|link| link.latencies.is_empty()) {
         return Ok(Vec::new());
     }
-    let scanned = scan::scan(recording, links, question, evaluate)?;
+    let scanned = scan::scan_windows(recording, links, question, evaluate)?;
     let names = &scanned.names;
-    Ok(scanned.subjects.iter().map(|subject| latency(links, subject, names)).collect())
+    Ok(scanned.subjects.iter().map(|subject| finish_latency(links, subject, names)).collect())
 }
 
 /// A latency of a link, while windows are added.
@@ -139,20 +139,20 @@ struct OpenLatency<'a> {
     tenants: Vec<Option<RateClasses>>,
 }
 
-fn latency(links: &Links, subject: &OpenLatency<'_>, names: &[(String, String)]) -> LinkLatency {
+fn finish_latency(links: &Links, subject: &OpenLatency<'_>, names: &[(String, String)]) -> LinkLatency {
     let link_per_s = subject.overall.own_per_s();
     let tenant_latency = |(classes, (owner, key)): (&Option<RateClasses>, &(String, String))| {
         let classes = classes.as_ref()?;
         // The average of the tenant is over all known windows of the link.
-        let average = classes.bytes() * 1e9 / subject.overall.ns.max(1.0);
-        let used_classes = classes.from(class(MIN_USE * average));
-        let split = used_classes.split().map(|halves| halves.map(|sums| subject.window_means(&sums)));
+        let average = classes.tenant_bytes() * 1e9 / subject.overall.ns.max(1.0);
+        let used_classes = classes.at_or_above(rate_class(MIN_USE * average));
+        let split = used_classes.split_in_halves().map(|halves| halves.map(|sums| subject.window_means(&sums)));
         let contrast = |[quiet, busy]: &[WindowMeans; 2]| {
             let is_enough = quiet.value.is_some() && busy.value.is_some();
             is_enough && busy.others_per_s - quiet.others_per_s >= CONTRAST * link_per_s
         };
         let (owner, key) = (owner.clone(), key.clone());
-        let used = subject.window_means(&used_classes.sum());
+        let used = subject.window_means(&used_classes.sum_all());
         Some(TenantLatency { key, owner, used, split: split.filter(contrast) })
     };
     let mut tenants: Vec<TenantLatency> = subject.tenants.iter().zip(names).filter_map(tenant_latency).collect();

@@ -29,7 +29,7 @@ pub(super) struct LatencyScan<'a> {
 }
 
 /// Sums the windows of the selected time.
-pub(super) fn scan<'a>(
+pub(super) fn scan_windows<'a>(
     recording: &Recording,
     links: &'a Links,
     question: &UsageQuestion<'_>,
@@ -49,7 +49,7 @@ pub(super) fn scan<'a>(
     {
         let batch = batch?;
         let columns = FabricColumns::new(&batch, question)?;
-        known.begin(&columns);
+        known.begin_batch(&columns);
         for row in 0..columns.rows {
             let window = columns.row_window(row);
             if !span.wanted.contains(&window.end_ns) {

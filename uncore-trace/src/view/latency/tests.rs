@@ -60,7 +60,7 @@ fn window(number: usize) -> (f64, f64, f64) {
 /// Value of each of two further owners.
 const REST: f64 = 80e3;
 
-fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
+fn set_window(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
     let bytes = own + other + 2.0 * REST;
     let value = match row.pid {
         Some(100) => own,
@@ -76,7 +76,7 @@ fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
 
 const WAITS: Broken = Broken {
     fabric: |row, number| {
-        set(row, window(number / 8));
+        set_window(row, window(number / 8));
         true
     },
     metadata: with_latency,
@@ -87,7 +87,7 @@ fn by_cgroup() -> UsageQuestion<'static> {
     UsageQuestion::grouped_by(GroupBy::Cgroup)
 }
 
-fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
+fn latencies_of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();
@@ -98,7 +98,7 @@ fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
     latencies(&recording, &links, question, value).unwrap()
 }
 
-fn near(value: Option<f64>, expected: f64) {
+fn assert_near(value: Option<f64>, expected: f64) {
     assert!(
         value.is_some_and(|number| (number - expected).abs() <= 1e-9 * expected),
         "{value:?} {expected}"
@@ -106,7 +106,7 @@ fn near(value: Option<f64>, expected: f64) {
 }
 
 /// Ratio of sums over the wanted windows, and their number.
-fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
+fn pooled_latency(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
     for (own, other, ns) in (0..WINDOWS as usize).filter(|number| wanted(*number)).map(window) {
         let count = (own + other + 2.0 * REST) / 64.0;
@@ -117,31 +117,31 @@ fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
 
 #[test]
 fn a_tenant_waits_longer_with_others_busy() {
-    let found = of(&WAITS, &by_cgroup());
+    let found = latencies_of(&WAITS, &by_cgroup());
     let [latency] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
     assert_eq!((latency.overall.windows, latency.unknown_windows), (WINDOWS as u64, 0));
-    near(latency.overall.value, pooled(|_| true).0);
+    assert_near(latency.overall.value, pooled_latency(|_| true).0);
     let names: Vec<&str> = latency.tenants.iter().map(|tenant| tenant.key.as_str()).collect();
     assert_eq!(names, ["/tenant\u{1b}[2J", "/other"], "nobody waits who is no task");
 
     let [quiet, busy] = latency.tenants[0].split.unwrap();
-    let (expected, windows) = pooled(|number| number / 10 % 2 == 0);
+    let (expected, windows) = pooled_latency(|number| number / 10 % 2 == 0);
     // The mean of the windows' latencies differs from it.
     assert!((expected - 107.5).abs() > 2.0, "{expected}");
-    near(quiet.value, expected);
-    near(busy.value, 148.0);
+    assert_near(quiet.value, expected);
+    assert_near(busy.value, 148.0);
     assert_eq!((quiet.windows, busy.windows, windows), (150, 150, 150));
-    near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
-    near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
-    near(latency.tenants[0].latency_difference(), 148.0 - expected);
+    assert_near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
+    assert_near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
+    assert_near(latency.tenants[0].latency_difference(), 148.0 - expected);
 
     // `/other` uses the link only in its own blocks, where its latency is that with others busy.
     let other = &latency.tenants[1];
     let [quiet, busy] = other.split.unwrap();
     assert_eq!(other.used.windows, 150);
-    near(quiet.value, 148.0);
-    near(busy.value, 148.0);
+    assert_near(quiet.value, 148.0);
+    assert_near(busy.value, 148.0);
     assert!(quiet.windows > busy.windows && busy.windows >= MIN_WINDOWS, "{other:?}");
 }
 
@@ -155,35 +155,35 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
         },
         ..WAITS
     };
-    let found = of(&clocked, &by_cgroup());
+    let found = latencies_of(&clocked, &by_cgroup());
     let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
     let (waits, clocked) = (found[0].overall, found[1].overall);
     // Bytes per ns, over all windows.
     let rate = waits.own_per_s / 1e9;
-    near(clocked.value, waits.value.unwrap() / 64.0 / rate);
+    assert_near(clocked.value, waits.value.unwrap() / 64.0 / rate);
 }
 
 /// Others move 240 kB in every second window, and `more` in the windows in between.
 fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
     let (own, _, ns) = window(number / 8);
     let is_even = (number / 8).is_multiple_of(2);
-    set(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
+    set_window(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
     true
 }
 
 #[test]
 fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
+    let tenant = latencies_of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
-    near(tenant.used.value, pooled(|number| number < 30).0);
+    assert_near(tenant.used.value, pooled_latency(|number| number < 30).0);
 
     // On average, more than 800 kB go over the link in a window.
     let steady = Broken { fabric: |row, number| alternates(row, number, 40e3), ..WAITS };
     let unsteady = Broken { fabric: |row, number| alternates(row, number, 160e3), ..WAITS };
     for (broken, is_known) in [(&steady, false), (&unsteady, true)] {
-        let tenants = of(broken, &by_cgroup()).remove(0).tenants;
+        let tenants = latencies_of(broken, &by_cgroup()).remove(0).tenants;
         let tenant = tenants.iter().find(|tenant| tenant.key.starts_with("/tenant")).unwrap();
         assert_eq!((tenant.used.windows, tenant.split.is_some()), (300, is_known));
     }
@@ -209,7 +209,7 @@ fn windows_that_are_not_known_are_in_no_part() {
         },
         ..WAITS
     };
-    let mut found = of(&gaps, &by_cgroup());
+    let mut found = latencies_of(&gaps, &by_cgroup());
     // The same for a latency that shares no counter with the link.
     let other = found.pop().unwrap();
     let latency = found.remove(0);
@@ -217,15 +217,15 @@ fn windows_that_are_not_known_are_in_no_part() {
     assert_eq!((latency.unknown_windows, latency.overall.windows), (100, 200));
     let [quiet, busy] = latency.tenants[0].split.unwrap();
     assert_eq!((quiet.windows, busy.windows), (150, 50));
-    near(quiet.value, pooled(|number| number / 10 % 2 == 0).0);
-    near(busy.value, 148.0);
+    assert_near(quiet.value, pooled_latency(|number| number / 10 % 2 == 0).0);
+    assert_near(busy.value, 148.0);
 }
 
 #[test]
 fn without_a_latency_or_tenants_there_is_nothing_to_say() {
-    assert_eq!(of(&INTACT, &by_cgroup()), []);
-    assert_eq!(of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
-    assert_eq!(text::text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
+    assert_eq!(latencies_of(&INTACT, &by_cgroup()), []);
+    assert_eq!(latencies_of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
+    assert_eq!(text::render_text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
         fabric: |row, _| {
@@ -234,18 +234,18 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
         },
         ..WAITS
     };
-    let latency = of(&idle, &by_cgroup()).remove(0);
+    let latency = latencies_of(&idle, &by_cgroup()).remove(0);
     assert_eq!((latency.overall.value, latency.tenants.len()), (None, 0));
 }
 
 #[test]
 fn text_fits_and_says_that_it_is_no_cause() {
-    let found = of(&WAITS, &by_cgroup());
+    let found = latencies_of(&WAITS, &by_cgroup());
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
             let style = TextStyle { ascii, width: Some(width) };
-            let text = text::text(&found, GroupBy::Cgroup, None, style);
+            let text = text::render_text(&found, GroupBy::Cgroup, None, style);
             assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
             assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
             assert!(text.replace('\n', " ").contains("(correlation, not cause)"), "{text}");
@@ -254,9 +254,9 @@ fn text_fits_and_says_that_it_is_no_cause() {
             }
         }
     }
-    shown.push(text::text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
+    shown.push(text::render_text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    shown.push(text::text(&of(&WAITS, &short), GroupBy::Cgroup, None, TextStyle::default()));
+    shown.push(text::render_text(&latencies_of(&WAITS, &short), GroupBy::Cgroup, None, TextStyle::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
@@ -264,7 +264,7 @@ fn text_fits_and_says_that_it_is_no_cause() {
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
-        let text = json::json(&of(&WAITS, &question), GroupBy::Cgroup, true).unwrap();
+        let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true).unwrap();
         assert!(!text.contains('\u{1b}'));
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

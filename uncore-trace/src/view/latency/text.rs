@@ -14,20 +14,20 @@ use crate::text::printable;
 use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
-pub fn text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, style: TextStyle) -> String {
+pub fn render_text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, style: TextStyle) -> String {
     let width = style.width.unwrap_or(usize::MAX);
-    let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(rows).collect();
+    let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(split_tenants).collect();
     let shown = |rows: &[SplitTenant<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
     let tables: Vec<Vec<TableColumn>> = latencies
         .iter()
         .zip(&known)
-        .map(|(latency, rows)| columns(latency, &rows[..shown(rows)], grouping))
+        .map(|(latency, rows)| latency_columns(latency, &rows[..shown(rows)], grouping))
         .collect();
     let fit = TableFit::new(style, &tables);
     let mut output = String::new();
     for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&tables) {
-        let mut lines = vec![headline(latency)];
-        lines.extend(rows.first().map(|row| sentence(latency, row, style)));
+        let mut lines = vec![latency_headline(latency)];
+        lines.extend(rows.first().map(|row| correlation_sentence(latency, row, style)));
         for line in lines {
             // Writing to a String cannot fail.
             writeln!(output, "{}", wrap_words(&line, width)).unwrap_or_default();
@@ -50,13 +50,13 @@ pub fn text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, st
 /// A tenant with both halves of its windows: others quiet, and others busy.
 type SplitTenant<'a> = (&'a TenantLatency, [WindowMeans; 2]);
 
-fn rows(latency: &LinkLatency) -> Vec<SplitTenant<'_>> {
+fn split_tenants(latency: &LinkLatency) -> Vec<SplitTenant<'_>> {
     let both_halves = |tenant: &TenantLatency| tenant.split.filter(|_| tenant.latency_difference().is_some());
     latency.tenants.iter().filter_map(|tenant| Some((tenant, both_halves(tenant)?))).collect()
 }
 
 /// The metric, and its value over all windows.
-fn headline(latency: &LinkLatency) -> String {
+fn latency_headline(latency: &LinkLatency) -> String {
     let metric_of_link = format!("{} of {}", printable(&latency.metric), printable(&latency.link));
     let overall = latency.overall.value.map(|value| units::human(value, &printable(&latency.unit)));
     let overall = overall.unwrap_or_else(|| "not known".to_owned());
@@ -69,10 +69,10 @@ fn headline(latency: &LinkLatency) -> String {
 }
 
 /// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
-fn sentence(latency: &LinkLatency, (tenant, [quiet, busy]): &SplitTenant<'_>, style: TextStyle) -> String {
+fn correlation_sentence(latency: &LinkLatency, (tenant, [quiet, busy]): &SplitTenant<'_>, style: TextStyle) -> String {
     let unit = printable(&latency.unit);
     let value = |half: &WindowMeans| units::human(half.value.unwrap_or(f64::NAN), &unit);
-    let name = name(tenant);
+    let name = tenant_label(tenant);
     let width = style.width.unwrap_or(usize::MAX);
     format!(
         "While {} used it: {} with others quiet, {} with others busy (correlation, not cause)",
@@ -82,7 +82,7 @@ fn sentence(latency: &LinkLatency, (tenant, [quiet, busy]): &SplitTenant<'_>, st
     )
 }
 
-fn name(tenant: &TenantLatency) -> String {
+fn tenant_label(tenant: &TenantLatency) -> String {
     let key = printable(&tenant.key);
     if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
 }
@@ -103,7 +103,7 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     lines
 }
 
-fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
+fn latency_columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
     let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
         kind: column_kind,
@@ -134,7 +134,7 @@ fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -
         ratio.filter(|quotient| quotient.is_finite()).map_or_else(|| "-".to_owned(), units::format_ratio)
     };
     vec![
-        column(ReportColumnKind::Name, grouping.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),
+        column(ReportColumnKind::Name, grouping.name(), String::new(), rows.iter().map(|row| tenant_label(row.0)).collect()),
         time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
         time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
         column(ReportColumnKind::Ratio, ReportColumnKind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),

@@ -78,7 +78,7 @@ pub struct ShareSum {
 impl ShareSum {
     /// Number of a cause of error: a cgroup or a program on a socket.
     pub(in super::super) fn cause_number(&mut self, socket: Option<i16>, name: &str) -> usize {
-        self.width.cause(socket, name)
+        self.width.cause_number(socket, name)
     }
 
     /// Adds a row with a value; `cause` is a number from [`Self::cause_number`].
@@ -87,7 +87,7 @@ impl ShareSum {
         self.value += claim.value;
         self.rows += 1;
         self.confidence.add_row(claim.value, claim.confidence);
-        self.width.add(cause, claim);
+        self.width.add_row(cause, claim);
     }
 
     /// Adds a row of a count that was not divided: it has no interval.
@@ -111,19 +111,19 @@ impl ShareSum {
 
     /// The 90 % interval of the sum, also if no row has a confidence.
     pub(in super::super) fn sum_interval(&self, total: f64) -> Interval {
-        self.width.interval(self.value, total)
+        self.width.sum_interval(self.value, total)
     }
 
     /// Adds the sum of another owner.
     pub(in super::super) fn add_other_owner(&mut self, added: &Self) {
         self.add_up(added);
-        self.width.join(&added.width);
+        self.width.join_line(&added.width);
     }
 
     /// Adds the sum of another line of the same owner, with the same causes.
     pub(in super::super) fn add_same_owner(&mut self, added: &Self) {
         self.add_up(added);
-        self.width.unite(&added.width);
+        self.width.unite_line(&added.width);
     }
 
     fn add_up(&mut self, added: &Self) {
@@ -136,7 +136,7 @@ impl ShareSum {
     /// Removes all rows, but keeps the numbers of the causes.
     pub(in super::super) fn remove_rows(&mut self) {
         let mut width = std::mem::take(&mut self.width);
-        width.clear();
+        width.clear_rows();
         *self = Self { width, ..Self::default() };
     }
 }
