@@ -254,7 +254,7 @@ fn answer_text(
     usage: &Usage,
     style: TextStyle,
 ) -> Result<String> {
-    let links = Links::of(recording)?;
+    let links = Links::from_recording(recording)?;
     let grouping = common_grouping(question, &usage.events);
     let link_directions = headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
     let (answer, full) = answer::of_report(recording, question, usage, (&links, &link_directions))?;
@@ -297,7 +297,7 @@ fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'s
 
 /// Prints only the table of links.
 fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
-    let links = Links::of(recording)?;
+    let links = Links::from_recording(recording)?;
     ensure!(
         !links.links.is_empty(),
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
@@ -306,7 +306,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
     let width = terminal::width(args.wide);
     print(&if args.json {
-        headroom::draw::json(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
+        headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
     } else {
         headroom::draw::table(&link_directions, &links, TextStyle { ascii: args.ascii, width })
     })?;

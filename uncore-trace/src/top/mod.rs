@@ -150,7 +150,7 @@ pub fn run(
 /// A table cannot be read, or the terminal cannot be drawn on.
 pub fn play(recording: &Recording, span: SelectedTime, options: &TopOptions) -> Result<()> {
     let runtime = event_loop()?;
-    let mut app = App::new(LiveFrames::new(Links::of(recording)?, nanos(options.frame)), options);
+    let mut app = App::new(LiveFrames::new(Links::from_recording(recording)?, nanos(options.frame)), options);
     let player = Player::new(recording, span)?;
     app.play(player.span_ns());
     app.take(player.metadata()?)?;

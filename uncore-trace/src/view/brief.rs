@@ -50,7 +50,7 @@ fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<Stri
         (part_ns, TimePoint::After((whole_ns - part_ns) as i64))
     });
     let is_whole = last_part.is_none();
-    let links = Links::of(recording)?;
+    let links = Links::from_recording(recording)?;
     let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();

@@ -51,7 +51,7 @@ pub fn credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
     let Some(canary) = CanarySummary::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
         return Ok(None);
     };
-    let links = Links::of(recording)?;
+    let links = Links::from_recording(recording)?;
     let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let usage = usage(recording, &question)?;
     Ok(Some(compared(&canary, &links, &usage)))
@@ -208,7 +208,7 @@ mod tests {
 
     fn credits_of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<CanaryCredit> {
         let recording = sample.open();
-        let links = Links::of(&recording).unwrap();
+        let links = Links::from_recording(&recording).unwrap();
         let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         compared(canary, &links, &usage(&recording, &question).unwrap())
     }

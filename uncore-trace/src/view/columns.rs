@@ -30,7 +30,7 @@ pub(super) struct TableShape {
 }
 
 /// The columns of an event's table.
-pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: TableShape) -> Vec<TableColumn> {
+pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: TableShape) -> Vec<TableColumn> {
     let grouping = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
@@ -55,18 +55,18 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
         TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
     let second_column = |column_kind: ReportColumnKind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
-        let cell = |line: &ReportLine| second(usage, time(line));
+        let cell = |line: &ReportLine| format_second(usage, time(line));
         TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
-    if both(grouping) && shape.owner {
+    if has_owner_column(grouping) && shape.owner {
         columns.push(column(ReportColumnKind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
     }
     columns.extend([
-        column(ReportColumnKind::Name, grouping.name(), &|line| name(line, grouping, shape)),
+        column(ReportColumnKind::Name, grouping.name(), &|line| line_label(line, grouping, shape)),
         number_column(ReportColumnKind::Value, &ReportLine::known_value, false),
-        intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
+        interval_column(event, &lines, &unit, if ascii { "-" } else { "–" }),
         number_column(ReportColumnKind::Average, &|line| event.mean_rate(line.known_value()?), true),
         number_column(ReportColumnKind::Peak, &|line| line.peak, true),
         percent_column(ReportColumnKind::Share, &|line| {
@@ -103,7 +103,7 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
 }
 
 /// The interval of each line, with aligned ends.
-fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> TableColumn {
+fn interval_column(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> TableColumn {
     let intervals: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = intervals.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = SharedUnit::for_values(ends, unit);
@@ -127,16 +127,16 @@ fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) 
 }
 
 /// Whether lines have an owner beside their name.
-fn both(grouping: GroupBy) -> bool {
+fn has_owner_column(grouping: GroupBy) -> bool {
     grouping.has_owner() && grouping != GroupBy::Owner
 }
 
 /// The name of a line; an owner that has its own column is not repeated.
-fn name(line: &ReportLine, grouping: GroupBy, shape: TableShape) -> String {
+fn line_label(line: &ReportLine, grouping: GroupBy, shape: TableShape) -> String {
     if line.key == SMALL {
         return format!("({} small processes)", line.most_small_processes());
     }
-    match (both(grouping) && line.key == line.owner, shape.owner) {
+    match (has_owner_column(grouping) && line.key == line.owner, shape.owner) {
         (false, _) => printable(&line.key).into_owned(),
         (true, true) => String::new(),
         (true, false) => format!("({})", printable(&line.owner)),
@@ -148,7 +148,7 @@ fn or_dash(text: Option<String>) -> String {
 }
 
 /// A time as seconds after the begin of the recording.
-fn second(usage: &Usage, ns: Option<i64>) -> String {
+fn format_second(usage: &Usage, ns: Option<i64>) -> String {
     let elapsed_s = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
     or_dash(elapsed_s.map(|seconds| format!("{seconds:.3}")))
 }

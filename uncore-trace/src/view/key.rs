@@ -173,7 +173,7 @@ pub struct FabricColumns<'a> {
     processes: Option<&'a Int32Array>,
     cgroup_id: Option<BitsColumn<'a>>,
     selected: SelectedBatch<'a>,
-    by: GroupBy,
+    grouping: GroupBy,
     cgroup_depth: Option<usize>,
 }
 
@@ -266,7 +266,7 @@ impl<'a> FabricColumns<'a> {
                 .transpose()?,
             cgroup_id: (by == GroupBy::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
             selected: selected.select_rows(batch)?,
-            by,
+            grouping: by,
             cgroup_depth: depth,
         })
     }
@@ -283,24 +283,24 @@ impl<'a> FabricColumns<'a> {
 
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
     #[inline]
-    pub(super) fn claim(&self, row: usize, value: f64) -> Option<UncertainShare> {
+    pub(super) fn uncertain_share(&self, row: usize, value: f64) -> Option<UncertainShare> {
         let divided = self.for_intervals?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
         let total = nullable_value(divided.total, row).unwrap_or(value);
         let ends = divided.interval.and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
         let confidence = nullable_value(self.confidence, row);
-        let lasting = divided.cgroup.and_then(|(_, confidences)| nullable_value(confidences, row)).or(confidence);
-        Some(UncertainShare { width_confidence: lasting, interval, ..UncertainShare::new(window, value, total, confidence) })
+        let width_confidence = divided.cgroup.and_then(|(_, confidences)| nullable_value(confidences, row)).or(confidence);
+        Some(UncertainShare { width_confidence, interval, ..UncertainShare::new(window, value, total, confidence) })
     }
 
     /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines
     /// sum all owners.
-    pub(super) fn cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
+    pub(super) fn error_cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
         let divided = self.for_intervals?;
         let comm = divided.comm.get(row);
         let name = match divided.cgroup {
-            Some((cgroup, _)) => cause(self.recorded_owner(row), cgroup.get(row), comm),
+            Some((cgroup, _)) => cause_name(self.recorded_owner(row), cgroup.get(row), comm),
             None => comm.unwrap_or_default(),
         };
         Some((nullable_value(divided.socket, row), name))
@@ -357,7 +357,7 @@ impl<'a> FabricColumns<'a> {
         let event = self.event.get(row).unwrap_or_default();
         match self.filter.get(row).unwrap_or_default() {
             "" => event.to_owned(),
-            filter if self.by == GroupBy::Port => format!("{event}[{}]", any_port(filter)),
+            filter if self.grouping == GroupBy::Port => format!("{event}[{}]", any_port(filter)),
             filter => format!("{event}[{filter}]"),
         }
     }
@@ -369,9 +369,9 @@ impl<'a> FabricColumns<'a> {
             return owner.to_owned();
         }
         let name = self.name.and_then(|name| name.get(row));
-        match self.by {
+        match self.grouping {
             GroupBy::Pmu => name.unwrap_or_default().to_owned(),
-            GroupBy::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
+            GroupBy::Port => port_key(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
             GroupBy::Cgroup if owner == "task" => match (name, self.cgroup_depth) {
                 (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
@@ -384,18 +384,18 @@ impl<'a> FabricColumns<'a> {
                 name.map_or_else(|| "(no job)".to_owned(), |name| whole_job(name).to_owned())
             }
             GroupBy::Container | GroupBy::Pod if owner == "task" => {
-                name.map_or_else(|| format!("(no {})", self.by.name()), str::to_owned)
+                name.map_or_else(|| format!("(no {})", self.grouping.name()), str::to_owned)
             }
             GroupBy::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
                 match self.pid.and_then(|pids| nullable_value(pids, row)) {
                     Some(pid) => format!("{comm} ({pid})"),
-                    None if self.processes(row).is_some() => SMALL.to_owned(),
+                    None if self.small_processes(row).is_some() => SMALL.to_owned(),
                     None => "(unknown processes)".to_owned(),
                 }
             }
             GroupBy::Comm if owner == "task" => {
-                let is_small = self.processes(row).is_some();
+                let is_small = self.small_processes(row).is_some();
                 name.unwrap_or(if is_small { SMALL } else { "?" }).to_owned()
             }
             GroupBy::Pid | GroupBy::Comm => name.unwrap_or(owner).to_owned(),
@@ -409,12 +409,12 @@ impl<'a> FabricColumns<'a> {
     /// Number of processes whose small shares the row sums up, if it does and lines are by process or by
     /// their names.
     #[inline]
-    pub(super) fn processes(&self, row: usize) -> Option<i32> {
+    pub(super) fn small_processes(&self, row: usize) -> Option<i32> {
         self.processes.and_then(|processes| nullable_value(processes, row))
     }
 
     /// The dictionaries to which the keys in [`Self::quick_key`] refer.
-    pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
+    pub(super) fn key_dictionaries(&self) -> Vec<&'a StringArray> {
         let always_read = [self.event, self.filter, self.unit, self.method];
         let comm = self.for_intervals.map(|divided| divided.comm);
         let cgroup = self.for_intervals.and_then(|divided| divided.cgroup).map(|(cgroup, _)| cgroup);
@@ -423,7 +423,7 @@ impl<'a> FabricColumns<'a> {
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
-    pub(super) fn tenant(&self, row: usize) -> [i64; 6] {
+    pub(super) fn tenant_key(&self, row: usize) -> [i64; 6] {
         let (_, owner, name, number, ..) = self.quick_key(row);
         [owner.into(), name.into(), number, 0, 0, 0]
     }
@@ -443,9 +443,9 @@ impl<'a> FabricColumns<'a> {
         let name = self.name.map_or(0, |name| name.dictionary_key(row));
         let number = match (self.pid, self.cgroup_id) {
             (Some(pids), _) => nullable_value(pids, row)
-                .map_or_else(|| if self.processes(row).is_some() { -2 } else { -1 }, i64::from),
+                .map_or_else(|| if self.small_processes(row).is_some() { -2 } else { -1 }, i64::from),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
-            _ if self.processes(row).is_some() => -2,
+            _ if self.small_processes(row).is_some() => -2,
             _ => -1,
         };
         let event = self.quick_event(row);
@@ -463,7 +463,7 @@ impl<'a> FabricColumns<'a> {
 
 /// The name of the cause of error in a line of whole cgroups: the cgroup, or the owner if it has
 /// none. Tasks of cgroups whose path is not known have one together.
-pub(super) fn cause<'a>(owner: &str, cgroup: Option<&'a str>, comm: Option<&'a str>) -> &'a str {
+pub(super) fn cause_name<'a>(owner: &str, cgroup: Option<&'a str>, comm: Option<&'a str>) -> &'a str {
     cgroup.or(comm.filter(|_| owner != owner::TASK)).unwrap_or_default()
 }
 
@@ -483,7 +483,7 @@ fn any_port(filter: &str) -> String {
 }
 
 /// `PMU/TERM=VALUE`, or the PMU alone if it has one port or counts all together.
-fn port(pmu: &str, filter: &str) -> String {
+fn port_key(pmu: &str, filter: &str) -> String {
     let ports: Vec<&str> = filter.split(',').filter(|term| is_port(term)).collect();
     if ports.is_empty() { pmu.to_owned() } else { format!("{pmu}/{}", ports.join(",")) }
 }
@@ -501,7 +501,7 @@ mod tests {
             ("", "pcie_0", ""),
         ] {
             assert_eq!(
-                (port("pcie_0", filter), any_port(filter)),
+                (port_key("pcie_0", filter), any_port(filter)),
                 (key.to_owned(), event.to_owned())
             );
         }

@@ -37,7 +37,7 @@ impl<T: Copy> LineCache<T> {
 
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
     pub(super) fn begin_batch(&mut self, columns: &FabricColumns<'_>) -> bool {
-        let batch_dictionaries = columns.dictionaries();
+        let batch_dictionaries = columns.key_dictionaries();
         let is_unchanged = self.dictionaries.len() == batch_dictionaries.len()
             && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same_array(held, current));
         let is_outdated = !is_unchanged || self.lines.len() > MAX_LINES;

@@ -70,8 +70,8 @@ impl Links {
         let counters = links.iter().enumerate().flat_map(|(link_index, link)| {
             link.counters.iter().map(move |counter| (counter.counter, (link_index, counter.direction)))
         });
-        let of = counters.collect();
-        Self { links, link_of_counter: of, wholes: BTreeSet::new() }
+        let link_of_counter = counters.collect();
+        Self { links, link_of_counter, wholes: BTreeSet::new() }
     }
 
     /// The links of a recording; none if its plan has none.
@@ -79,8 +79,8 @@ impl Links {
     /// # Errors
     ///
     /// The plan in its metadata cannot be read.
-    pub fn of(recording: &Recording) -> Result<Self> {
-        Self::of_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
+    pub fn from_recording(recording: &Recording) -> Result<Self> {
+        Self::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
     }
 
     /// The links of the plan in the metadata; none without a plan.
@@ -88,7 +88,7 @@ impl Links {
     /// # Errors
     ///
     /// As [`Self::from_recording`].
-    pub fn of_metadata(pairs: &BTreeMap<String, String>) -> Result<Self> {
+    pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Result<Self> {
         let Some(text) = pairs.get(metadata::PLAN) else { return Ok(Self::default()) };
         let plan: LinkPlan =
             serde_json::from_str(text).context("cannot read the plan in the metadata")?;

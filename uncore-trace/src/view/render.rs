@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::answer::{in_cgroup, name as line_name};
-use super::columns::{TableShape, columns};
+use super::columns::{TableShape, usage_columns};
 use super::heat::STEPS;
 use super::layout::{TableColumn, TableFit, ReportColumnKind};
 use super::usage::{UsageEvent, ReportLine, Usage};
@@ -150,7 +150,7 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 /// The columns of each event's table in one shape.
 fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[ReportColumnKind]) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
-        let mut columns = columns(usage, event, style.ascii, shape);
+        let mut columns = usage_columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.kind));
         columns
     };

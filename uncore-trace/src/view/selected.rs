@@ -45,7 +45,7 @@ impl ReportSelection {
     }
 
     fn add_events(&mut self, recording: &Recording, events: &[String]) -> Result<()> {
-        let links = Links::of(recording)?;
+        let links = Links::from_recording(recording)?;
         let mut known_names = names_recorded(recording, "event")?;
         let directions = links.links.iter().enumerate().flat_map(|(link_index, link)| {
             link.counters.iter().map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))

@@ -146,7 +146,7 @@ mod tests {
     fn the_answer_names_the_process_and_its_cgroup() {
         let sample = SampleRecording::new(false, &ONE_CGROUP);
         let recording = sample.open();
-        let links = Links::of(&recording).unwrap();
+        let links = Links::from_recording(&recording).unwrap();
         let question =
             UsageQuestion { is_chosen: false, links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let sums = usage_of_tenants(&recording, &question).unwrap();

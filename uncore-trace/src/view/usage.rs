@@ -403,7 +403,7 @@ impl EventSummer {
         });
         // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = columns.cause(row).map(|(socket, name)| lines[line].sum.cause_number(socket, name));
+        let cause = columns.error_cause(row).map(|(socket, name)| lines[line].sum.cause_number(socket, name));
         (event, line, cause.unwrap_or_default())
     }
 
@@ -427,7 +427,7 @@ impl ReportLine {
     fn add_row(&mut self, columns: &FabricColumns<'_>, row: usize, window: Window, cause: usize) {
         match nullable_value(columns.value, row) {
             Some(value) => {
-                match columns.claim(row, value) {
+                match columns.uncertain_share(row, value) {
                     Some(claim) => self.sum.add_claim(cause, claim),
                     None => self.sum.add_whole(value, nullable_value(columns.confidence, row)),
                 }
@@ -439,7 +439,7 @@ impl ReportLine {
             }
             None => self.sum.add_missing(),
         }
-        if let Some(number) = columns.processes(row) {
+        if let Some(number) = columns.small_processes(row) {
             self.small_processes.add_row((columns.counter.value(row), window.end_ns), number);
         }
         // A running mean needs no second sum.

@@ -51,7 +51,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
 }
 
 fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<LinkLatency>> {
-    latencies(recording, &Links::of(recording)?, &build_question(recording, args)?, evaluate_metric)
+    latencies(recording, &Links::from_recording(recording)?, &build_question(recording, args)?, evaluate_metric)
 }
 
 fn evaluate_metric(

@@ -102,7 +102,7 @@ pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, que
     let DiffQuestion { grouping: by, cgroup_depth, events } = *question;
     let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links =
-        |span: &RequestedSpan<'_>| Links::of(span.recording).map(|links| !links.links.is_empty());
+        |span: &RequestedSpan<'_>| Links::from_recording(span.recording).map(|links| !links.links.is_empty());
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
         SideUsage::read_span(span, by, cgroup_depth, (by_links, !is_one_recording))

@@ -68,7 +68,7 @@ impl SideUsage {
         (by_links, by_name): (bool, bool),
     ) -> Result<Self> {
         let table = request.recording.open_table(&fabric::TABLE)?;
-        let links = Links::of(request.recording)?;
+        let links = Links::from_recording(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
         let question = UsageQuestion { links: wanted, begin: from, end: to, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };

@@ -142,7 +142,7 @@ impl ExportNames {
     ///
     /// The plan in the metadata cannot be read.
     pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
-        let links = Links::of_metadata(fabric.metadata_pairs())?;
+        let links = Links::from_metadata(fabric.metadata_pairs())?;
         let (counted, tenants) = (Interned::default(), Interned::default());
         Ok(Self { grain, tenant_grouping: None, links, counts: counted, tenants, count_by_counter: HashMap::new() })
     }
@@ -191,7 +191,7 @@ impl ExportNames {
                 let count_index = *counters
                     .entry(id)
                     .or_insert_with(|| known_counts.intern(columns.describe_count(row, *grain, links)));
-                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |grouping| grouping.tenant(row));
+                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |grouping| grouping.tenant_key(row));
                 let tenant = *tenants.entry(dictionary_keys).or_insert_with(|| {
                     let tenant = columns.describe_tenant(row);
                     known_tenants.intern(match &key_columns_read {

@@ -51,7 +51,7 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
         ]);
     }
     let mut text = table.to_text(style.width, mark(style.ascii));
-    for line in said(headrooms, links) {
+    for line in table_sentences(headrooms, links) {
         let line = style.width.map_or(line.clone(), |width| wrap_words(&line, width));
         // Writing to a String cannot fail.
         writeln!(text, "{line}").unwrap_or_default();
@@ -73,8 +73,8 @@ fn format_percent_of_peak(headroom: &LinkHeadroom, links: &Links, rate: Option<f
 }
 
 /// The sentences below the table.
-fn said(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
-    let fill_sentences = headrooms.iter().filter_map(|headroom| filled(headroom, links));
+fn table_sentences(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
+    let fill_sentences = headrooms.iter().filter_map(|headroom| describe_fillers(headroom, links));
     let unknown_sentences = headrooms.iter().filter(|headroom| headroom.time.whole_time().unknown_ns() > 0.0).map(|headroom| {
         let name = links.direction_label(headroom.link_index, headroom.direction);
         format!(
@@ -83,7 +83,7 @@ fn said(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
             units::human(headroom.time.whole_time().unknown_ns(), "ns")
         )
     });
-    let peak_sentences = headrooms.iter().filter_map(|headroom| peak(headroom, links));
+    let peak_sentences = headrooms.iter().filter_map(|headroom| describe_peak(headroom, links));
     let mut sentences: Vec<String> = fill_sentences.chain(unknown_sentences).collect();
     for line in peak_sentences {
         // The sentence is mostly the same for in and out.
@@ -95,7 +95,7 @@ fn said(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
 }
 
 /// The owners that filled a nearly full link.
-fn filled(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
+fn describe_fillers(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     let full_ns = headroom.full_ns.filter(|ns| *ns > 0)?;
     let filled_bytes: f64 = headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
     let percentage = |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / filled_bytes));
@@ -118,7 +118,7 @@ fn filled(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
 }
 
 /// The peak that percentages refer to.
-fn peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
+fn describe_peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     let link_peak = headroom.link_peak(links)?;
     let name = links.links.get(headroom.link_index).map(|link| printable(&link.name).into_owned())?;
     let peak_and_source = |peak: &crate::schema::link::PeakRate| {
@@ -170,7 +170,7 @@ struct FillerJson<'a> {
 /// # Errors
 ///
 /// Never in practice: only numbers and text are written.
-pub fn json(headrooms: &[LinkHeadroom], links: &Links, grouping_name: &'static str) -> serde_json::Result<String> {
+pub fn write_json_lines(headrooms: &[LinkHeadroom], links: &Links, grouping_name: &'static str) -> serde_json::Result<String> {
     let mut lines = String::new();
     for headroom in headrooms {
         let Some(link) = links.links.get(headroom.link_index) else { continue };
@@ -204,7 +204,7 @@ pub fn json(headrooms: &[LinkHeadroom], links: &Links, grouping_name: &'static s
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{LOADED, ways};
+    use super::super::tests::{LOADED, headrooms_of};
     use super::*;
     use crate::schema::link::Direction;
     use crate::schema::link::PeakSource;
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_table_says_how_full_and_by_whom() {
-        let (links, ways) = ways(&LOADED);
+        let (links, ways) = headrooms_of(&LOADED);
         let text = table(&ways, &links, TextStyle::default());
         let expected = "\
 \x20link         average MB/s  highest MB/s  of peak  highest  above 80 %
@@ -234,7 +234,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
 
     #[test]
     fn more_than_the_peak_and_a_conflict_are_marked() {
-        let (_, ways) = ways(&LOADED);
+        let (_, ways) = headrooms_of(&LOADED);
         let peaks = vec![sample_peak(PeakSource::Calibrated, 64e6), sample_peak(PeakSource::Sysfs, 256e6)];
         let links = Links::new(vec![sample_link(peaks)]);
         let text = table(&ways, &links, TextStyle::default());
@@ -247,8 +247,8 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
 
     #[test]
     fn programs_get_numbers_and_null() {
-        let (links, mut ways) = ways(&LOADED);
-        let text = json(&ways, &links, "cgroup").unwrap();
+        let (links, mut ways) = headrooms_of(&LOADED);
+        let text = write_json_lines(&ways, &links, "cgroup").unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["link"], "memory 0");
         assert_eq!(object["full_ns"], 1_500_000_000_i64);
@@ -256,7 +256,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         assert!(!text.contains('\u{1b}'), "{text:?}");
         ways[0].direction = Direction::Out;
         ways[0].time = crate::view::sums::CountedTime::default();
-        let text = json(&ways, &links, "cgroup").unwrap();
+        let text = write_json_lines(&ways, &links, "cgroup").unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         for key in ["peak_per_s", "average_per_s", "bytes"] {
             assert!(object[key].is_null(), "{key}");

@@ -93,7 +93,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'
 /// One direction, while rows are added.
 #[derive(Debug)]
 struct OpenHeadroom {
-    way: LinkHeadroom,
+    headroom: LinkHeadroom,
     peak: Option<f64>,
     /// Bytes of each owner in the time above [`FULL`].
     filled: BTreeMap<usize, f64>,
@@ -102,7 +102,7 @@ struct OpenHeadroom {
 /// The sums; rows come in the order of their windows.
 #[derive(Debug)]
 struct LinkFilling {
-    ways: Vec<OpenHeadroom>,
+    open_headrooms: Vec<OpenHeadroom>,
     /// By the index in `open_headrooms`.
     moments: Moments,
     names: Vec<String>,
@@ -131,11 +131,11 @@ impl LinkFilling {
                     fillers: Vec::new(),
                 };
                 let peak = link_peak.map(|limit| limit.peak.bytes_per_s);
-                open_headrooms.push(OpenHeadroom { way: headroom, peak, filled: BTreeMap::new() });
+                open_headrooms.push(OpenHeadroom { headroom, peak, filled: BTreeMap::new() });
             }
         }
         let moments = Moments::new(open_headrooms.len());
-        Self { ways: open_headrooms, moments, names: Vec::new(), index: HashMap::new() }
+        Self { open_headrooms, moments, names: Vec::new(), index: HashMap::new() }
     }
 
     /// The number of an owner.
@@ -158,7 +158,7 @@ impl LinkFilling {
         if let Some(moved) = self.moments.begin_moment(window.end_ns) {
             self.end_moment(moved);
         }
-        for (index, OpenHeadroom { way: headroom, .. }) in self.ways.iter_mut().enumerate() {
+        for (index, OpenHeadroom { headroom, .. }) in self.open_headrooms.iter_mut().enumerate() {
             if headroom.link_index == link && [direction, Direction::Both].contains(&headroom.direction) {
                 headroom.time.add_window(counter, window, &());
                 headroom.bytes += value.unwrap_or(0.0);
@@ -168,7 +168,7 @@ impl LinkFilling {
     }
 
     fn end_moment(&mut self, moved: Vec<MomentBytes>) {
-        for (OpenHeadroom { way: headroom, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
+        for (OpenHeadroom { headroom, peak, filled }, moved) in self.open_headrooms.iter_mut().zip(moved) {
             let Some(rate) = moved.known_rate() else { continue };
             headroom.highest_per_s = Some(headroom.highest_per_s.map_or(rate, |highest| highest.max(rate)));
             if peak.is_some_and(|peak| rate > FULL * peak) {
@@ -184,8 +184,8 @@ impl LinkFilling {
         let last_moved = self.moments.finish_moment();
         self.end_moment(last_moved);
         let names = self.names;
-        let counted = self.ways.into_iter().filter(|open| open.way.time.counter_count() > 0);
-        counted.map(|OpenHeadroom { way: mut headroom, filled, .. }| {
+        let counted = self.open_headrooms.into_iter().filter(|open| open.headroom.time.counter_count() > 0);
+        counted.map(|OpenHeadroom { mut headroom, filled, .. }| {
             let positive = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
             headroom.fillers = positive.map(|(owner, bytes)| (names[owner].clone(), bytes)).collect();
             // Without known windows the time above the peak is not known either.
@@ -224,10 +224,10 @@ pub(super) mod tests {
         ..INTACT
     };
 
-    pub(super) fn ways(broken: &Broken) -> (Links, Vec<LinkHeadroom>) {
+    pub(super) fn headrooms_of(broken: &Broken) -> (Links, Vec<LinkHeadroom>) {
         let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
-        let links = Links::of(&recording).unwrap();
+        let links = Links::from_recording(&recording).unwrap();
         let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
         let headrooms = headroom(&recording, &links, &question).unwrap();
         (links, headrooms)
@@ -235,7 +235,7 @@ pub(super) mod tests {
 
     #[test]
     fn time_near_the_peak_and_who_filled_it() {
-        let (links, headrooms) = ways(&LOADED);
+        let (links, headrooms) = headrooms_of(&LOADED);
         let [headroom] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
         assert_eq!((headroom.link_index, headroom.direction), (0, Direction::In));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
@@ -282,10 +282,10 @@ pub(super) mod tests {
             },
             ..LOADED
         };
-        let (links, shown) = ways(&no_peak);
+        let (links, shown) = headrooms_of(&no_peak);
         assert_eq!((shown[0].full_ns, shown[0].fillers.len()), (None, 0));
         assert_eq!(shown[0].link_peak(&links), None);
-        let (_, none) = ways(&INTACT);
+        let (_, none) = headrooms_of(&INTACT);
         assert_eq!(none.len(), 0);
     }
 }

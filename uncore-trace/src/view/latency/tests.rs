@@ -90,7 +90,7 @@ fn by_cgroup() -> UsageQuestion<'static> {
 fn latencies_of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
-    let links = Links::of(&recording).unwrap();
+    let links = Links::from_recording(&recording).unwrap();
     let value: Evaluate = |metrics, count, ns| match evaluate_metric(metrics, count, ns) {
         MetricValue::Number(value) => Some(value),
         _ => None,

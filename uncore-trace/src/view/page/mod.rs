@@ -74,7 +74,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     let table = recording.open_table(&fabric::TABLE)?;
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
-    let links = Links::of_metadata(pairs)?;
+    let links = Links::from_metadata(pairs)?;
     let UsageQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } = options.question.clone();
     let is_limited = begin_moment.is_some() || end_moment.is_some();
     let Some(span) = SelectedTime::between_moments(recording, &table, begin_moment.as_ref(), end_moment.as_ref())? else {

@@ -213,7 +213,7 @@ impl<'a> SeriesFilling<'a> {
                 return Some(AreaSlot { plot, area: usize::MAX, cause: 0 });
             };
             let cause = columns
-                .cause(row)
+                .error_cause(row)
                 .map(|(socket, name)| self.all_series.plots[plot].areas[area].bucket_sum.cause_number(socket, name));
             Some(AreaSlot { plot, area, cause: cause.unwrap_or_default() })
         })
@@ -230,7 +230,7 @@ impl<'a> SeriesFilling<'a> {
         if area.bucket_sum.rows == 0 {
             self.touched.push((slot.plot, slot.area));
         }
-        match columns.claim(row, value) {
+        match columns.uncertain_share(row, value) {
             Some(claim) => area.bucket_sum.add_claim(slot.cause, claim),
             None => area.bucket_sum.add_whole(value, nullable_value(columns.confidence, row)),
         }

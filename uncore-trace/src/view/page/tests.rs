@@ -120,7 +120,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
     let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
-    let links = Links::of_metadata(table.metadata_pairs()).unwrap();
+    let links = Links::from_metadata(table.metadata_pairs()).unwrap();
     let survey = {
         let (start_ns, events) = survey::plotted_events(&recording, None, &links, &question).unwrap();
         PageSurvey::new(start_ns, events, question.grouping, 30)

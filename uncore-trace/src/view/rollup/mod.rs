@@ -35,7 +35,7 @@ use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 use self::grid::{RollupGrid, RowPortion};
 use self::window::OpenWindow;
 use super::interval::UncertainShare;
-use super::key::cause;
+use super::key::cause_name;
 use super::links::{Links, limit};
 use crate::clock::Snapshot;
 use crate::schema::canary::CanarySummary;
@@ -190,7 +190,7 @@ impl RollupSummer {
     ///
     /// The plan in them cannot be read.
     pub fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
-        self.links = Links::of_metadata(pairs)?;
+        self.links = Links::from_metadata(pairs)?;
         self.origin = RecordingOrigin::from_metadata(pairs);
         self.canary = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
@@ -272,7 +272,7 @@ impl RollupSummer {
                     self.joined += u64::from(is_joined);
                     let socket = self.rollup_counters.get(counter_index).and_then(|rollup_counter| rollup_counter.socket);
                     let owner_kind = kinds.get(row).unwrap_or_default();
-                    let cause = cause(owner_kind, cgroups.get(row), comms.get(row));
+                    let cause = cause_name(owner_kind, cgroups.get(row), comms.get(row));
                     (line, window.cause_number(line, socket, cause))
                 });
                 let (Some(value), Some(total)) = (value, total) else { continue };
