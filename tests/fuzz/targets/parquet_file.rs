@@ -121,7 +121,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(recording) => recording,
         Err(error) => return assert_line(&error),
     };
-    match check::check(&recording) {
+    match check::verify_recording(&recording) {
         Ok(findings) => assert!(!findings.is_empty()),
         Err(error) => assert_line(&error),
     }

@@ -10,7 +10,7 @@ use super::output::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
-use crate::view::check::{CheckFinding, CheckOutcome, check};
+use crate::view::check::{CheckFinding, CheckOutcome, verify_recording};
 use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<u8> {
         printable(&args.path.display().to_string())
     );
     recording.require_finished()?;
-    let findings = check(&recording)?;
+    let findings = verify_recording(&recording)?;
     print(&render_findings(&findings, terminal::columns()))?;
     Ok(u8::from(findings.iter().any(is_failed)))
 }

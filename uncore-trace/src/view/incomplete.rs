@@ -48,7 +48,7 @@ impl Incomplete {
     /// The table `fabric` cannot be read.
     pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
         let table = recording.open_table(&fabric::TABLE)?;
-        let facts = MetadataFacts::of(table.metadata_pairs());
+        let facts = MetadataFacts::from_metadata(table.metadata_pairs());
         let losses = losses(recording, &facts);
         let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
         if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
@@ -69,7 +69,7 @@ impl Incomplete {
     ///
     /// The table `fabric` cannot be read.
     pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
-        let facts = MetadataFacts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+        let facts = MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));

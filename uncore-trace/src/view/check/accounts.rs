@@ -14,23 +14,23 @@ use crate::tables::reader::Recording;
 type CheckedAccount = ([String; 5], Option<i32>, Option<u64>);
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<CheckOutcome> {
-    FaultTally::of_table(recording, &TABLE, scan, "rows of accounts")
+pub(super) fn verify_account_rows(recording: &Recording) -> Option<CheckOutcome> {
+    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of accounts")
 }
 
-fn scan(recording: &Recording) -> Result<FaultTally> {
+fn scan_rows(recording: &Recording) -> Result<FaultTally> {
     let (mut tally, mut number) = (FaultTally::default(), 0);
     let mut last_values = BTreeMap::new();
     let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in recording.open_table(&TABLE)?.scan_columns(&columns)? {
         let batch = batch?;
-        look(&batch, number, &mut last_values, &mut tally)?;
+        examine_batch(&batch, number, &mut last_values, &mut tally)?;
         number += batch.num_rows() as u64;
     }
     Ok(tally)
 }
 
-fn look(
+fn examine_batch(
     batch: &RecordBatch,
     number: u64,
     last_values: &mut BTreeMap<CheckedAccount, (i64, Option<u64>)>,
@@ -73,7 +73,7 @@ mod tests {
     use crate::schema::accounts::{Builder, Row};
 
     /// What is wrong with rows of these times and values.
-    fn wrong(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
+    fn fault_of_rows(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
         let mut builder = Builder::default();
         for (read_ns, value) in rows {
             let (bdf, source, name) = ("0002:01:00.0", "net", "eth0/rx_bytes");
@@ -83,21 +83,21 @@ mod tests {
             builder.append(&Row { value: Some(0), pid: Some(7), ..row });
         }
         let mut tally = FaultTally::default();
-        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut tally).unwrap();
+        examine_batch(&builder.finish(), 0, &mut BTreeMap::new(), &mut tally).unwrap();
         assert_eq!(tally.examined, 2 * rows.len() as u64);
         tally.first_fault
     }
 
     #[test]
     fn sums_do_not_decrease_while_an_account_exists() {
-        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
-        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
-        assert_eq!(wrong("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
-        let less = wrong("bytes", &[(1, Some(5)), (2, Some(4))]);
+        assert_eq!(fault_of_rows("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
+        assert_eq!(fault_of_rows("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
+        assert_eq!(fault_of_rows("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
+        let less = fault_of_rows("bytes", &[(1, Some(5)), (2, Some(4))]);
         assert_eq!(less.as_deref(), Some("row 2 of \"eth0/rx_bytes\" is less than before"));
-        let older = wrong("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
+        let older = fault_of_rows("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
         assert!(older.ends_with("was read before the row above it"), "{older}");
-        let unknown = wrong("miles", &[(1, Some(5))]).unwrap();
+        let unknown = fault_of_rows("miles", &[(1, Some(5))]).unwrap();
         assert!(unknown.ends_with("has an unknown source or unit"), "{unknown}");
     }
 }

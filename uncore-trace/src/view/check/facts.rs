@@ -52,7 +52,7 @@ pub(in crate::view) struct MetadataFacts {
 }
 
 impl MetadataFacts {
-    pub(in crate::view) fn of(pairs: &BTreeMap<String, String>) -> MetadataFacts {
+    pub(in crate::view) fn from_metadata(pairs: &BTreeMap<String, String>) -> MetadataFacts {
         MetadataFacts {
             clocks: parse(pairs, metadata::CLOCKS),
             cpu_time: parse(pairs, metadata::CPU_TIME),
@@ -65,13 +65,13 @@ impl MetadataFacts {
     }
 
     /// Number of losses; `None` if not known.
-    pub(super) fn lost(&self) -> Option<i64> {
+    pub(super) fn loss_count(&self) -> Option<i64> {
         self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
     }
 
     /// Whether gaps are expected: there are losses, or the recorder was killed.
     pub(super) fn may_have_gaps(&self) -> bool {
-        self.repaired || self.lost().is_none_or(|lost| lost > 0)
+        self.repaired || self.loss_count().is_none_or(|lost| lost > 0)
     }
 }
 
@@ -81,7 +81,7 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
 }
 
 /// Loss totals exist, and agree with `complete` and, in a dataset, with the table `loss`.
-pub(super) fn loss(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
+pub(super) fn verify_losses(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if recording.is_rollup() {
         return CheckOutcome::NotVerifiable("a roll-up does not record losses".to_owned());
     }

@@ -17,32 +17,32 @@ type HoldingOwner = (String, Option<i32>, Option<String>, Option<u64>);
 type HoldingSpans = HashMap<HoldingOwner, Vec<(i64, i64)>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
-pub(super) fn shares(recording: &Recording) -> Option<CheckOutcome> {
-    let scan = |recording: &_| spans(recording).and_then(|spans| scan(recording, &spans));
-    FaultTally::of_table(recording, &held::TABLE, scan, "shares of holders")
+pub(super) fn verify_held_shares(recording: &Recording) -> Option<CheckOutcome> {
+    let scan = |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
+    FaultTally::table_outcome(recording, &held::TABLE, scan, "shares of holders")
 }
 
 /// When each owner holds something.
-fn spans(recording: &Recording) -> Result<HoldingSpans> {
+fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
     let mut spans = HoldingSpans::new();
     let mut open_since: HashMap<(HoldingOwner, String), i64> = HashMap::new();
     let wanted = ["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"];
     for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, ns) = (i64_column(&batch, "mono_ns")?, bits_column(&batch, "ns")?);
-        let (function, owners) = (words(&batch, "bdf")?, HeldOwnerColumns::of(&batch)?);
+        let (function, owners) = (words(&batch, "bdf")?, HeldOwnerColumns::from_batch(&batch)?);
         for row in 0..batch.num_rows() {
-            let key = (owners.get(row), text(&function, row).unwrap_or_default());
+            let key = (owners.get(row), owned_word(&function, row).unwrap_or_default());
             let end_ns = end.value(row);
             if ns.value_or_zero(row) > 0 {
                 open_since.entry(key).or_insert(end_ns);
             } else if let Some(begin_ns) = open_since.remove(&key) {
-                add(&mut spans, key.0, (begin_ns, end_ns));
+                add_span(&mut spans, key.0, (begin_ns, end_ns));
             }
         }
     }
     for ((holder, _), begin_ns) in open_since {
-        add(&mut spans, holder, (begin_ns, i64::MAX));
+        add_span(&mut spans, holder, (begin_ns, i64::MAX));
     }
     for owner_spans in spans.values_mut() {
         owner_spans.sort_unstable();
@@ -56,7 +56,7 @@ fn spans(recording: &Recording) -> Result<HoldingSpans> {
 }
 
 /// Adds a span to those of its owner, and to those of its cgroup, whose processes a row may unite.
-fn add(spans: &mut HoldingSpans, holder: HoldingOwner, span: (i64, i64)) {
+fn add_span(spans: &mut HoldingSpans, holder: HoldingOwner, span: (i64, i64)) {
     let cgroup = (holder.0.clone(), None, None, holder.3);
     spans.entry(cgroup).or_default().push(span);
     if holder.1.is_some() {
@@ -64,14 +64,14 @@ fn add(spans: &mut HoldingSpans, holder: HoldingOwner, span: (i64, i64)) {
     }
 }
 
-fn scan(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
+fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
     let (mut tally, mut number) = (FaultTally::default(), 0);
     let wanted = ["mono_ns", "window_ns", "counter", "owner", "pid", "comm", "cgroup_id", "method"];
     for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, len) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
         let (method, counter) = (words(&batch, "method")?, i32_column(&batch, "counter")?);
-        let owners = HeldOwnerColumns::of(&batch)?;
+        let owners = HeldOwnerColumns::from_batch(&batch)?;
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (end_ns, begin_ns) = (end.value(row), end.value(row) - len.value(row));
             let holder = owners.get(row);
@@ -102,7 +102,7 @@ struct HeldOwnerColumns<'a> {
 }
 
 impl<'a> HeldOwnerColumns<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
             owner_kind: words(batch, "owner")?,
             pid: i32_column(batch, "pid")?,
@@ -114,15 +114,15 @@ impl<'a> HeldOwnerColumns<'a> {
     fn get(&self, row: usize) -> HoldingOwner {
         let pid = nullable_value(self.pid, row);
         (
-            text(&self.owner_kind, row).unwrap_or_default(),
+            owned_word(&self.owner_kind, row).unwrap_or_default(),
             pid,
-            text(&self.comm, row),
+            owned_word(&self.comm, row),
             self.cgroup.get(row),
         )
     }
 }
 
-fn text(words: &WordColumn<'_>, row: usize) -> Option<String> {
+fn owned_word(words: &WordColumn<'_>, row: usize) -> Option<String> {
     words.get(row).map(str::to_owned)
 }
 
@@ -168,7 +168,7 @@ mod tests {
         writer.write(&held::TABLE, &held.finish()).unwrap();
         writer.write(&fabric::TABLE, &rows.finish()).unwrap();
         writer.finish(&pairs).unwrap();
-        shares(&Recording::open(&path).unwrap())
+        verify_held_shares(&Recording::open(&path).unwrap())
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::text::count_noun;
 const NAMED: usize = 5;
 
 /// Every row group and footer has its recorded digest, see [`crate::tables::digest`].
-pub(super) fn bytes(recording: &Recording) -> CheckOutcome {
+pub(super) fn verify_bytes(recording: &Recording) -> CheckOutcome {
     let (mut damaged, mut groups, mut files) = (Vec::new(), 0, 0);
     for def in recording.list_tables() {
         let damage_of_files = recording.table_files(def).and_then(|tables| {
@@ -32,7 +32,7 @@ pub(super) fn bytes(recording: &Recording) -> CheckOutcome {
     }
     let left_out = recording.left_out().iter().filter(|skipped| skipped.is_damaged);
     damaged.extend(left_out.map(|skipped| skipped.why.clone()));
-    outcome(damaged, || {
+    damage_outcome(damaged, || {
         let noun = if recording.is_rollup() { "file" } else { "table" };
         format!("{} of {}", count_noun(groups, "row group"), count_noun(files, noun))
     })
@@ -54,18 +54,18 @@ fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
 }
 
 /// Every file of a roll-up is where its host, cluster and hour say; `None` for another recording.
-pub(super) fn places(recording: &Recording) -> Option<CheckOutcome> {
+pub(super) fn verify_places(recording: &Recording) -> Option<CheckOutcome> {
     if !recording.is_rollup() {
         return None;
     }
     let wrong = recording.left_out().iter().filter(|skipped| !skipped.is_damaged);
     let wrong = wrong.map(|skipped| format!("{}: {}", skipped.path.display(), skipped.why)).collect();
     let files = recording.table_files(&fabric::TABLE).map_or(0, |files| files.len());
-    Some(outcome(wrong, || count_noun(files, "file")))
+    Some(damage_outcome(wrong, || count_noun(files, "file")))
 }
 
 /// Every listed table exists and belongs to this recording.
-pub(super) fn tables(recording: &Recording) -> CheckOutcome {
+pub(super) fn verify_tables(recording: &Recording) -> CheckOutcome {
     if !recording.is_dataset() {
         let alone = if recording.is_rollup() { "a roll-up" } else { "a single file" };
         return CheckOutcome::Ok(alone.to_owned());
@@ -73,14 +73,14 @@ pub(super) fn tables(recording: &Recording) -> CheckOutcome {
     match Manifest::read_dataset(recording) {
         Ok(Some(manifest)) => {
             let listed = manifest.list_tables().count() + 1;
-            outcome(manifest.find_problems(recording), || format!("{listed} tables"))
+            damage_outcome(manifest.find_problems(recording), || format!("{listed} tables"))
         }
         Ok(None) => CheckOutcome::NotVerifiable("fabric.parquet does not list the tables".to_owned()),
         Err(error) => CheckOutcome::Failed(format!("{error:#}")),
     }
 }
 
-fn outcome(mut wrong: Vec<String>, sound: impl FnOnce() -> String) -> CheckOutcome {
+fn damage_outcome(mut wrong: Vec<String>, sound: impl FnOnce() -> String) -> CheckOutcome {
     if wrong.is_empty() {
         return CheckOutcome::Ok(sound());
     }

@@ -10,25 +10,25 @@ use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<CheckOutcome> {
+pub(super) fn verify_io_rows(recording: &Recording) -> Option<CheckOutcome> {
     recording.list_tables().iter().find(|table| table.name == io::TABLE.name)?;
-    Some(FaultTally::of_scan(scan(recording), "rows of io"))
+    Some(FaultTally::scan_outcome(scan_rows(recording), "rows of io"))
 }
 
-fn scan(recording: &Recording) -> Result<FaultTally> {
+fn scan_rows(recording: &Recording) -> Result<FaultTally> {
     let mut tally = FaultTally::default();
     let mut number = 0;
     let wanted =
         ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
     for batch in recording.open_table(&io::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        look(&batch, number, &mut tally)?;
+        examine_batch(&batch, number, &mut tally)?;
         number += batch.num_rows() as u64;
     }
     Ok(tally)
 }
 
-fn look(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {
+fn examine_batch(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {
     let (end, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
     let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
     let (pid, cgroup) = (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);

@@ -11,7 +11,7 @@ use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
-pub(super) fn marks(recording: &Recording, facts: &MetadataFacts) -> Option<CheckOutcome> {
+pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Option<CheckOutcome> {
     let marks = match RecordedMarks::read_marks(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
         Ok(marks) => marks,
@@ -24,14 +24,14 @@ pub(super) fn marks(recording: &Recording, facts: &MetadataFacts) -> Option<Chec
     let mut tally = FaultTally::default();
     for mark in &marks.list {
         tally.examine_item(|| {
-            let wrong = wrong(mark, begin, end)?;
+            let wrong = mark_fault(mark, begin, end)?;
             Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
         });
     }
     let has_table = recording.list_tables().iter().any(|table| table.name == marks::TABLE.name);
     // After a kill the metadata may be one flush older than the table.
     if has_table && !facts.repaired {
-        match listed(recording, &marks) {
+        match find_difference(recording, &marks) {
             Ok(wrong) => tally.examine_item(|| wrong),
             Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
         }
@@ -41,7 +41,7 @@ pub(super) fn marks(recording: &Recording, facts: &MetadataFacts) -> Option<Chec
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
-fn wrong(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
+fn mark_fault(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
     } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
@@ -56,7 +56,7 @@ fn wrong(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str
 }
 
 /// The difference between the metadata and the table, if any.
-fn listed(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
+fn find_difference(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
     let listed = ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
     let (rows, listed_count) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
     if listed_count != rows {
@@ -80,14 +80,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
-    use super::super::check;
+    use super::super::verify_recording;
     use super::*;
     use crate::schema::marks::Mark as Row;
     use crate::schema::metadata;
 
     /// The outcome for the marks of a recording.
-    fn of(dataset: bool, broken: &Broken) -> Option<CheckOutcome> {
-        let findings = check(&SampleRecording::new(dataset, broken).open()).unwrap();
+    fn marks_outcome(dataset: bool, broken: &Broken) -> Option<CheckOutcome> {
+        let findings = verify_recording(&SampleRecording::new(dataset, broken).open()).unwrap();
         findings.into_iter().find(|finding| finding.name == "marks are valid").map(|finding| finding.outcome)
     }
 
@@ -95,8 +95,8 @@ mod tests {
     fn sound_marks_are_counted_and_none_are_not_named() {
         let sound = Broken { marks: MARKS, ..INTACT };
         for dataset in [false, true] {
-            assert_eq!(of(dataset, &sound), Some(CheckOutcome::Ok("4 marks".to_owned())));
-            assert_eq!(of(dataset, &INTACT), None);
+            assert_eq!(marks_outcome(dataset, &sound), Some(CheckOutcome::Ok("4 marks".to_owned())));
+            assert_eq!(marks_outcome(dataset, &INTACT), None);
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
         ];
         for (marks, words) in cases {
             for dataset in [false, true] {
-                let outcome = of(dataset, &Broken { marks, ..INTACT });
+                let outcome = marks_outcome(dataset, &Broken { marks, ..INTACT });
                 let failed =
                     matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
                 assert!(failed, "{words}: {outcome:?}");
@@ -144,10 +144,10 @@ mod tests {
             (fewer as fn(&mut _), "tell of 3 marks, the table has 4"),
             (other, "in the metadata and not in the table"),
         ] {
-            let outcome = of(true, &Broken { marks: MARKS, metadata, ..INTACT });
+            let outcome = marks_outcome(true, &Broken { marks: MARKS, metadata, ..INTACT });
             let failed = matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
             assert!(failed, "{words}: {outcome:?}");
-            let file = of(false, &Broken { marks: MARKS, metadata, ..INTACT });
+            let file = marks_outcome(false, &Broken { marks: MARKS, metadata, ..INTACT });
             assert!(matches!(file, Some(CheckOutcome::Ok(_))), "{file:?}");
         }
         let left_out = |pairs: &mut BTreeMap<String, String>| {
@@ -156,7 +156,7 @@ mod tests {
             listed.left_out = 1;
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
-        let outcome = of(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
+        let outcome = marks_outcome(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
         assert_eq!(outcome, Some(CheckOutcome::Ok("4 marks".to_owned())));
     }
 }

@@ -80,7 +80,7 @@ impl FaultTally {
     }
 
     /// The outcome of a scan; an error of reading is a failure.
-    fn of_scan(scan: Result<Self>, items: &str) -> CheckOutcome {
+    fn scan_outcome(scan: Result<Self>, items: &str) -> CheckOutcome {
         match scan {
             Ok(tally) => tally.into_outcome(items),
             Err(error) => CheckOutcome::Failed(format!("{error:#}")),
@@ -89,7 +89,7 @@ impl FaultTally {
 
     /// The outcome of a scan for a table that not every recording has; `None` without the table or
     /// without items.
-    fn of_table(
+    fn table_outcome(
         recording: &Recording,
         table: &TableDef,
         scan: impl FnOnce(&Recording) -> Result<Self>,
@@ -98,21 +98,21 @@ impl FaultTally {
         recording.list_tables().iter().find(|listed| listed.name == table.name)?;
         let scanned = scan(recording);
         let is_empty = scanned.as_ref().is_ok_and(|tally| tally.examined == 0);
-        (!is_empty).then(|| Self::of_scan(scanned, items))
+        (!is_empty).then(|| Self::scan_outcome(scanned, items))
     }
 }
 
 /// Verifies every invariant.
-pub fn check(recording: &Recording) -> Result<Vec<CheckFinding>> {
-    let facts = MetadataFacts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+pub fn verify_recording(recording: &Recording) -> Result<Vec<CheckFinding>> {
+    let facts = MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
     let finding = |name, outcome| CheckFinding { name, outcome };
     let (rows, (tables, bytes, ticks, readings)) = thread::scope(|scope| {
-        let rows = scope.spawn(|| rows::scan(recording, &facts));
+        let rows = scope.spawn(|| rows::verify_fabric_rows(recording, &facts));
         let other_outcomes = (
-            intact::tables(recording),
-            intact::bytes(recording),
-            time::per_tick(recording, &facts),
-            raw::compare(recording),
+            intact::verify_tables(recording),
+            intact::verify_bytes(recording),
+            time::verify_ticks(recording, &facts),
+            raw::verify_totals(recording),
         );
         (rows.join().unwrap_or_else(|panic| resume_unwind(panic)), other_outcomes)
     });
@@ -120,30 +120,30 @@ pub fn check(recording: &Recording) -> Result<Vec<CheckFinding>> {
         finding("all tables are there", tables),
         finding("bytes are as written", bytes),
         finding("shares sum to totals", rows.conservation),
-        finding("CPU time adds up", time::summed(&facts)),
+        finding("CPU time adds up", time::verify_cpu_time(&facts)),
         finding("time adds up per tick", ticks),
         finding("values are valid", rows.values),
         finding("windows are contiguous", rows.sequence),
-        finding("losses are recorded", facts::loss(recording, &facts)),
+        finding("losses are recorded", facts::verify_losses(recording, &facts)),
         finding("tables are readable", rows.readable),
         finding("totals agree with readings", readings),
         finding("wall time agrees", rows.clock),
     ];
     findings.extend(
-        intact::places(recording).map(|outcome| finding("files are in their place", outcome)),
+        intact::verify_places(recording).map(|outcome| finding("files are in their place", outcome)),
     );
     findings.extend(
-        readers::readings(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
+        readers::verify_reader_cpus(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
     );
-    findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
-    findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
-    findings.extend(held::shares(recording).map(|outcome| finding("holders hold", outcome)));
-    let assigned = assignments::rows(recording);
+    findings.extend(io::verify_io_rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
+    findings.extend(holders::verify_holder_rows(recording).map(|outcome| finding("holders are valid", outcome)));
+    findings.extend(held::verify_held_shares(recording).map(|outcome| finding("holders hold", outcome)));
+    let assigned = assignments::verify_assignment_rows(recording);
     findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
     findings
-        .extend(accounts::rows(recording).map(|outcome| finding("accounts are valid", outcome)));
+        .extend(accounts::verify_account_rows(recording).map(|outcome| finding("accounts are valid", outcome)));
     findings
-        .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
+        .extend(marks::verify_marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
 }
 

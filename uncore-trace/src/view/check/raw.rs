@@ -24,11 +24,11 @@ const RELATIVE: f64 = 1e-9;
 const APART_NS: i64 = 60_000_000_000;
 
 /// Compares every window that has both a total and readings.
-pub(super) fn compare(recording: &Recording) -> CheckOutcome {
+pub(super) fn verify_totals(recording: &Recording) -> CheckOutcome {
     if !recording.is_dataset() {
         return CheckOutcome::NotVerifiable("there is no readings table".to_owned());
     }
-    FaultTally::of_scan(run(recording), "windows with readings")
+    FaultTally::scan_outcome(compare_windows(recording), "windows with readings")
 }
 
 /// A reading; the times are `None` if they were equal.
@@ -59,7 +59,7 @@ struct ReadingSums {
     broken: bool,
 }
 
-fn run(recording: &Recording) -> Result<FaultTally> {
+fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let (mut tracks, ids) = load_counters(recording)?;
     let mut fabric = FabricReader {
         scan: recording.open_table(&fabric::TABLE)?.scan_columns(&window::COLUMNS)?.decode_ahead()?,
@@ -74,7 +74,7 @@ fn run(recording: &Recording) -> Result<FaultTally> {
     let tick_ns: i64 = tick_ns.context("the metadata has no tick length")?;
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
     for batch in readings.scan_columns(&wanted)? {
-        for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
+        for (counter, mono_ns, reading) in decode_readings(&batch?, tick_ns)? {
             while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
             {
                 fabric.read_batch(&mut tracks, &ids)?;
@@ -99,7 +99,7 @@ fn run(recording: &Recording) -> Result<FaultTally> {
 type DecodedReading = (i32, i64, Option<TimerReading>);
 
 /// The timer's readings, with the end times of their ticks, by which windows refer to them.
-fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<DecodedReading>> {
+fn decode_readings(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<DecodedReading>> {
     let tick = columns::i64_column(batch, "tick")?;
     let trigger = words(batch, "trigger")?;
     let counter = columns::i32_column(batch, "counter")?;
@@ -156,15 +156,15 @@ impl FabricReader {
         let mut unknown = None;
         let mut newest = self.newest;
         let mut pass_window = |windows: &WindowCollector, window: &CheckedWindow| {
-            let track = ids.get(&windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
+            let track = ids.get(&windows.counter_name(window.counter)).and_then(|id| tracks.get_mut(id));
             newest = newest.max(window.end_ns);
             match track {
                 Some(track) => track.windows.push_back(*window),
-                None => unknown = Some(windows.describe(window)),
+                None => unknown = Some(windows.describe_window(window)),
             }
         };
         if let Some(batch) = self.scan.next().transpose()? {
-            self.windows.add(&batch, &mut pass_window)?;
+            self.windows.add_batch(&batch, &mut pass_window)?;
         } else {
             self.windows.finish(&mut pass_window);
             self.done = true;

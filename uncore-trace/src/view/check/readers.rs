@@ -12,13 +12,13 @@ use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has no such table.
-pub(super) fn readings(recording: &Recording) -> Option<CheckOutcome> {
+pub(super) fn verify_reader_cpus(recording: &Recording) -> Option<CheckOutcome> {
     recording.list_tables().iter().find(|table| table.name == cpus::TABLE.name)?;
-    Some(FaultTally::of_scan(scan(recording), "readings"))
+    Some(FaultTally::scan_outcome(scan_readings(recording), "readings"))
 }
 
-fn scan(recording: &Recording) -> Result<FaultTally> {
-    let (readers, anywhere) = (readers(recording)?, statistics(recording)?);
+fn scan_readings(recording: &Recording) -> Result<FaultTally> {
+    let (readers, anywhere) = (load_reader_pairs(recording)?, load_statistics(recording)?);
     let mut tally = FaultTally::default();
     for batch in recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])? {
         let batch = batch?;
@@ -37,7 +37,7 @@ fn scan(recording: &Recording) -> Result<FaultTally> {
 }
 
 /// The counters that are statistics of a device.
-fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
+fn load_statistics(recording: &Recording) -> Result<HashSet<i32>> {
     let mut statistic_ids = HashSet::new();
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "attr_type"])? {
         let batch = batch?;
@@ -50,7 +50,7 @@ fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
 
 /// The pairs of counter and CPU in `cpus`. The list is parsed with separate code, so that the check
 /// is independent of the recorder.
-fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
+fn load_reader_pairs(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
     for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["cpu", "counters"])? {
         let batch = batch?;

@@ -23,7 +23,7 @@ const CONSERVATION: f64 = 1e-9;
 const CLOCK_NS: i64 = 1_000_000;
 
 /// Whether the method exists.
-fn known(method: &str) -> bool {
+fn is_known_method(method: &str) -> bool {
     fabric::METHODS.contains(&method)
 }
 
@@ -50,7 +50,7 @@ struct Pass {
 }
 
 /// Scans `fabric` once, and checks that the other tables can be read.
-pub(super) fn scan(recording: &Recording, facts: &MetadataFacts) -> FabricOutcomes {
+pub(super) fn verify_fabric_rows(recording: &Recording, facts: &MetadataFacts) -> FabricOutcomes {
     let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
     let read = pass.read_batches(recording, facts).and_then(|()| read_others(recording));
     let sequence = match pass.sequence.into_outcome("windows") {
@@ -85,8 +85,8 @@ fn read_others(recording: &Recording) -> Result<String> {
         let table = recording.open_table(def)?;
         rows += table.row_count();
         if def.name != fabric::TABLE.name {
-            let mut order = ColumnOrder::of(def);
-            for batch in table.scan_columns(&all(def))? {
+            let mut order = ColumnOrder::of_table(def);
+            for batch in table.scan_columns(&all_columns(def))? {
                 order.examine_batch(&batch?)?;
             }
         }
@@ -101,7 +101,7 @@ struct ColumnOrder {
 }
 
 impl ColumnOrder {
-    const fn of(def: &'static TableDef) -> Self {
+    const fn of_table(def: &'static TableDef) -> Self {
         Self { def, last_value: i64::MIN }
     }
 
@@ -118,7 +118,7 @@ impl ColumnOrder {
     }
 }
 
-fn all(def: &TableDef) -> Vec<&'static str> {
+fn all_columns(def: &TableDef) -> Vec<&'static str> {
     def.encodings.iter().map(|(name, _)| *name).collect()
 }
 
@@ -129,14 +129,14 @@ impl Pass {
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let clocks = facts.clocks.as_deref().unwrap_or_default();
         let mut windows = WindowCollector::default();
-        let mut order = ColumnOrder::of(&fabric::TABLE);
+        let mut order = ColumnOrder::of_table(&fabric::TABLE);
         let mut row = 0;
         for batch in table.scan_columns(&columns)?.decode_ahead()? {
             let batch = batch?;
             order.examine_batch(&batch)?;
             self.examine_values(&batch, row, facts)?;
             self.examine_clock(&batch, row, clocks)?;
-            windows.add(&batch, |windows, window| self.examine_window(windows, window, facts))?;
+            windows.add_batch(&batch, |windows, window| self.examine_window(windows, window, facts))?;
             row += batch.num_rows() as u64;
         }
         windows.finish(|windows, window| self.examine_window(windows, window, facts));
@@ -149,17 +149,17 @@ impl Pass {
             window.torn.then(|| {
                 format!(
                     "{}: rows disagree on window_ns, total or running",
-                    windows.describe(window)
+                    windows.describe_window(window)
                 )
             })
         };
         self.values.note_fault(|| {
             let text = "the rows of a cgroup disagree on cgroup_confidence";
-            window.is_split.then(|| format!("{}: {text}", windows.describe(window)))
+            window.is_split.then(|| format!("{}: {text}", windows.describe_window(window)))
         });
         match window.total {
             Some(total) => {
-                self.conservation.examine_item(|| torn().or_else(|| conserved(windows, window, total)));
+                self.conservation.examine_item(|| torn().or_else(|| conservation_fault(windows, window, total)));
             }
             None => {
                 if let Some(text) = torn() {
@@ -182,7 +182,7 @@ impl Pass {
                 }
                 _ => return None,
             };
-            Some(format!("{} {fault}", windows.describe(window)))
+            Some(format!("{} {fault}", windows.describe_window(window)))
         });
     }
 
@@ -199,10 +199,10 @@ impl Pass {
         let comm = columns::words(batch, "comm")?;
         let cgroup_id = columns::bits_column(batch, "cgroup_id")?;
         let cgroup = columns::words(batch, "cgroup")?;
-        let intervals = self.is_rollup.then(|| Intervals::of(batch)).transpose()?;
+        let intervals = self.is_rollup.then(|| Intervals::from_batch(batch)).transpose()?;
         let number = columns::i32_column(batch, "number")?;
         let is_known: Vec<bool> =
-            method.dictionary_values().iter().map(|name| name.is_some_and(known)).collect();
+            method.dictionary_values().iter().map(|name| name.is_some_and(is_known_method)).collect();
         let is_known = |row| {
             usize::try_from(method.dictionary_key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
         };
@@ -254,12 +254,12 @@ impl Pass {
     }
 }
 
-fn conserved(windows: &WindowCollector, window: &CheckedWindow, total: f64) -> Option<String> {
+fn conservation_fault(windows: &WindowCollector, window: &CheckedWindow, total: f64) -> Option<String> {
     let off = (window.sum - total).abs();
     let near = off <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.
     (!near).then(|| {
-        format!("{}: owners sum to {}, total is {total}", windows.describe(window), window.sum)
+        format!("{}: owners sum to {}, total is {total}", windows.describe_window(window), window.sum)
     })
 }
 
@@ -272,7 +272,7 @@ struct Intervals<'a> {
 }
 
 impl<'a> Intervals<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
             window_ns: columns::i64_column(batch, "window_ns")?,
             known_ns: columns::i64_column(batch, "known_ns")?,

@@ -10,7 +10,7 @@ use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{programs, render};
-use super::{CheckFinding, CheckOutcome, check, intact};
+use super::{CheckFinding, CheckOutcome, verify_recording, intact};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
@@ -18,7 +18,7 @@ use crate::tables::reader::Recording;
 /// Names of the invariants that fail, and of those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
     let sample = SampleRecording::new(dataset, broken);
-    let findings = check(&sample.open()).unwrap();
+    let findings = verify_recording(&sample.open()).unwrap();
     let mut lists = (Vec::new(), Vec::new());
     for finding in findings {
         match finding.outcome {
@@ -60,7 +60,7 @@ fn changed(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(
             CheckOutcome::Failed(text) => Some((finding.name, text)),
             CheckOutcome::Ok(_) | CheckOutcome::NotVerifiable(_) => None,
         };
-        let findings = check(&recording).map(|all| all.into_iter().filter_map(failed).collect());
+        let findings = verify_recording(&recording).map(|all| all.into_iter().filter_map(failed).collect());
         (def.name, findings.unwrap_or_default())
     };
     ALL.iter().filter(|def| def.name != "fabric").map(change).collect()
@@ -101,7 +101,7 @@ fn each_changed_byte_is_found_with_its_table() {
             let mut bytes = sound.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, bytes).unwrap();
-            match intact::bytes(&recording) {
+            match intact::verify_bytes(&recording) {
                 CheckOutcome::Failed(text) => {
                     let file = format!("{}.parquet", def.name);
                     assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
@@ -111,7 +111,7 @@ fn each_changed_byte_is_found_with_its_table() {
         }
         fs::write(&path, sound).unwrap();
     }
-    assert!(matches!(intact::bytes(&recording), CheckOutcome::Ok(_)));
+    assert!(matches!(intact::verify_bytes(&recording), CheckOutcome::Ok(_)));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
         let mut bytes = sound.clone();
         bytes[at] ^= 0x10;
         fs::write(&path, bytes).unwrap();
-        let outcome = intact::bytes(&sample.open());
+        let outcome = intact::verify_bytes(&sample.open());
         let named = format!("{}", path.display());
         assert!(
             matches!(&outcome, CheckOutcome::Failed(text) if text.contains(words) && text.contains(&named)),
@@ -465,7 +465,7 @@ proptest! {
             fs::write(&path, &bytes).unwrap();
         }
         let Ok(recording) = Recording::open(&sample.path) else { return Ok(()) };
-        for finding in check(&recording).into_iter().flatten() {
+        for finding in verify_recording(&recording).into_iter().flatten() {
             if let CheckOutcome::Failed(text) = finding.outcome {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }

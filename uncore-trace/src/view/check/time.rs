@@ -29,19 +29,19 @@ const SHARE: f64 = 1e-6;
 const SLACK_NS: i64 = 2_000_000_000;
 
 /// Verifies the totals of each CPU in the metadata.
-pub(super) fn summed(facts: &MetadataFacts) -> CheckOutcome {
+pub(super) fn verify_cpu_time(facts: &MetadataFacts) -> CheckOutcome {
     let cpus = match &facts.cpu_time {
         Ok(cpus) => cpus,
         Err(reason) => return CheckOutcome::NotVerifiable(reason.clone()),
     };
     let mut tally = FaultTally::default();
     for cpu in cpus {
-        tally.examine_item(|| wrong(cpu));
+        tally.examine_item(|| cpu_time_fault(cpu));
     }
     tally.into_outcome("CPUs")
 }
 
-fn wrong(time: &RecordedCpuTime) -> Option<String> {
+fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
     let times_ns = [
         time.task_ns,
         time.irq_ns,
@@ -77,17 +77,17 @@ struct TickTimes {
 }
 
 /// Verifies each CPU and tick, from `runtime` and `irqs`.
-pub(super) fn per_tick(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
+pub(super) fn verify_ticks(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if !recording.is_dataset() {
         return CheckOutcome::NotVerifiable("there are no runtime and irqs tables".to_owned());
     }
-    FaultTally::of_scan(join(recording, facts.repaired), "ticks in the runtime table")
+    FaultTally::scan_outcome(sum_ticks(recording, facts.repaired), "ticks in the runtime table")
 }
 
 /// Scans both tables in parallel and sums the rows of each tick and CPU.
-fn join(recording: &Recording, repaired: bool) -> Result<FaultTally> {
+fn sum_ticks(recording: &Recording, repaired: bool) -> Result<FaultTally> {
     let mut tally = FaultTally::default();
-    let gaps = gaps(recording)?;
+    let gaps = load_gaps(recording)?;
     let mut ticks: BTreeMap<TickAndCpu, TickTimes> = BTreeMap::new();
     let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
     let runtime = recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
@@ -98,20 +98,20 @@ fn join(recording: &Recording, repaired: bool) -> Result<FaultTally> {
         table.read_batch(&mut ticks)?;
         let behind = tables.iter().filter(|s| !s.done).map(|s| s.newest).min();
         if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
-            let limit = if repaired { limit.min(common(&tables)) } else { limit };
+            let limit = if repaired { limit.min(common_end_ns(&tables)) } else { limit };
             let open_ticks = ticks.split_off(&(limit, i32::MIN));
-            judge(&std::mem::replace(&mut ticks, open_ticks), &gaps, &mut tally);
+            examine_ticks(&std::mem::replace(&mut ticks, open_ticks), &gaps, &mut tally);
         }
     }
     if repaired {
-        ticks.split_off(&(common(&tables).saturating_add(1), i32::MIN));
+        ticks.split_off(&(common_end_ns(&tables).saturating_add(1), i32::MIN));
     }
-    judge(&ticks, &gaps, &mut tally);
+    examine_ticks(&ticks, &gaps, &mut tally);
     Ok(tally)
 }
 
 /// The newest tick up to which both tables have rows.
-fn common(tables: &[TickTable; 2]) -> i64 {
+fn common_end_ns(tables: &[TickTable; 2]) -> i64 {
     tables.iter().map(|table| table.newest).min().unwrap_or(i64::MIN)
 }
 
@@ -121,7 +121,7 @@ const GAP_CAUSES: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
 /// Time spans of each CPU that the table `loss` covers, in order of time.
 type LossGaps = BTreeMap<i32, Vec<(i64, i64)>>;
 
-fn gaps(recording: &Recording) -> Result<LossGaps> {
+fn load_gaps(recording: &Recording) -> Result<LossGaps> {
     let mut gaps = LossGaps::new();
     let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
     for batch in recording.open_table(&loss::TABLE)?.scan_columns(&wanted)? {
@@ -143,17 +143,17 @@ fn gaps(recording: &Recording) -> Result<LossGaps> {
 }
 
 /// Time of a CPU that the spans cover between two times.
-fn told(gaps: &LossGaps, cpu: i32, begin_ns: i64, end_ns: i64) -> i64 {
+fn covered_ns(gaps: &LossGaps, cpu: i32, begin_ns: i64, end_ns: i64) -> i64 {
     let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
     let first_gap = gaps.partition_point(|gap| gap.1 <= begin_ns);
     let inside = gaps.iter().skip(first_gap).take_while(|gap| gap.0 < end_ns);
     inside.map(|gap| gap.1.min(end_ns) - gap.0.max(begin_ns)).sum()
 }
 
-fn judge(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally: &mut FaultTally) {
+fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally: &mut FaultTally) {
     for (&(mono_ns, cpu), tick) in ticks {
         tally.examine_item(|| {
-            let covered = told(gaps, cpu, mono_ns.saturating_sub(tick.length_ns), mono_ns);
+            let covered = covered_ns(gaps, cpu, mono_ns.saturating_sub(tick.length_ns), mono_ns);
             let missing_ns = tick.length_ns.saturating_sub(tick.sum_ns);
             if missing_ns < -EDGE_NS || missing_ns > covered.saturating_add(EDGE_NS) {
                 return Some(format!(

@@ -82,17 +82,17 @@ struct WindowColumns<'a> {
 
 impl WindowCollector {
     /// The name of a counter index.
-    pub(super) fn name(&self, counter: usize) -> CheckedCounter {
+    pub(super) fn counter_name(&self, counter: usize) -> CheckedCounter {
         self.names[counter]
     }
 
     /// Name of the counter and end of the window, for messages.
-    pub(super) fn describe(&self, window: &CheckedWindow) -> String {
+    pub(super) fn describe_window(&self, window: &CheckedWindow) -> String {
         format!("{}, window ending at mono_ns {}", self.display_names[window.counter], window.end_ns)
     }
 
     /// Adds the rows of a batch; passes windows that are then complete to `done`.
-    pub(super) fn add(
+    pub(super) fn add_batch(
         &mut self,
         batch: &RecordBatch,
         mut done: impl FnMut(&Self, &CheckedWindow),

@@ -94,7 +94,7 @@ impl PageNotices {
         if has_table(loss::TABLE.name) {
             notices.add_losses(recording, span)?;
         } else {
-            notices.add_totals(&MetadataFacts::of(pairs));
+            notices.add_totals(&MetadataFacts::from_metadata(pairs));
         }
         notices.add_named(&RecordedMarks::read_marks(recording)?, span);
         if has_table(cpus::TABLE.name) {
