@@ -161,7 +161,7 @@ pub fn run(args: &Args) -> Result<u8> {
         bail!("{shown} has no rows: nothing was recorded");
     };
     let mut outputs = open_outputs(args, &recording)?;
-    if let Some(incomplete) = Incomplete::of(&recording)? {
+    if let Some(incomplete) = Incomplete::from_recording(&recording)? {
         let hint = incomplete.check_command(&shown).map(|command| format!("; see `{command}`"));
         log::warn!("{}{}", incomplete.summary_line(span.start_ns), hint.unwrap_or_default());
     }

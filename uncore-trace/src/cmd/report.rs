@@ -212,7 +212,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(count) = args.top {
         top(&mut usage.events, count);
     }
-    let incomplete = Incomplete::of(&recording)?;
+    let incomplete = Incomplete::from_recording(&recording)?;
     let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
         let credits = canary::credits(&recording)?;
@@ -231,7 +231,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(line) = incomplete_line.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
-    if let Some(note) = Incomplete::unnamed(&recording)? {
+    if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
         super::messages::print_message(&note);
     }
     print(&text)?;
@@ -257,7 +257,7 @@ fn answer_text(
     let links = Links::from_recording(recording)?;
     let grouping = common_grouping(question, &usage.events);
     let link_directions = headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
-    let (answer, full) = answer::of_report(recording, question, usage, (&links, &link_directions))?;
+    let (answer, full) = answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::credits(recording)?;

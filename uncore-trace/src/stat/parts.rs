@@ -7,7 +7,7 @@ use super::cgroups::SelectedCgroup;
 use super::row::{CgroupShare, CounterFields, StatRow, RowValue};
 use super::table::StatTable;
 use crate::plan::{Counter, Plan};
-use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, OTHER, CounterSums, rest};
+use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, OTHER, CounterSums, outside_part_names};
 
 /// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
 fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
@@ -115,7 +115,7 @@ impl<'a> CgroupRows<'a> {
         let has_row =
             |name: &&str| *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0);
         let named = self.sums.named_cgroups().iter().map(String::as_str);
-        named.chain(rest().into_iter().filter(has_row)).chain(self.whole_label()).map(row).collect()
+        named.chain(outside_part_names().into_iter().filter(has_row)).chain(self.whole_label()).map(row).collect()
     }
 
     /// The line of the whole, if the parts do not sum to it.

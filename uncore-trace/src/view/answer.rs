@@ -40,18 +40,18 @@ pub(super) struct RankedEvent<'a> {
 
 /// The events and links of which something was counted: the fullest link first, then those
 /// without a known peak, by rate.
-pub(super) fn ranked<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<RankedEvent<'a>> {
+pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<RankedEvent<'a>> {
     let mut ranked: Vec<RankedEvent<'_>> = Vec::new();
     for event in events.iter().filter(|event| event.total > 0.0) {
         let Some(rate) = event.mean_rate(event.total) else { continue };
-        ranked.push(RankedEvent { event, rate, full: fullness(event, rate, events, links) });
+        ranked.push(RankedEvent { event, rate, full: find_fullness(event, rate, events, links) });
     }
     let full = |ranked_event: &RankedEvent<'_>| ranked_event.full.unwrap_or(-1.0);
     ranked.sort_by(|a, b| full(b).total_cmp(&full(a)).then(b.rate.total_cmp(&a.rate)));
     ranked
 }
 
-fn fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links) -> Option<f64> {
+fn find_fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links) -> Option<f64> {
     let (link_index, direction) = event.link?;
     let link = links.links.get(link_index)?;
     if let Some(limit) = limit(link, direction) {
@@ -65,13 +65,13 @@ fn fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links)
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
 pub fn answer(events: &[UsageEvent], links: &Links, headrooms: &[LinkHeadroom]) -> (String, String) {
-    let ranked_events = ranked(events, links);
+    let ranked_events = rank_events(events, links);
     if let Some(fullest) = ranked_events.iter().find(|ranked_event| ranked_event.event.link.is_some()) {
-        let further = [how_full(fullest.event, links, headrooms), of_holders(events, links)];
+        let further = [fullness_sentence(fullest.event, links, headrooms), holder_sentences(events, links)];
         let sentences: Vec<String> = further.into_iter().filter(|text| !text.is_empty()).collect();
-        return (of_link(fullest.event, links), sentences.join(" "));
+        return (link_sentence(fullest.event, links), sentences.join(" "));
     }
-    let answer = of_events(&ranked_events).unwrap_or_else(|| "Nothing was counted.".to_owned());
+    let answer = tenant_sentence(&ranked_events).unwrap_or_else(|| "Nothing was counted.".to_owned());
     (answer, String::new())
 }
 
@@ -81,7 +81,7 @@ pub fn answer(events: &[UsageEvent], links: &Links, headrooms: &[LinkHeadroom]) 
 /// # Errors
 ///
 /// The recording cannot be read.
-pub fn of_report(
+pub fn answer_of_report(
     recording: &Recording,
     question: &UsageQuestion<'_>,
     sums: &Usage,
@@ -107,8 +107,8 @@ fn is_tenant(line: &ReportLine) -> bool {
     ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
 }
 
-fn of_link(event: &UsageEvent, links: &Links) -> String {
-    let label = event.link.map(|(link_index, direction)| label(links, link_index, direction));
+fn link_sentence(event: &UsageEvent, links: &Links) -> String {
+    let label = event.link.map(|(link_index, direction)| link_label(links, link_index, direction));
     let label = label.unwrap_or_default();
     let unit = printable(&event.unit);
     let total = units::human(event.total, &unit);
@@ -118,15 +118,15 @@ fn of_link(event: &UsageEvent, links: &Links) -> String {
     let value = units::human(largest_line.sum.value, &unit);
     format!(
         "{} had {} of what went over {label}: {value} of {total}{}.",
-        name(largest_line),
-        share(largest_line, event),
+        line_name(largest_line),
+        share_text(largest_line, event),
         in_cgroup(event).map(|cgroup| format!("; {cgroup}")).unwrap_or_default()
     )
 }
 
 /// What went over the links of devices for those who held them, those with the most bytes first; empty
 /// if nothing did.
-fn of_holders(events: &[UsageEvent], links: &Links) -> String {
+fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
         let Some((link_index, _)) = event.link.filter(|(link_index, _)| !links.has_function_links(*link_index)) else {
@@ -135,7 +135,7 @@ fn of_holders(events: &[UsageEvent], links: &Links) -> String {
         // Not those that have bytes of requests, too.
         let held = event.lines.iter().filter(|line| line.methods.iter().all(|method| method == HELD));
         for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
-            *bytes.entry((link_index, name(line).into_owned())).or_default() += line.sum.value;
+            *bytes.entry((link_index, line_name(line).into_owned())).or_default() += line.sum.value;
         }
     }
     let mut bytes: Vec<_> = bytes.into_iter().collect();
@@ -150,7 +150,7 @@ fn of_holders(events: &[UsageEvent], links: &Links) -> String {
 }
 
 /// How full a link was; empty if its peak is not known.
-fn how_full(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
+fn fullness_sentence(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
     let Some((link_index, direction)) = event.link else { return String::new() };
     let find_headroom = |direction| headrooms.iter().find(|headroom| (headroom.link_index, headroom.direction) == (link_index, direction));
     let with_peak = |direction| find_headroom(direction).filter(|headroom| headroom.link_peak(links).is_some());
@@ -161,7 +161,7 @@ fn how_full(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> St
         let full_ns = headroom.full_ns.filter(|ns| *ns > 0);
         let full_time = full_ns
             .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));
-        let name = label(links, headroom.link_index, headroom.direction);
+        let name = link_label(links, headroom.link_index, headroom.direction);
         let full_time = full_time.unwrap_or_default();
         Some(format!("{name} was {average} full on average and {highest} at most{full_time}."))
     });
@@ -169,7 +169,7 @@ fn how_full(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> St
 }
 
 /// `memory 0 (in)`.
-fn label(links: &Links, link_index: usize, direction: Direction) -> String {
+fn link_label(links: &Links, link_index: usize, direction: Direction) -> String {
     let name = links.direction_label(link_index, Direction::Both);
     match direction {
         Direction::Both => printable(&name).into_owned(),
@@ -181,7 +181,7 @@ fn label(links: &Links, link_index: usize, direction: Direction) -> String {
 type EventShare<'a> = (f64, &'a ReportLine, &'a UsageEvent);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
-fn of_events(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
+fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
     let mut shares_by_tenant: BTreeMap<(&str, &str, &str), Vec<EventShare<'_>>> = BTreeMap::new();
     for RankedEvent { event, .. } in ranked_events {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
@@ -194,14 +194,14 @@ fn of_events(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
     largest_shares.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
     let named = largest_shares.iter().take(EVENTS);
     let named: Vec<String> = named
-        .map(|(_, line, event)| format!("{} of {}", share(line, event), printable(&event.name)))
+        .map(|(_, line, event)| format!("{} of {}", share_text(line, event), printable(&event.name)))
         .collect();
     let list = match named.as_slice() {
         [single] => single.clone(),
         [leading @ .., final_text] => format!("{} and {final_text}", leading.join(", ")),
         [] => return None,
     };
-    Some(format!("{} had {list}.", name(largest_shares.first()?.1)))
+    Some(format!("{} had {list}.", line_name(largest_shares.first()?.1)))
 }
 
 /// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly all;
@@ -212,13 +212,13 @@ pub(super) fn in_cgroup(event: &UsageEvent) -> Option<String> {
 }
 
 /// The name of a line, in brackets if it is no tenant's.
-pub(super) fn name(line: &ReportLine) -> Cow<'_, str> {
+pub(super) fn line_name(line: &ReportLine) -> Cow<'_, str> {
     let name = printable(&line.key);
     if line.key == line.owner { format!("({name})").into() } else { name }
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.
-pub(super) fn share(line: &ReportLine, event: &UsageEvent) -> String {
+pub(super) fn share_text(line: &ReportLine, event: &UsageEvent) -> String {
     let share = percent(line.sum.value / event.total);
     let percentages = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
     match line.value_interval(event).map(percentages) {

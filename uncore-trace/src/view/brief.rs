@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::answer::{RankedEvent, name, ranked, share};
+use super::answer::{RankedEvent, line_name, rank_events, share_text};
 use super::canary;
 use super::key::GroupBy;
 use super::links::Links;
@@ -39,10 +39,10 @@ const MIN_NAME_CELLS: usize = 16;
 ///
 /// The recording cannot be read.
 pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
-    within(recording, width, MOST_ROWS)
+    brief_of_rows(recording, width, MOST_ROWS)
 }
 
-fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {
+fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {
     let table = recording.open_table(&fabric::TABLE)?;
     let last_part = table.column_bounds("mono_ns").filter(|_| table.row_count() > max_rows).map(|(begin_ns, end_ns)| {
         let whole_ns = end_ns.saturating_sub(begin_ns) as f64;
@@ -64,7 +64,7 @@ fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<Stri
     if is_idle && question.links.take().is_some() {
         sums = usage_of_tenants(recording, &question)?;
     }
-    let ranked = ranked(&sums.events, &links);
+    let ranked = rank_events(&sums.events, &links);
     answer.extend(fold_equal_owners(ranked.iter().take(EVENTS), width));
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
@@ -83,8 +83,8 @@ fn fold_equal_owners<'a>(
 ) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for ranked_event in ranked {
-        let rate = rate(ranked_event);
-        let owners = owners(ranked_event.event, width.saturating_sub(cells(&rate)));
+        let rate = rate_text(ranked_event);
+        let owners = owners_text(ranked_event.event, width.saturating_sub(cells(&rate)));
         match lines.last_mut() {
             Some((rates, last_owners))
                 if *last_owners == owners && cells(rates) + cells(&rate) + cells(last_owners) + 2 <= width =>
@@ -99,24 +99,24 @@ fn fold_equal_owners<'a>(
 }
 
 /// `memory 0 in 13.9 GB/s, 40 % full`.
-fn rate(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
+fn rate_text(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
     let full = full.map(|fraction| format!(", {} full", percent(fraction))).unwrap_or_default();
     format!("{} {}{full}", printable(&event.name), units::human_rate(rate, &printable(&event.unit)))
 }
 
 /// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.
-fn owners(event: &UsageEvent, room: usize) -> String {
+fn owners_text(event: &UsageEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
     for (position, owner) in largest.enumerate() {
         let fraction = owner.sum.value / event.total;
-        let share_of_event = format!(" {}", share(owner, event));
+        let share_of_event = format!(" {}", share_text(owner, event));
         let joined = if position == 0 { "" } else { ", " };
         let remaining = room.saturating_sub(cells(&text) + cells(&share_of_event) + cells(joined));
         if position > 0 && (fraction < MIN_FRACTION || remaining < MIN_NAME_CELLS) {
             break;
         }
-        let name = name(owner);
+        let name = line_name(owner);
         text.push_str(joined);
         text.push_str(&shorten(&name, remaining.max(MIN_NAME_CELLS), mark(false)));
         text.push_str(&share_of_event);
@@ -136,9 +136,9 @@ mod tests {
         let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         let rows = recording.open_table(&fabric::TABLE).unwrap().row_count();
-        let whole = within(&recording, 86, rows).unwrap();
+        let whole = brief_of_rows(&recording, 86, rows).unwrap();
         assert_eq!(whole[0], "who had most, with its 90 % interval:");
-        let part = within(&recording, 86, rows / 2).unwrap();
+        let part = brief_of_rows(&recording, 86, rows / 2).unwrap();
         assert!(part[0].starts_with("who had most in the last "), "{part:?}");
         assert!(part.len() > 1 && part.len() <= 1 + EVENTS, "{part:?}");
     }

@@ -34,7 +34,7 @@ pub const ALL: &str = "(all)";
 pub const OTHER: &str = "(other)";
 
 /// Names of the parts outside the named cgroups, without duplicates.
-pub fn rest() -> Vec<&'static str> {
+pub fn outside_part_names() -> Vec<&'static str> {
     let mut names: Vec<&str> = OUTSIDE_PARTS.iter().map(|(_, name)| *name).collect();
     names.dedup();
     names
@@ -165,7 +165,7 @@ impl<'a> ByCgroup<'a> {
             let mut cell = CgroupPart { value, methods, confidence: Confidence::default() };
             cell.confidence.add_row(value, nullable_value(confidence, row));
             sums.total.add_part(&cell);
-            for part_name in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
+            for part_name in parts_of_row(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
                 sums.cells.entry(part_name.to_owned()).or_default().add_part(&cell);
             }
         }
@@ -174,7 +174,7 @@ impl<'a> ByCgroup<'a> {
 }
 
 /// The parts to which a row of `fabric` belongs.
-fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
+fn parts_of_row<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
     let is_in = |name: &&String| cgroup.is_some_and(|cgroup| is_within(cgroup, name));
     let names: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn the_root_holds_all_and_a_cgroup_what_is_below_it() {
         let named = ["/".to_owned(), "/a".to_owned()];
-        assert_eq!(parts(&named, "task", Some("/a/b")), ["/", "/a"]);
-        assert_eq!(parts(&named, "task", Some("/ab")), ["/"]);
-        assert_eq!(parts(&named, "task", Some("/")), ["/"]);
-        assert_eq!(parts(&named, "idle", None), ["(idle)"]);
-        assert_eq!(parts(&named, "nonsense", None), ["(unattributed)"]);
+        assert_eq!(parts_of_row(&named, "task", Some("/a/b")), ["/", "/a"]);
+        assert_eq!(parts_of_row(&named, "task", Some("/ab")), ["/"]);
+        assert_eq!(parts_of_row(&named, "task", Some("/")), ["/"]);
+        assert_eq!(parts_of_row(&named, "idle", None), ["(idle)"]);
+        assert_eq!(parts_of_row(&named, "nonsense", None), ["(unattributed)"]);
         assert!(ByCgroup::new(&named, 0).has_overlap());
         assert!(!ByCgroup::new(&["/a".to_owned(), "/ab".to_owned()], 0).has_overlap());
     }

@@ -46,10 +46,10 @@ impl Incomplete {
     /// # Errors
     ///
     /// The table `fabric` cannot be read.
-    pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
+    pub fn from_recording(recording: &Recording) -> Result<Option<Incomplete>> {
         let table = recording.open_table(&fabric::TABLE)?;
         let facts = MetadataFacts::from_metadata(table.metadata_pairs());
-        let losses = losses(recording, &facts);
+        let losses = load_losses(recording, &facts);
         let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
         if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Incomplete {
     /// # Errors
     ///
     /// The table `fabric` cannot be read.
-    pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
+    pub fn unnamed_cgroups(recording: &Recording) -> Result<Option<String>> {
         let facts = MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
@@ -124,7 +124,7 @@ impl Loss {
 
 /// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
 /// it may be one flush newer than the metadata.
-fn losses(recording: &Recording, facts: &MetadataFacts) -> Option<Vec<Loss>> {
+fn load_losses(recording: &Recording, facts: &MetadataFacts) -> Option<Vec<Loss>> {
     let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
         (Ok(totals), _) => {
             let loss_of_total = |(cause, total): (String, LossTotal)| Loss {
@@ -158,7 +158,7 @@ mod tests {
     use crate::schema::metadata;
 
     fn incomplete(dataset: bool, broken: &Broken) -> Option<Incomplete> {
-        Incomplete::of(&SampleRecording::new(dataset, broken).open()).unwrap()
+        Incomplete::from_recording(&SampleRecording::new(dataset, broken).open()).unwrap()
     }
 
     fn line(dataset: bool, broken: &Broken) -> String {

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{in_cgroup, name as line_name};
+use super::answer::{in_cgroup, line_name as line_name};
 use super::columns::{TableShape, usage_columns};
 use super::heat::STEPS;
 use super::layout::{TableColumn, TableFit, ReportColumnKind};

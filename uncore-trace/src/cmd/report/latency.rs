@@ -36,7 +36,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
         "{path} has no latency of a link: record with -p mem,latency on a machine that counts one \
          (see `uncore-trace list metrics`)"
     );
-    let incomplete = Incomplete::of(recording)?;
+    let incomplete = Incomplete::from_recording(recording)?;
     if let Some(command) = incomplete.as_ref().and_then(|incomplete| incomplete.check_command(&path)) {
         log::warn!("{path} is incomplete: see `{command}`");
     }

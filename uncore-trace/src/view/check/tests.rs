@@ -471,7 +471,7 @@ proptest! {
             }
         }
         if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)) {
-            let incomplete = Incomplete::of(&recording).unwrap_or_default();
+            let incomplete = Incomplete::from_recording(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.summary_line(usage.start_ns));
             render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
             programs::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();

@@ -82,7 +82,7 @@ impl SideUsage {
             start_ns: usage.start_ns,
             begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
             end_ns: span.as_ref().map_or(0, |span| span.end_ns),
-            incomplete: Incomplete::of(request.recording)?,
+            incomplete: Incomplete::from_recording(request.recording)?,
         };
         let metadata = table.metadata_pairs().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);

@@ -1,6 +1,6 @@
 //! Checks for every page.
 
-use super::{Page, SCRIPTS, STYLE, write};
+use super::{Page, SCRIPTS, STYLE, write_document};
 
 /// APIs that parse HTML from a string, execute a string, or load something.
 const SINKS: [&str; 8] = [
@@ -17,7 +17,7 @@ const SINKS: [&str; 8] = [
 /// The page is complete, and its scripts use no [`SINKS`].
 pub(in crate::view) fn is_whole_and_loads_nothing(page: &Page) {
     let mut page_bytes = Vec::new();
-    write(&mut page_bytes, page, |json| json.key("x")?.value("</script><b>")).unwrap();
+    write_document(&mut page_bytes, page, |json| json.key("x")?.value("</script><b>")).unwrap();
     let text = String::from_utf8(page_bytes).unwrap();
     assert!(text.contains("\"x\":\"\\u003c/script\\u003e"));
     assert!(text.contains(&format!("<style>{}</style>", page.page_style())));

@@ -19,8 +19,8 @@ pub(in crate::view) struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    pub(in crate::view) fn new(out: &'a mut dyn Write) -> Self {
-        Self { writer: out, needs_comma: false }
+    pub(in crate::view) fn new(writer: &'a mut dyn Write) -> Self {
+        Self { writer, needs_comma: false }
     }
 
     /// `"name":` of an object.
@@ -43,15 +43,15 @@ impl<'a> Json<'a> {
     /// Any serializable value; for small ones.
     pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
-        self.write_raw(&escape(&text))
+        self.write_raw(&escape_html(&text))
     }
 
     /// A number with four significant digits.
     pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
-        self.write_raw(&number(value))
+        self.write_raw(&format_number(value))
     }
 
-    pub(in crate::view) fn object(
+    pub(in crate::view) fn write_object(
         &mut self,
         write_members: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -59,7 +59,7 @@ impl<'a> Json<'a> {
     }
 
     /// A list with an entry for each of `items`.
-    pub(in crate::view) fn list<T>(
+    pub(in crate::view) fn write_list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
         mut write_item: impl FnMut(&mut Self, T) -> io::Result<()>,
@@ -69,7 +69,7 @@ impl<'a> Json<'a> {
 
     /// Numbers with four significant digits. Equal consecutive ones are one entry,
     /// `[COUNT, NUMBER]`.
-    pub(in crate::view) fn column(
+    pub(in crate::view) fn write_column(
         &mut self,
         numbers: impl IntoIterator<Item = Option<f64>>,
     ) -> io::Result<()> {
@@ -90,7 +90,7 @@ impl<'a> Json<'a> {
 
     fn write_run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
         let Some((value, count)) = run else { return Ok(()) };
-        let text = number(value);
+        let text = format_number(value);
         if count >= RUN {
             return self.write_raw(&format!("[{count},{text}]"));
         }
@@ -112,7 +112,7 @@ impl<'a> Json<'a> {
 
 /// JSON with characters that are special in HTML or JavaScript written as `\uXXXX`. They only occur
 /// in strings.
-fn escape(json: &str) -> String {
+fn escape_html(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
@@ -128,7 +128,7 @@ fn escape(json: &str) -> String {
 }
 
 /// The shortest JSON of a number with four significant digits.
-fn number(value: Option<f64>) -> String {
+fn format_number(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return "null".to_owned() };
     if value == 0.0 {
         return "0".to_owned();
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Json<'_>) -> io::Result<()>) -> String {
+    fn json_of(write: impl FnOnce(&mut Json<'_>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         write(&mut Json::new(&mut out)).unwrap();
         String::from_utf8(out).unwrap()
@@ -184,23 +184,23 @@ mod tests {
             (1234.6, "1235"),
             (f64::MIN_POSITIVE, "2225e-311"),
         ] {
-            assert_eq!(number(Some(value)), text);
+            assert_eq!(format_number(Some(value)), text);
         }
         for value in [None, Some(f64::NAN), Some(f64::INFINITY)] {
-            assert_eq!(number(value), "null");
+            assert_eq!(format_number(value), "null");
         }
     }
 
     #[test]
     fn objects_lists_and_columns_nest() {
-        let text = written(|json| {
-            json.object(|json| {
+        let text = json_of(|json| {
+            json.write_object(|json| {
                 json.key("a")?.value(&["x", "y"])?;
                 json.key("b")?
-                    .list(0..2, |json, n| json.object(|json| json.key("n")?.value(&n)))?;
+                    .write_list(0..2, |json, n| json.write_object(|json| json.key("n")?.value(&n)))?;
                 let known = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0].map(Some);
-                json.key("c")?.column(known.into_iter().chain([None; 4]))?;
-                json.key("d")?.column([])?;
+                json.key("c")?.write_column(known.into_iter().chain([None; 4]))?;
+                json.key("d")?.write_column([])?;
                 json.key("e")?.number(Some(0.25))
             })
         });
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn no_name_ends_the_element() {
         let name = "</script><img src=x onerror=alert(1)>&amp;<!--\u{2028}\u{2029}\u{1b}[2J\"\\";
-        let text = written(|json| json.value(name));
+        let text = json_of(|json| json.value(name));
         assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{1b}']), "{text}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), name);
     }
@@ -220,13 +220,13 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_keep_four_digits(value in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
-            let found: f64 = serde_json::from_str(&number(Some(value))).unwrap();
+            let found: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
             prop_assert!((found - value).abs() <= value.abs() * 5.001e-4, "{value} {found}");
         }
 
         #[test]
         fn columns_keep_every_number(numbers in prop::collection::vec(prop::option::of(0_u8..3), 0..40)) {
-            let text = written(|json| json.column(numbers.iter().map(|it| it.map(f64::from))));
+            let text = json_of(|json| json.write_column(numbers.iter().map(|it| it.map(f64::from))));
             let mut found = Vec::new();
             for entry in serde_json::from_str::<Vec<Value>>(&text).unwrap() {
                 let (count, value) = match entry.as_array() {

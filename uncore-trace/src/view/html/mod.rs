@@ -40,13 +40,13 @@ const STYLE: &str = include_str!("base.css");
 const SCRIPTS: [&str; 2] = [include_str!("words.js"), include_str!("theme.js")];
 
 /// Writes a page; `data` writes its data.
-pub(super) fn write(
+pub(super) fn write_document(
     writer: &mut dyn Write,
     page: &Page,
     data: impl FnOnce(&mut Json<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let (style, script) = (page.page_style(), page.page_script());
-    let policy = policy(&style, &script);
+    let policy = content_policy(&style, &script);
     let mut data = Some(data);
     for (index, piece) in page.document.split('@').enumerate() {
         match piece {
@@ -56,7 +56,7 @@ pub(super) fn write(
             "script" => writer.write_all(script.as_bytes())?,
             "data" => {
                 if let Some(data) = data.take() {
-                    Json::new(writer).object(data)?;
+                    Json::new(writer).write_object(data)?;
                 }
             }
             unknown => return Err(io::Error::other(format!("the document has @{unknown}@"))),
@@ -82,8 +82,8 @@ impl Page {
 }
 
 /// The content security policy (W3C, CSP Level 3) of the page.
-fn policy(style: &str, script: &str) -> String {
-    let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())));
+fn content_policy(style: &str, script: &str) -> String {
+    let hash = |text: &str| format!("'sha256-{}'", encode_base64(&Sha256::digest(text.as_bytes())));
     format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'",
@@ -93,7 +93,7 @@ fn policy(style: &str, script: &str) -> String {
 }
 
 /// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
@@ -127,7 +127,7 @@ mod tests {
             ("fooba", "Zm9vYmE="),
             ("foobar", "Zm9vYmFy"),
         ] {
-            assert_eq!(base64(text.as_bytes()), encoded);
+            assert_eq!(encode_base64(text.as_bytes()), encoded);
         }
     }
 }

@@ -85,10 +85,10 @@ pub(super) fn write_counters(json: &mut Json<'_>, plan: &PagePlan, links: &Links
         ("read on CPU", &|planned| planned.cpu.map_or_else(String::new, |cpu| cpu.to_string())),
         ("role", &|planned| shown(&planned.role)),
     ];
-    json.list(column, |json, (name, cell)| {
-        json.object(|json| {
+    json.write_list(column, |json, (name, cell)| {
+        json.write_object(|json| {
             json.key("name")?.value(name)?;
-            json.key("cells")?.list(&plan.counters, |json, counter| json.value(&cell(counter)))
+            json.key("cells")?.write_list(&plan.counters, |json, counter| json.value(&cell(counter)))
         })
     })
 }

@@ -29,39 +29,39 @@ pub(super) struct PageData<'a> {
 impl PageData<'_> {
     /// Writes the members of the object.
     pub(super) fn write_json(self, json: &mut Json<'_>) -> io::Result<()> {
-        json.key("time")?.object(|json| self.write_time(json))?;
-        json.key("tenants")?.list(&self.survey.tenants, |json, tenant| {
+        json.key("time")?.write_object(|json| self.write_time(json))?;
+        json.key("tenants")?.write_list(&self.survey.tenants, |json, tenant| {
             json.value(&(&tenant.name, tenant.kind.json_name()))
         })?;
-        json.key("links")?.list(self.links.links.iter().enumerate(), |json, (link_index, link)| {
-            json.object(|json| {
+        json.key("links")?.write_list(self.links.links.iter().enumerate(), |json, (link_index, link)| {
+            json.write_object(|json| {
                 json.key("name")?.value(&printable(&link.name))?;
                 json.key("devices")?.value(&link.devices.as_deref().map(printable))?;
                 json.key("full")?
-                    .list(self.ways.iter().filter(|link_headroom| link_headroom.link_index == link_index), Self::write_headroom)?;
+                    .write_list(self.ways.iter().filter(|link_headroom| link_headroom.link_index == link_index), Self::write_headroom)?;
                 let both_limit = limit(link, Direction::Both);
                 json.key("peak")?;
                 write_peak(json, both_limit)?;
                 json.key("together")?;
                 match self.series.together.get(&link_index) {
-                    Some(rates) => json.object(|json| self.write_extremes(json, rates, |_| None)),
+                    Some(rates) => json.write_object(|json| self.write_extremes(json, rates, |_| None)),
                     None => json.value(&()),
                 }
             })
         })?;
         let plots = self.survey.plots.iter().zip(&self.series.plots);
-        json.key("plots")?.list(plots, |json, (plot, series)| self.write_plot(json, plot, series))?;
+        json.key("plots")?.write_list(plots, |json, (plot, series)| self.write_plot(json, plot, series))?;
         json.key("losses")?;
         match &self.notices.losses {
-            Some(losses) => json.list(losses, |json, lost| self.write_loss(json, lost))?,
+            Some(losses) => json.write_list(losses, |json, lost| self.write_loss(json, lost))?,
             None => json.value(&())?,
         }
         json.key("note")?.value(&self.notices.note)?;
-        json.key("cpus")?.list(&self.notices.cpus, |json, change| {
+        json.key("cpus")?.write_list(&self.notices.cpus, |json, change| {
             json.value(&(self.seconds_after_begin(change.ns), change.cpu, &change.state))
         })?;
         json.key("more_cpus")?.value(&self.notices.more_cpus)?;
-        json.key("marks")?.list(&self.notices.named, |json, mark| {
+        json.key("marks")?.write_list(&self.notices.named, |json, mark| {
             let to_s = mark.to_ns.map(|ns| self.seconds_after_begin(ns));
             json.value(&(self.seconds_after_begin(mark.from_ns), to_s, &mark.text))
         })?;
@@ -84,14 +84,14 @@ impl PageData<'_> {
 
     /// How long a link was nearly full, and who filled it then.
     fn write_headroom(json: &mut Json<'_>, link_headroom: &LinkHeadroom) -> io::Result<()> {
-        json.object(|json| {
+        json.write_object(|json| {
             json.key("direction")?.value(link_headroom.direction.direction_name())?;
             json.key("average")?.number(link_headroom.average_per_s())?;
             json.key("highest")?.number(link_headroom.highest_per_s)?;
             json.key("full")?.value(&link_headroom.full_ns.map(|ns| ns as f64 / 1e9))?;
             json.key("unknown")?.value(&(link_headroom.time.whole_time().unknown_ns() / 1e9))?;
             let bytes: f64 = link_headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
-            json.key("fillers")?.list(link_headroom.fillers.iter().take(3), |json, (filler, filled_bytes)| {
+            json.key("fillers")?.write_list(link_headroom.fillers.iter().take(3), |json, (filler, filled_bytes)| {
                 json.value(&(filler_name(filler), filled_bytes / bytes))
             })
         })
@@ -101,7 +101,7 @@ impl PageData<'_> {
         let event = &plot.event;
         let limit =
             event.link.and_then(|(link, direction)| limit(self.links.links.get(link)?, direction));
-        json.object(|json| {
+        json.write_object(|json| {
             json.key("name")?.value(&printable(&event.name))?;
             json.key("unit")?.value(&printable(&event.unit))?;
             json.key("link")?.value(&event.link.map(|(link, _)| link))?;
@@ -112,23 +112,23 @@ impl PageData<'_> {
             write_peak(json, limit)?;
             let buckets = || 0..self.grid.count;
             let total = &series.total;
-            json.key("mean")?.column(buckets().map(|bucket| total.bucket_mean(bucket)))?;
+            json.key("mean")?.write_column(buckets().map(|bucket| total.bucket_mean(bucket)))?;
             self.write_extremes(json, &total.rates, |bucket| total.bucket_mean(bucket))?;
             if buckets().any(|bucket| total.bucket_known_fraction(bucket).is_some_and(|known| known < 1.0)) {
                 let known = buckets().map(|bucket| Some((total.bucket_known_fraction(bucket)? * 100.0).floor()));
-                json.key("known")?.column(known)?;
+                json.key("known")?.write_column(known)?;
             }
-            json.key("areas")?.list(
+            json.key("areas")?.write_list(
                 plot.areas.iter().zip(&series.areas),
                 |json, (tenant, area)| {
-                    json.object(|json| {
+                    json.write_object(|json| {
                         json.key("tenant")?.value(tenant)?;
                         self.write_area(json, area, series)
                     })
                 },
             )?;
             let lines = plot.event_lines().filter(|(line, _)| line.says_something());
-            json.key("lines")?.list(lines, |json, (line, tenant)| {
+            json.key("lines")?.write_list(lines, |json, (line, tenant)| {
                 let tenant = plot.areas.contains(&tenant).then_some(tenant);
                 Self::write_line(json, plot, line, tenant)
             })
@@ -153,7 +153,7 @@ impl PageData<'_> {
                 let (rate, mean) = (known_rate(*rate)?, mean(bucket).unwrap_or(*rate));
                 Some(if name == "max" { rate.max(mean) } else { rate.min(mean) })
             };
-            json.key(name)?.column(column.iter().enumerate().map(extreme))?;
+            json.key(name)?.write_column(column.iter().enumerate().map(extreme))?;
         }
         Ok(())
     }
@@ -161,14 +161,14 @@ impl PageData<'_> {
     /// Rates of an area, its interval in percent of them, and its confidence in percent.
     fn write_area(&self, json: &mut Json<'_>, area: &AreaSeries, series: &PlotSeries) -> io::Result<()> {
         let rate = |bucket: usize| series.total.bucket_rate(bucket, area.value[bucket]);
-        json.key("value")?.column((0..self.grid.count).map(rate))?;
+        json.key("value")?.write_column((0..self.grid.count).map(rate))?;
         for (name, column) in
             [("low", &area.low), ("high", &area.high), ("confidence", &area.confidence)]
         {
             let percent = |fraction: &f32| (!fraction.is_nan()).then(|| f64::from(*fraction * 100.0).round());
             let known_percents =
                 column.iter().zip(&area.value).map(|(fraction_or_nan, value)| percent(fraction_or_nan).filter(|_| *value > 0.0));
-            json.key(name)?.column(known_percents)?;
+            json.key(name)?.write_column(known_percents)?;
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl PageData<'_> {
         let methods: Vec<_> = line.methods.iter().map(|method| printable(method)).collect();
         let key = printable(&line.key);
         let name = if line.key == line.owner { format!("({key})") } else { key.into_owned() };
-        json.object(|json| {
+        json.write_object(|json| {
             json.key("tenant")?.value(&tenant)?;
             json.key("name")?.value(&name)?;
             json.key("value")?.number(value)?;
@@ -200,7 +200,7 @@ impl PageData<'_> {
     }
 
     fn write_loss(&self, json: &mut Json<'_>, lost: &LossSpan) -> io::Result<()> {
-        json.object(|json| {
+        json.write_object(|json| {
             json.key("words")?.value(&lost.words)?;
             json.key("from")?.value(&lost.from_ns.map(|ns| self.seconds_after_begin(ns)))?;
             json.key("to")?.value(&lost.to_ns.map(|ns| self.seconds_after_begin(ns)))?;
@@ -219,7 +219,7 @@ fn filler_name(filler: &str) -> String {
 fn write_peak(json: &mut Json<'_>, limit: Option<Limit<'_>>) -> io::Result<()> {
     let Some(limit) = limit else { return json.value(&()) };
     let words = |peak: &PeakRate| format!("{}: {}", peak.source.source_name(), printable(&peak.detail));
-    json.object(|json| {
+    json.write_object(|json| {
         json.key("rate")?.number(Some(limit.peak.bytes_per_s))?;
         json.key("source")?.value(&words(limit.peak))?;
         json.key("other")?.number(limit.conflicting_peak.map(|other_peak| other_peak.bytes_per_s))?;

@@ -95,7 +95,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     let grid = PageGrid::new(&span, pairs, points);
     let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
     let notices = PageNotices::read_notices(recording, pairs, &span)?;
-    let incomplete = Incomplete::of(recording)?;
+    let incomplete = Incomplete::from_recording(recording)?;
     let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.summary_line(survey.start_ns)).into_owned());
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
@@ -108,7 +108,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
         series: &series,
         notices: &notices,
     };
-    super::html::write(output, &html::PAGE, |json| {
+    super::html::write_document(output, &html::PAGE, |json| {
         json.key("host")?.value(&about::host_name(pairs))?;
         json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
         json.key("path")?.value(&printable(options.path))?;
@@ -120,7 +120,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
         data.write_json(json)?;
         json.key("facts")?.value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
-        json.key("notes")?.list(notes, |json, note| json.value(&printable(note)))?;
+        json.key("notes")?.write_list(notes, |json, note| json.value(&printable(note)))?;
         json.key("counters")?;
         match &plan {
             Some(plan) => about::write_counters(json, plan, &links)?,

@@ -38,20 +38,20 @@ const WHOLE: TextStyle = TextStyle { ascii: false, width: None };
 ///
 /// `writer` fails.
 pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut dyn Write) -> Result<()> {
-    html::write(writer, &PAGE, |json| {
+    html::write_document(writer, &PAGE, |json| {
         json.key("answer")?.value(&summary(diff, WHOLE))?;
         json.key("sides")?
-            .list([("Before", side_names[0], &diff.before_facts), ("After", side_names[1], &diff.after_facts)], write_side)?;
-        json.key("notes")?.list(&diff.notes, |json, note| json.value(&printable(note)))?;
+            .write_list([("Before", side_names[0], &diff.before_facts), ("After", side_names[1], &diff.after_facts)], write_side)?;
+        json.key("notes")?.write_list(&diff.notes, |json, note| json.value(&printable(note)))?;
         json.key("by")?.value(diff.grouping.name())?;
-        json.key("ways")?.list(&diff.subjects, |json, subject| json.object(|json| write_subject(json, subject, top)))
+        json.key("ways")?.write_list(&diff.subjects, |json, subject| json.write_object(|json| write_subject(json, subject, top)))
     })
     .context("cannot write the page")
 }
 
 fn write_side(json: &mut Json<'_>, (word, side_name, facts): (&str, &str, &SpanFacts)) -> io::Result<()> {
     let lacks = facts.incomplete.as_ref().map(|lacks| lacks.summary_line(facts.start_ns));
-    json.object(|json| {
+    json.write_object(|json| {
         json.key("word")?.value(word)?;
         json.key("called")?.value(&printable(side_name))?;
         json.key("length")?.value(&units::human(facts.length_s() * 1e9, "ns"))?;
@@ -65,11 +65,11 @@ fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::
     json.key("unit")?.value(&printable(&subject.unit))?;
     json.key("peak")?.number(subject.peak)?;
     json.key("said")?.value(&describe_change(&subject.total, &subject.unit))?;
-    json.key("notes")?.list(&subject.notes, |json, note| json.value(&printable(note)))?;
-    json.key("total")?.object(|json| write_change(json, &subject.total))?;
+    json.key("notes")?.write_list(&subject.notes, |json, note| json.value(&printable(note)))?;
+    json.key("total")?.write_object(|json| write_change(json, &subject.total))?;
     json.key("rest")?.value(describe_hidden(subject, shown.len()).trim())?;
-    json.key("tenants")?.list(shown, |json, tenant| {
-        json.object(|json| {
+    json.key("tenants")?.write_list(shown, |json, tenant| {
+        json.write_object(|json| {
             json.key("name")?.value(&tenant_label(tenant))?;
             write_change(json, &tenant.change)
         })
@@ -80,8 +80,8 @@ fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::
 /// errors, so rates are `more` or `less` exactly if their intervals do not overlap.
 fn write_change(json: &mut Json<'_>, change: &RateChange) -> io::Result<()> {
     let interval = change.difference_interval();
-    json.key("before")?.object(|json| write_rate(json, &change.before_rate))?;
-    json.key("after")?.object(|json| write_rate(json, &change.after_rate))?;
+    json.key("before")?.write_object(|json| write_rate(json, &change.before_rate))?;
+    json.key("after")?.write_object(|json| write_rate(json, &change.after_rate))?;
     json.key("difference")?.number(change.difference_per_s())?;
     json.key("low")?.number(interval.map(|reach| reach.low))?;
     json.key("high")?.number(interval.map(|reach| reach.high))?;
