@@ -158,7 +158,7 @@ fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;
-    top::play(&recording, span, &top_options(args, grouping, None))
+    top::play_recording(&recording, span, &top_options(args, grouping, None))
 }
 
 /// Measures, and shows it.

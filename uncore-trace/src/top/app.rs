@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::save::Saver;
-use super::{TopOptions, draw, nanos};
+use super::{TopOptions, draw, duration_ns};
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
@@ -129,19 +129,19 @@ impl App {
     }
 
     /// Notes that a recording is played, between these times.
-    pub(super) const fn play(&mut self, span_ns: (i64, i64)) {
+    pub(super) const fn set_played(&mut self, span_ns: (i64, i64)) {
         self.played = Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
-    pub(super) fn take(&mut self, piece: TablePiece) -> Result<bool> {
+    pub(super) fn add_piece(&mut self, piece: TablePiece) -> Result<bool> {
         match piece {
             TablePiece::Metadata(pairs) => self.saver.set_metadata(pairs),
             TablePiece::Rows(table, rows) if table.name == runtime::TABLE.name => {
                 self.live.add_runtime(&rows)?;
             }
             TablePiece::Rows(table, rows) if table.name == fabric::TABLE.name => {
-                if let Err(error) = self.saver.rows(&rows) {
+                if let Err(error) = self.saver.write_rows(&rows) {
                     self.message = Some(format!("the recording has ended: {error:#}"));
                 }
                 let is_new = self.live.add_fabric(&rows)?;
@@ -162,13 +162,13 @@ impl App {
     }
 
     /// The screen to show.
-    pub(super) fn screen(&self) -> LiveScreen {
+    pub(super) fn shown_screen(&self) -> LiveScreen {
         self.paused.clone().unwrap_or_else(|| self.current_screen())
     }
 
     fn current_screen(&self) -> LiveScreen {
         self.live.last_screen(&ScreenOptions {
-            grouping: self.by(),
+            grouping: self.grouping(),
             watched_index: self.link_index,
             filter: &self.filter,
             within: self.opened_owner.as_ref().map(|within| (within.grouping, within.name.as_str())),
@@ -177,23 +177,23 @@ impl App {
     }
 
     /// The screen as text, `width` columns wide.
-    pub(super) fn text(&self, width: usize) -> String {
-        draw::text(self, width)
+    pub(super) fn screen_text(&self, width: usize) -> String {
+        draw::list_text(self, width)
     }
 
     /// The screen as a line of JSON.
-    pub(super) fn json(&self) -> Result<String> {
+    pub(super) fn screen_json(&self) -> Result<String> {
         let json = serde_json::to_string(&self.current_screen()).context("cannot write the screen as JSON")?;
         Ok(escape_json(&json).into_owned() + "\n")
     }
 
-    pub(super) fn host(&self) -> &str {
-        self.saver.host()
+    pub(super) fn host_name(&self) -> &str {
+        self.saver.host_name()
     }
 
     /// Path of the recording, if one is being written.
-    pub(super) fn recording(&self) -> Option<String> {
-        self.saver.path().map(|path| path.display().to_string())
+    pub(super) fn recording_path(&self) -> Option<String> {
+        self.saver.open_path().map(|path| path.display().to_string())
     }
 
     pub(super) const fn frame_ns(&self) -> i64 {
@@ -205,7 +205,7 @@ impl App {
     }
 
     /// What a key asked for, once.
-    pub(super) fn take_wish(&mut self) -> Option<PlayRequest> {
+    pub(super) fn take_request(&mut self) -> Option<PlayRequest> {
         self.played.as_mut()?.request.take()
     }
 
@@ -226,14 +226,14 @@ impl App {
     }
 
     /// Shows the next frame of a recording or the one before, and stops there.
-    pub(super) fn step(&mut self, request: PlayRequest) {
+    pub(super) fn request_frame(&mut self, request: PlayRequest) {
         match &mut self.played {
             Some(played) => (played.is_stopped, played.request) = (true, Some(request)),
             None => self.message = Some("Left and Right are for a recording: top FILE".to_owned()),
         }
     }
 
-    pub(super) const fn quits(&self) -> bool {
+    pub(super) const fn has_quit(&self) -> bool {
         self.has_quit
     }
 
@@ -241,7 +241,7 @@ impl App {
         self.has_quit = true;
     }
 
-    pub(super) fn pause(&mut self) {
+    pub(super) fn toggle_pause(&mut self) {
         if let Some(played) = &mut self.played {
             played.is_stopped = !played.is_stopped;
             return;
@@ -252,7 +252,7 @@ impl App {
     /// Selects the next longer or shorter of [`FRAMES`].
     pub(super) fn change_frame(&mut self, longer: bool) {
         let current_ns = self.live.frame_ns();
-        let lengths = FRAMES.iter().map(|length| nanos(*length));
+        let lengths = FRAMES.iter().map(|length| duration_ns(*length));
         let next_ns = if longer {
             lengths.into_iter().find(|length| *length > current_ns)
         } else {
@@ -269,20 +269,20 @@ impl App {
     }
 
     /// Grouping of the tenants.
-    pub(super) fn by(&self) -> GroupBy {
+    pub(super) fn grouping(&self) -> GroupBy {
         self.chosen_grouping.unwrap_or_else(|| self.live.default_grouping(self.link_index))
     }
 
     /// Selects the next grouping of [`GROUPINGS`].
-    pub(super) fn next_by(&mut self) {
-        let index = GROUPINGS.iter().position(|grouping| *grouping == self.by()).map_or(0, |current| current + 1);
+    pub(super) fn select_next_grouping(&mut self) {
+        let index = GROUPINGS.iter().position(|grouping| *grouping == self.grouping()).map_or(0, |current| current + 1);
         self.chosen_grouping = Some(GROUPINGS[index % GROUPINGS.len()]);
         (self.owner_index, self.opened_owner) = (0, None);
     }
 
     /// Selects the next order: by share, by each group, by CPU time, by name.
-    pub(super) fn next_sort(&mut self) {
-        let groups = self.screen().groups.len();
+    pub(super) fn select_next_order(&mut self) {
+        let groups = self.shown_screen().groups.len();
         self.sort_order = match self.sort_order {
             OwnerOrder::Share if groups > 0 => OwnerOrder::Group(0),
             OwnerOrder::Group(index) if index + 1 < groups => OwnerOrder::Group(index + 1),
@@ -294,16 +294,16 @@ impl App {
     }
 
     /// Shows the processes of the selected owner, or goes back.
-    pub(super) fn enter(&mut self) {
+    pub(super) fn toggle_processes(&mut self) {
         if self.opened_owner.is_some() {
-            self.leave();
+            self.leave_processes();
             return;
         }
-        let screen = self.screen();
+        let screen = self.shown_screen();
         match screen.owners.get(self.owner_index) {
-            Some(line) if line.owner == "task" && self.by() != GroupBy::Pid => {
+            Some(line) if line.owner == "task" && self.grouping() != GroupBy::Pid => {
                 self.opened_owner = Some(OpenedOwner {
-                    grouping: self.by(),
+                    grouping: self.grouping(),
                     name: line.name.clone(),
                     grouping_before: self.chosen_grouping,
                     owner_before: self.owner_index,
@@ -317,23 +317,23 @@ impl App {
     }
 
     /// Goes back from the processes of an owner.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave_processes(&mut self) {
         if let Some(within) = self.opened_owner.take() {
             (self.chosen_grouping, self.owner_index) = (within.grouping_before, within.owner_before);
         }
     }
 
     /// Starts a recording, or ends the running one.
-    pub(super) fn record(&mut self) {
+    pub(super) fn toggle_recording(&mut self) {
         if self.played.is_some() {
             self.message = Some("this is a recording: uncore-trace cut copies a part".to_owned());
             return;
         }
-        if self.saver.path().is_some() {
+        if self.saver.open_path().is_some() {
             self.end_recording();
             return;
         }
-        self.message = Some(match self.saver.begin() {
+        self.message = Some(match self.saver.start_recording() {
             Ok(path) => format!("recording to {}; r ends it", path.display()),
             Err(error) => format!("{error:#}"),
         });
@@ -341,7 +341,7 @@ impl App {
 
     /// Ends the recording, if there is one.
     pub(super) fn end_recording(&mut self) {
-        match self.saver.end() {
+        match self.saver.finish_recording() {
             Ok(None) => {}
             Ok(Some((path, rows))) => {
                 let path = path.display();
@@ -356,8 +356,8 @@ impl App {
     }
 
     /// Moves the selection in the list that has the focus.
-    pub(super) fn select(&mut self, step: isize) {
-        let screen = self.screen();
+    pub(super) fn move_selection(&mut self, step: isize) {
+        let screen = self.shown_screen();
         let (index, count) = match self.focus {
             Focus::Links => (&mut self.link_index, screen.links.len()),
             Focus::Owners => (&mut self.owner_index, screen.owners.len()),

@@ -9,7 +9,7 @@ use crossterm::style::{ContentStyle, Stylize as _};
 
 use jiff::tz::TimeZone;
 
-use self::lists::{links, owners};
+use self::lists::{link_lines, owner_lines};
 use super::app::{App, KeyMode, OpenedOwner};
 use super::keys::HELP;
 use crate::held;
@@ -63,20 +63,20 @@ impl TextLook {
 pub(super) type StyledText = (String, TextLook);
 
 /// The screen as lines with the terminal's codes for their styles.
-pub(super) fn styled(app: &App, width: usize, height: usize) -> Vec<String> {
+pub(super) fn styled_lines(app: &App, width: usize, height: usize) -> Vec<String> {
     let styled_piece = |(text, look): StyledText| look.content_style(app.plain).apply(text).to_string();
     let line = |pieces: Vec<StyledText>| pieces.into_iter().map(styled_piece).collect();
-    picture(app, width, height).into_iter().map(line).collect()
+    screen_lines(app, width, height).into_iter().map(line).collect()
 }
 
 /// The screen as text, `width` columns wide.
-pub(super) fn text(app: &App, width: usize) -> String {
-    let screen = app.screen();
-    let notice = app.notice.iter().map(|notice| format!("{}\n", fit(notice, width, app.ascii)));
-    let list_lines = links(app, &screen, width, MAX_PRINTED_LINES)
+pub(super) fn list_text(app: &App, width: usize) -> String {
+    let screen = app.shown_screen();
+    let notice = app.notice.iter().map(|notice| format!("{}\n", fit_width(notice, width, app.ascii)));
+    let list_lines = link_lines(app, &screen, width, MAX_PRINTED_LINES)
         .into_iter()
         .chain([Vec::new()])
-        .chain(owners(app, &screen, width, MAX_PRINTED_LINES));
+        .chain(owner_lines(app, &screen, width, MAX_PRINTED_LINES));
     let line = |pieces: Vec<StyledText>| {
         let text: String = pieces.into_iter().map(|(text, _)| text).collect();
         text.trim_end().to_owned() + "\n"
@@ -85,38 +85,38 @@ pub(super) fn text(app: &App, width: usize) -> String {
 }
 
 /// The screen as `height` lines of at most `width` columns.
-fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
+fn screen_lines(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
     if width < MIN_TERMINAL.0 || height < MIN_TERMINAL.1 {
         let text = format!("{}x{} needed, {width}x{height} here; q quits", MIN_TERMINAL.0, MIN_TERMINAL.1);
         let lines = wrap_words(&text, width);
         let lines = lines.lines().take(height);
-        return lines.map(|line| vec![(fit(line, width, app.ascii), TextLook::Hot)]).collect();
+        return lines.map(|line| vec![(fit_width(line, width, app.ascii), TextLook::Hot)]).collect();
     }
-    let screen = app.screen();
-    let mut lines = vec![head(app, &screen, width)];
+    let screen = app.shown_screen();
+    let mut lines = vec![head_line(app, &screen, width)];
     let room = height - LINES_AROUND;
     if app.mode == KeyMode::Help {
         let help = HELP.iter().map(|(keys, meaning)| {
-            let meaning = fit(meaning, width.saturating_sub(16), app.ascii);
+            let meaning = fit_width(meaning, width.saturating_sub(16), app.ascii);
             vec![(format!("  {keys:<12}  "), TextLook::Head), (meaning, TextLook::Plain)]
         });
         lines.extend(help.take(room + 1));
     } else {
         // The tenants get the lines that the links do not use, at least half.
         let link_line_count = (screen.links.len() + 1).min(room / 2);
-        lines.extend(links(app, &screen, width, link_line_count));
-        lines.push(said(app, width));
-        lines.extend(owners(app, &screen, width, room - link_line_count));
+        lines.extend(link_lines(app, &screen, width, link_line_count));
+        lines.push(message_line(app, width));
+        lines.extend(owner_lines(app, &screen, width, room - link_line_count));
     }
     lines.resize(height - 1, Vec::new());
-    lines.push(foot(app, width));
+    lines.push(key_line(app, width));
     lines
 }
 
 /// The head line: host, time, frame length and recording.
-fn head(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
+fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
     let length = units::human(app.frame_ns() as f64, "ns");
-    let mut text = format!("uncore-trace top  {}  ", printable(app.host()));
+    let mut text = format!("uncore-trace top  {}  ", printable(app.host_name()));
     if let Some((begin_ns, end_ns)) = app.played_ns() {
         let second = |ns: i64| format!("{:.1}", (ns - begin_ns) as f64 / 1e9);
         let time = screen.time.map(|time| time.to_zoned(TimeZone::system()));
@@ -138,14 +138,14 @@ fn head(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
     if screen.end_ns.is_none() {
         text += "  waiting for the first update";
     }
-    let recording = app.recording().map(|path| format!("  recording to {}", printable(&path)));
+    let recording = app.recording_path().map(|path| format!("  recording to {}", printable(&path)));
     let room = width - cells(&text).min(width);
-    let recording = recording.map(|text| fit(&text, room, app.ascii)).unwrap_or_default();
-    vec![(fit(&text, width, app.ascii), TextLook::Head), (recording, TextLook::Hot)]
+    let recording = recording.map(|text| fit_width(&text, room, app.ascii)).unwrap_or_default();
+    vec![(fit_width(&text, width, app.ascii), TextLook::Head), (recording, TextLook::Hot)]
 }
 
 /// The line between the lists: the result of a key, a held message, or why there are no links.
-fn said(app: &App, width: usize) -> Vec<StyledText> {
+fn message_line(app: &App, width: usize) -> Vec<StyledText> {
     let held = held::lines();
     let within = app.opened_owner.as_ref().map(|OpenedOwner { grouping: by, name, .. }| {
         format!("processes of {} {}; Esc goes back", by.name(), printable(name))
@@ -155,19 +155,19 @@ fn said(app: &App, width: usize) -> Vec<StyledText> {
     let message = app.message.clone().or(within).or(ended).or_else(|| held.last().cloned());
     let message = message.or_else(|| app.notice.clone()).unwrap_or_default();
     let look = if app.message.is_some() || !held.is_empty() { TextLook::Warm } else { TextLook::Dim };
-    vec![(fit(&printable(&message), width, app.ascii), look)]
+    vec![(fit_width(&printable(&message), width, app.ascii), look)]
 }
 
 /// The last line: the keys, or the filter while it is typed.
-fn foot(app: &App, width: usize) -> Vec<StyledText> {
+fn key_line(app: &App, width: usize) -> Vec<StyledText> {
     if app.mode == KeyMode::Filter {
         let text = format!("names with: {}_  (Enter keeps, Esc shows all)", printable(&app.filter));
-        return vec![(fit(&text, width, app.ascii), TextLook::Head)];
+        return vec![(fit_width(&text, width, app.ascii), TextLook::Head)];
     }
     let sort = match app.sort_order {
         OwnerOrder::Share => "share".to_owned(),
         OwnerOrder::Group(group_index) => {
-            let screen = app.screen();
+            let screen = app.shown_screen();
             screen.groups.get(group_index).map_or_else(String::new, |group| group.name.clone())
         }
         OwnerOrder::Cpu => "CPU".to_owned(),
@@ -177,7 +177,7 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
         ("q", "quit".to_owned()),
         ("?", "help".to_owned()),
         ("Tab", "list".to_owned()),
-        ("g", app.by().name().to_owned()),
+        ("g", app.grouping().name().to_owned()),
         ("Enter", if app.opened_owner.is_some() { "back" } else { "open" }.to_owned()),
         ("/", "find".to_owned()),
         ("s", printable(&sort).into_owned()),
@@ -203,7 +203,7 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
 }
 
 /// The text, shortened to `width` cells.
-pub(super) fn fit(text: &str, width: usize, ascii: bool) -> String {
+pub(super) fn fit_width(text: &str, width: usize, ascii: bool) -> String {
     shorten(text, width, mark(ascii)).into_owned()
 }
 

@@ -27,7 +27,7 @@ pub(super) const HELP: [(&str, &str); 17] = [
 
 impl App {
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) {
         self.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
@@ -61,10 +61,10 @@ impl App {
         match code {
             KeyCode::Char('q') => self.quit(),
             KeyCode::Char('?' | 'h') => self.mode = KeyMode::Help,
-            KeyCode::Char('g') => self.next_by(),
-            KeyCode::Char('s') => self.next_sort(),
-            KeyCode::Char('p' | ' ') => self.pause(),
-            KeyCode::Char('r') => self.record(),
+            KeyCode::Char('g') => self.select_next_grouping(),
+            KeyCode::Char('s') => self.select_next_order(),
+            KeyCode::Char('p' | ' ') => self.toggle_pause(),
+            KeyCode::Char('r') => self.toggle_recording(),
             KeyCode::Char('+' | '=') => self.change_frame(true),
             KeyCode::Char('-') => self.change_frame(false),
             KeyCode::Char('/') => {
@@ -73,17 +73,17 @@ impl App {
             KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = if self.focus == Focus::Links { Focus::Owners } else { Focus::Links };
             }
-            KeyCode::Enter => self.enter(),
-            KeyCode::Esc if self.opened_owner.is_some() => self.leave(),
+            KeyCode::Enter => self.toggle_processes(),
+            KeyCode::Esc if self.opened_owner.is_some() => self.leave_processes(),
             KeyCode::Esc => self.filter.clear(),
-            KeyCode::Left => self.step(PlayRequest::PreviousFrame),
-            KeyCode::Right => self.step(PlayRequest::NextFrame),
-            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.select(1),
-            KeyCode::PageUp => self.select(-10),
-            KeyCode::PageDown => self.select(10),
-            KeyCode::Home => self.select(isize::MIN),
-            KeyCode::End => self.select(isize::MAX),
+            KeyCode::Left => self.request_frame(PlayRequest::PreviousFrame),
+            KeyCode::Right => self.request_frame(PlayRequest::NextFrame),
+            KeyCode::Up | KeyCode::Char('k') => self.move_selection(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.move_selection(1),
+            KeyCode::PageUp => self.move_selection(-10),
+            KeyCode::PageDown => self.move_selection(10),
+            KeyCode::Home => self.move_selection(isize::MIN),
+            KeyCode::End => self.move_selection(isize::MAX),
             _ => {}
         }
     }

@@ -113,12 +113,12 @@ pub fn run(
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
     let (quit, quit_received) = oneshot::channel();
-    let app = App::new(LiveFrames::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
+    let app = App::new(LiveFrames::new(Links::new(plan.links.clone()), duration_ns(options.frame)), options);
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
             confine::restrict_thread(&ThreadNeeds::to_write(save));
-            let shown = show(app, PieceSource { pieces, player: None }, options);
+            let shown = show_until_quit(app, PieceSource { pieces, player: None }, options);
             // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();
             shown
@@ -132,7 +132,7 @@ pub fn run(
                 _ = quit_received => Ok(()),
             }
         });
-        (recorded, joined(show))
+        (recorded, join_display(show))
     });
     // This error comes first: if drawing failed, the recorder fails only because nobody reads.
     let shown = shown?;
@@ -148,18 +148,18 @@ pub fn run(
 /// # Errors
 ///
 /// A table cannot be read, or the terminal cannot be drawn on.
-pub fn play(recording: &Recording, span: SelectedTime, options: &TopOptions) -> Result<()> {
+pub fn play_recording(recording: &Recording, span: SelectedTime, options: &TopOptions) -> Result<()> {
     let runtime = event_loop()?;
-    let mut app = App::new(LiveFrames::new(Links::from_recording(recording)?, nanos(options.frame)), options);
+    let mut app = App::new(LiveFrames::new(Links::from_recording(recording)?, duration_ns(options.frame)), options);
     let player = Player::new(recording, span)?;
-    app.play(player.span_ns());
-    app.take(player.metadata()?)?;
+    app.set_played(player.span_ns());
+    app.add_piece(player.metadata_piece()?)?;
     // It is closed when a signal arrives.
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let (quit, quit_received) = oneshot::channel();
     std::thread::scope(|scope| {
         let show = scope.spawn(move || {
-            let shown = show(app, PieceSource { pieces, player: Some(player) }, options);
+            let shown = show_until_quit(app, PieceSource { pieces, player: Some(player) }, options);
             quit.send(()).unwrap_or_default();
             shown
         });
@@ -172,7 +172,7 @@ pub fn play(recording: &Recording, span: SelectedTime, options: &TopOptions) -> 
             anyhow::Ok(())
         });
         drop(sender);
-        joined(show)?;
+        join_display(show)?;
         asked
     })
 }
@@ -184,11 +184,11 @@ fn event_loop() -> Result<tokio::runtime::Runtime> {
         .context("cannot start the event loop")
 }
 
-fn joined(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
+fn join_display(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
     show.join().unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early")))
 }
 
-fn nanos(duration: Duration) -> i64 {
+fn duration_ns(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -208,7 +208,7 @@ impl PieceSource<'_> {
             return Ok(!is_stopped && player.next(app)?);
         }
         for piece in &self.pieces {
-            if app.take(piece)? {
+            if app.add_piece(piece)? {
                 return Ok(true);
             }
         }
@@ -222,7 +222,7 @@ impl PieceSource<'_> {
         }
         for piece in &self.pieces {
             let has_rows = matches!(piece, TablePiece::Rows(..));
-            app.take(piece)?;
+            app.add_piece(piece)?;
             if has_rows {
                 return Ok(true);
             }
@@ -235,7 +235,7 @@ impl PieceSource<'_> {
         let mut is_new = false;
         loop {
             match self.pieces.try_recv() {
-                Ok(piece) => is_new |= app.take(piece)?,
+                Ok(piece) => is_new |= app.add_piece(piece)?,
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     app.quit();
@@ -244,16 +244,16 @@ impl PieceSource<'_> {
             }
         }
         match &mut self.player {
-            Some(player) => Ok(player.go_on(app)?),
+            Some(player) => Ok(player.advance_if_due(app)?),
             None => Ok(is_new),
         }
     }
 }
 
 /// Shows rows until the user quits or they end. Returns whether there were any.
-fn show(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Result<bool> {
+fn show_until_quit(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Result<bool> {
     if let Some(print) = options.print {
-        return printed(&mut app, &mut source, print);
+        return print_screens(&mut app, &mut source, print);
     }
     // The terminal is not changed before the first rows, so that earlier errors are visible.
     if !source.wait_for_rows(&mut app)? {
@@ -262,8 +262,8 @@ fn show(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Resu
     let mut terminal = Terminal::enter()?;
     terminal.draw(&app)?;
     let mut drawn = Instant::now();
-    while !app.quits() {
-        let mut is_new = Terminal::keys(&mut app, KEY_WAIT)?;
+    while !app.has_quit() {
+        let mut is_new = Terminal::handle_keys(&mut app, KEY_WAIT)?;
         is_new |= source.handle_arrived(&mut app)?;
         // The clock in the head line must advance even without new rows.
         if is_new || drawn.elapsed() >= Duration::from_secs(1) {
@@ -277,12 +277,12 @@ fn show(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Resu
 }
 
 /// Prints one screen, or each. Returns whether one was printed.
-fn printed(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<bool> {
+fn print_screens(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<bool> {
     let (mut begin_ns, mut has_frame) = (None, false);
     while source.next(app)? {
         has_frame = true;
         match (print.choice, app.live.last_frame_ns()) {
-            (None, _) => write(&print.format.render(app)?)?,
+            (None, _) => write_stdout(&print.format.render(app)?)?,
             (Some(ScreenChoice::After(after_ns)), Some((first_ns, end_ns))) => {
                 if end_ns - *begin_ns.get_or_insert(first_ns) >= after_ns {
                     break;
@@ -292,14 +292,14 @@ fn printed(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<
         }
     }
     if has_frame && print.choice.is_some() {
-        write(&print.format.render(app)?)?;
+        write_stdout(&print.format.render(app)?)?;
     }
     // If there was none, the recorder's error says why.
     Ok(has_frame)
 }
 
 /// Writes to standard output at once, so that a reader sees each update.
-fn write(text: &str) -> Result<()> {
+fn write_stdout(text: &str) -> Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to stdout")
 }
@@ -307,8 +307,8 @@ fn write(text: &str) -> Result<()> {
 impl ScreenFormat {
     fn render(self, app: &App) -> Result<String> {
         match self {
-            Self::Text { width } => Ok(app.text(width)),
-            Self::Json => app.json(),
+            Self::Text { width } => Ok(app.screen_text(width)),
+            Self::Json => app.screen_json(),
         }
     }
 }

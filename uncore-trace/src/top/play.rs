@@ -46,15 +46,15 @@ impl<'a> Player<'a> {
     }
 
     /// The metadata of the recording.
-    pub(super) fn metadata(&self) -> Result<TablePiece> {
+    pub(super) fn metadata_piece(&self) -> Result<TablePiece> {
         Ok(TablePiece::Metadata(self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone()))
     }
 
     /// Goes on if a frame has been shown for its length, and does what a key asked for. Returns whether the
     /// screen changed.
-    pub(super) fn go_on(&mut self, app: &mut App) -> Result<bool> {
+    pub(super) fn advance_if_due(&mut self, app: &mut App) -> Result<bool> {
         let shown_frame = app.live.last_frame_ns();
-        match (app.take_wish(), shown_frame) {
+        match (app.take_request(), shown_frame) {
             (Some(PlayRequest::NextFrame), _) => self.next(app),
             (Some(PlayRequest::PreviousFrame), Some((begin_ns, _))) if begin_ns > self.span.begin_ns => {
                 self.jump_to(app, begin_ns, app.live.longest_ns())
@@ -108,10 +108,10 @@ impl<'a> Player<'a> {
             let shares = fabric.take_until(until_ns);
             if let Some(runtime) = &mut self.runtime {
                 while runtime.next_ns()?.is_some_and(|end_ns| end_ns <= until_ns) {
-                    app.take(runtime.take_until(until_ns))?;
+                    app.add_piece(runtime.take_until(until_ns))?;
                 }
             }
-            if app.take(shares)? {
+            if app.add_piece(shares)? {
                 return Ok(true);
             }
         }

@@ -44,12 +44,12 @@ impl Saver {
     }
 
     /// The host that is watched.
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host_name(&self) -> &str {
         self.pairs.get(metadata::HOST).map_or("", String::as_str)
     }
 
     /// The file that is being written.
-    pub(super) fn path(&self) -> Option<&Path> {
+    pub(super) fn open_path(&self) -> Option<&Path> {
         self.open.as_ref().map(|open| open.path.as_path())
     }
 
@@ -58,7 +58,7 @@ impl Saver {
     /// # Errors
     ///
     /// The file exists, or cannot be created.
-    pub(super) fn begin(&mut self) -> Result<PathBuf> {
+    pub(super) fn start_recording(&mut self) -> Result<PathBuf> {
         let path = self.wanted.clone().unwrap_or_else(place::unused_name);
         let begin = Snapshot::read_clocks();
         let mut pairs = self.pairs.clone();
@@ -74,7 +74,7 @@ impl Saver {
     /// # Errors
     ///
     /// They cannot be written; this ends the recording.
-    pub(super) fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
+    pub(super) fn write_rows(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal_rows());
         if written.is_err() {
@@ -88,7 +88,7 @@ impl Saver {
     /// # Errors
     ///
     /// The file cannot be finished.
-    pub(super) fn end(&mut self) -> Result<Option<(PathBuf, u64)>> {
+    pub(super) fn finish_recording(&mut self) -> Result<Option<(PathBuf, u64)>> {
         let Some(open) = self.open.take() else { return Ok(None) };
         let mut pairs = self.pairs.clone();
         let mut losses = self.session_losses();

@@ -61,7 +61,7 @@ impl Terminal {
             self.size = size;
             self.shown_lines.clear();
         }
-        let lines = draw::styled(app, usize::from(size.0), usize::from(size.1));
+        let lines = draw::styled_lines(app, usize::from(size.0), usize::from(size.1));
         for (row, line) in (0..).zip(&lines) {
             if self.shown_lines.get(usize::from(row)) != Some(line) {
                 // Cleared first: after its last column, the cursor may still be in it.
@@ -75,7 +75,7 @@ impl Terminal {
 
     /// Passes keys to the application. Waits up to `wait` for the first. Returns whether it must be
     /// drawn again.
-    pub(super) fn keys(app: &mut App, wait: Duration) -> Result<bool> {
+    pub(super) fn handle_keys(app: &mut App, wait: Duration) -> Result<bool> {
         let mut is_new = false;
         if is_gone(wait)? {
             app.quit();
@@ -84,7 +84,7 @@ impl Terminal {
         while event::poll(Duration::ZERO).context("cannot read keys from the terminal")? {
             match event::read().context("cannot read keys from the terminal")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    app.key(key);
+                    app.handle_key(key);
                     is_new = true;
                 }
                 Event::Resize(..) => is_new = true,
@@ -112,13 +112,13 @@ fn is_gone(wait: Duration) -> Result<bool> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
     }
 }
 
 /// Restores the terminal, and prints the held messages. Errors are ignored, because then there is
 /// no terminal left to restore.
-fn restore() {
+fn restore_terminal() {
     execute!(io::stdout(), LeaveAlternateScreen, Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
     for line in held::end_hold() {
@@ -132,7 +132,7 @@ fn restore_on_panic() {
     ONCE.call_once(|| {
         let previous_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic_info| {
-            restore();
+            restore_terminal();
             previous_hook(panic_info);
         }));
     });

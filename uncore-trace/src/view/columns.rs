@@ -34,7 +34,7 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
     let grouping = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
-        kind: column_kind,
+        column_kind,
         head: head.to_owned(),
         unit: String::new(),
         cells: lines.iter().map(|line| cell(line)).collect(),
@@ -47,16 +47,16 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
         let cell = |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
-        TableColumn { unit: name, ..column(column_kind, column_kind.word(), &cell) }
+        TableColumn { unit: name, ..column(column_kind, column_kind.column_word(), &cell) }
     };
     let percent_column = |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
         let shared = SharedUnit::as_percent();
         let cell = |line: &ReportLine| or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)));
-        TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.word(), &cell) }
+        TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.column_word(), &cell) }
     };
     let second_column = |column_kind: ReportColumnKind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
         let cell = |line: &ReportLine| format_second(usage, time(line));
-        TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.word(), &cell) }
+        TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.column_word(), &cell) }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
         }),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.
-    columns.retain(|column| column.kind != ReportColumnKind::Interval || grouping.has_owner());
+    columns.retain(|column| column.column_kind != ReportColumnKind::Interval || grouping.has_owner());
     columns
 }
 
@@ -118,8 +118,8 @@ fn interval_column(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: 
         })
     };
     TableColumn {
-        kind: ReportColumnKind::Interval,
-        head: ReportColumnKind::Interval.word().to_owned(),
+        column_kind: ReportColumnKind::Interval,
+        head: ReportColumnKind::Interval.column_word().to_owned(),
         unit: shared.unit_name().to_owned(),
         cells: intervals.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
         noted: !lines.iter().zip(&intervals).all(is_exact),

@@ -57,7 +57,7 @@ pub(super) enum ReportColumnKind {
 
 impl ReportColumnKind {
     /// Its name in the list of hidden columns.
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn column_word(self) -> &'static str {
         match self {
             Self::Owner => "owner",
             Self::Name => "name",
@@ -119,7 +119,7 @@ impl ReportColumnKind {
 /// A column of one table.
 #[derive(Debug, Clone)]
 pub(super) struct TableColumn {
-    pub(super) kind: ReportColumnKind,
+    pub(super) column_kind: ReportColumnKind,
     pub(super) head: String,
     /// Unit of its numbers, below the heading; empty without one.
     pub(super) unit: String,
@@ -132,14 +132,14 @@ pub(super) struct TableColumn {
 impl TableColumn {
     /// The column for drawing; `units`: with a line for units.
     fn to_drawable(&self, units: bool) -> table::TextColumn {
-        let Self { kind, head, unit, cells, noted } = self;
+        let Self { column_kind: kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
         table::TextColumn { head, fit: kind.width_rule(*noted), cells: cells.clone() }
     }
 }
 
 /// The columns of one table for drawing.
-fn drawn(columns: &[TableColumn]) -> Vec<table::TextColumn> {
+fn drawable_columns(columns: &[TableColumn]) -> Vec<table::TextColumn> {
     let units = columns.iter().any(|column| !column.unit.is_empty());
     columns.iter().map(|column| column.to_drawable(units)).collect()
 }
@@ -159,11 +159,11 @@ pub(super) struct TableFit {
 impl TableFit {
     /// Fits all tables, which have the same columns, to the width of the style.
     pub(super) fn new(style: TextStyle, tables: &[Vec<TableColumn>]) -> Self {
-        let drawables: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
+        let drawables: Vec<_> = tables.iter().map(|columns| drawable_columns(columns)).collect();
         let widths = table::fit(style.width, &drawables);
         let first_table = tables.first().into_iter().flatten();
         let hidden = first_table.zip(&widths).filter(|(_, width)| width.is_none());
-        let hidden = hidden.map(|(column, _)| column.kind).collect();
+        let hidden = hidden.map(|(column, _)| column.column_kind).collect();
         let is_short = |(column, width): (&table::TextColumn, &Option<usize>)| {
             let longest = column.cells.iter().map(|text| cells(text)).max();
             column.fit == table::ColumnFit::Shorten && longest > *width
@@ -174,13 +174,13 @@ impl TableFit {
 
     /// The lines of one of the tables.
     pub(super) fn draw(&self, columns: &[TableColumn]) -> String {
-        draw_columns(&drawn(columns), &self.widths, self.mark)
+        draw_columns(&drawable_columns(columns), &self.widths, self.mark)
     }
 
     /// A sentence that names hidden columns and shortened names, and how to see them; `None` if
     /// everything is shown.
-    pub(super) fn note(&self) -> Option<String> {
-        let words: Vec<&str> = self.hidden.iter().map(|column_kind| column_kind.word()).collect();
+    pub(super) fn hidden_note(&self) -> Option<String> {
+        let words: Vec<&str> = self.hidden.iter().map(|column_kind| column_kind.column_word()).collect();
         match (words.as_slice(), self.shortened) {
             ([], false) => None,
             ([], true) => Some("Only with --wide: full names".to_owned()),

@@ -66,7 +66,7 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
         text_drawn.push_str(&wrapped("Nothing was counted of: ", &names.join(", "), style.width));
         text_drawn.push('\n');
     }
-    if let (Some(note), Some(width)) = (fit.note(), style.width) {
+    if let (Some(note), Some(width)) = (fit.hidden_note(), style.width) {
         writeln!(text_drawn, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
     text_drawn
@@ -80,13 +80,13 @@ fn is_nothing(event: &UsageEvent) -> bool {
 /// Values that are equal in every line of every table, of the columns in which differences matter,
 /// and that nothing is uncertain. Empty if there is only one line.
 fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)> {
-    let columns_of = |wanted_kind: ReportColumnKind| tables.iter().flatten().filter(move |column| column.kind == wanted_kind);
+    let columns_of = |wanted_kind: ReportColumnKind| tables.iter().flatten().filter(move |column| column.column_kind == wanted_kind);
     let common_text = |text_kind: ReportColumnKind| {
         let mut texts = columns_of(text_kind).flat_map(|column| &column.cells);
         let (first_text, second_text) = (texts.next()?, texts.next()?);
         let unit = columns_of(text_kind).next().map_or("", |column| &column.unit);
         let is_same = first_text == second_text && texts.all(|text| text == first_text);
-        let text = format!("{} {first_text} {unit}", text_kind.word());
+        let text = format!("{} {first_text} {unit}", text_kind.column_word());
         is_same.then(|| (text_kind, text.trim_end().to_owned()))
     };
     // A confidence or an interval is only left out if nothing is uncertain.
@@ -151,7 +151,7 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[ReportColumnKind]) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
         let mut columns = usage_columns(usage, event, style.ascii, shape);
-        columns.retain(|column| !left_out.contains(&column.kind));
+        columns.retain(|column| !left_out.contains(&column.column_kind));
         columns
     };
     usage.events.iter().map(columns_of_event).collect()

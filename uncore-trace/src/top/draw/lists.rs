@@ -1,7 +1,7 @@
 //! The lists of links and of tenants.
 
 use super::super::app::{App, Focus};
-use super::{TextLook, StyledText, fit};
+use super::{TextLook, StyledText, fit_width};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -53,7 +53,7 @@ struct ScreenList<'a> {
 }
 
 /// The lines of the list of links, or of events if there are no links.
-pub(super) fn links(
+pub(super) fn link_lines(
     app: &App,
     screen: &LiveScreen,
     width: usize,
@@ -93,7 +93,7 @@ pub(super) fn links(
             let combined = traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
             columns.push(ListColumn::new(head("both"), combined));
         }
-        columns.push(ListColumn::new("of peak", traffic_lines.iter().map(|traffic_line| percent(traffic_line.full))));
+        columns.push(ListColumn::new("of peak", traffic_lines.iter().map(|traffic_line| percent_of_peak(traffic_line.full))));
     } else {
         let rate = |rate: Option<f64>, traffic_line: &WatchedLine| {
             let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &traffic_line.unit));
@@ -119,7 +119,7 @@ pub(super) fn links(
 }
 
 /// The lines of the list of tenants.
-pub(super) fn owners(
+pub(super) fn owner_lines(
     app: &App,
     screen: &LiveScreen,
     width: usize,
@@ -178,7 +178,7 @@ pub(super) fn owners(
 }
 
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
-fn percent(full: Option<LinkFullness>) -> StyledText {
+fn percent_of_peak(full: Option<LinkFullness>) -> StyledText {
     let Some(LinkFullness { part: fraction, other: conflicting_fraction }) = full else { return ("-".to_owned(), TextLook::Plain) };
     let number = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
     let look = match fraction {
@@ -253,8 +253,8 @@ impl ScreenList<'_> {
         if hidden > 0 {
             head = format!("{head} (+{hidden})");
         }
-        let head = fit(&head, name_width, self.app.ascii);
-        let mut text = format!("  {}", padded(&head, name_width));
+        let head = fit_width(&head, name_width, self.app.ascii);
+        let mut text = format!("  {}", pad_to_width(&head, name_width));
         for column in &self.columns {
             let blanks = column.column_width() - cells(&column.head) + GAP;
             text.push_str(&" ".repeat(blanks));
@@ -275,7 +275,7 @@ impl ScreenList<'_> {
             (true, false) => "* ",
             (false, _) => "  ",
         };
-        let name = padded(&fit(name, name_width, ascii), name_width);
+        let name = pad_to_width(&fit_width(name, name_width, ascii), name_width);
         let look_of = |look: TextLook| if is_selected && self.selected.1 { TextLook::Selected } else { look };
         let mut pieces = vec![(format!("{marker}{name}"), look_of(*look))];
         for column in &self.columns {
@@ -296,6 +296,6 @@ impl ScreenList<'_> {
 }
 
 /// The text, filled with blanks to `width` cells.
-fn padded(text: &str, width: usize) -> String {
+fn pad_to_width(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(cells(text))))
 }

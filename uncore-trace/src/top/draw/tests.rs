@@ -131,14 +131,14 @@ fn app(ascii: bool) -> App {
     ];
     let mut app = app_of(links, ascii);
     for second in 1..9 {
-        app.take(rows(second)).unwrap();
+        app.add_piece(rows(second)).unwrap();
     }
     app
 }
 
 fn press(app: &mut App, keys: &[KeyCode]) {
     for key in keys {
-        app.key(KeyEvent::new(*key, KeyModifiers::NONE));
+        app.handle_key(KeyEvent::new(*key, KeyModifiers::NONE));
     }
 }
 
@@ -149,7 +149,7 @@ fn drawn(app: &App, width: usize, height: usize) -> String {
 
 fn whole(app: &App, width: usize, height: usize) -> String {
     let text = |line: Vec<StyledText>| line.into_iter().map(|(text, _)| text).collect::<String>();
-    let lines = picture(app, width, height).into_iter().map(text);
+    let lines = screen_lines(app, width, height).into_iter().map(text);
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -179,7 +179,7 @@ fn a_terminal_of_80_columns_says_who_fills_which_link() {
 fn colours_are_left_out_of_a_plain_picture() {
     let mut app = app(false);
     let codes = |app: &App| {
-        let text = styled(app, 80, 24).concat();
+        let text = styled_lines(app, 80, 24).concat();
         let codes = text.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m'));
         codes.map(|(code, _)| code.to_owned()).collect::<std::collections::BTreeSet<_>>()
     };
@@ -206,7 +206,7 @@ fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
         for key in ['g', 's', 's', 's', 'g', 'g', '?', ' '] {
             press(&mut app, &[KeyCode::Char(key)]);
             for (width, height) in [(60, 12), (61, 13), (80, 24), (100, 30), (200, 60)] {
-                for line in picture(&app, width, height) {
+                for line in screen_lines(&app, width, height) {
                     let text: String = line.into_iter().map(|(text, _)| text).collect();
                     assert!(cells(&text) <= width, "{width}: {text}");
                     assert!(!text.contains(['\u{1b}', '\n']), "{text:?}");
@@ -220,7 +220,7 @@ fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
 
 #[test]
 fn the_text_of_one_picture_has_all_lines() {
-    let text = text(&app(true), 100);
+    let text = list_text(&app(true), 100);
     for wanted in ["memory 0", "PCIe nvme0n1", "C2C0 0", "mesh I/O 0", "(irq)", "(idle)"] {
         assert_eq!(text.matches(wanted).count(), 1, "{wanted}\n{text}");
     }
@@ -258,8 +258,8 @@ fn keys_that_have_nothing_to_do_do_nothing() {
         press(&mut app, &[code]);
         assert!(!drawn(&app, 80, 24).is_empty());
     }
-    app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    assert!(app.quits());
+    app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert!(app.has_quit());
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextS
         output.push_str(&describe_hidden(subject, tenants.len()));
         output.push('\n');
     }
-    if let Some(note) = fit.note() {
+    if let Some(note) = fit.hidden_note() {
         // Writing to a String cannot fail.
         writeln!(output, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
@@ -142,7 +142,7 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     // All rates have one unit, so that they can be compared.
     let shared = SharedUnit::for_values(all_rates, &unit);
     let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
-        kind: column_kind,
+        column_kind,
         head: head.to_owned(),
         unit,
         cells,
@@ -150,7 +150,7 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     };
     let text_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
-        column(column_kind, column_kind.word(), String::new(), cells)
+        column(column_kind, column_kind.column_word(), String::new(), cells)
     };
     let number_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| TableColumn {
         unit: shared.rate_name(),

@@ -41,7 +41,7 @@ pub fn render_text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usi
         }
         output.push('\n');
     }
-    if let Some(note) = fit.note() {
+    if let Some(note) = fit.hidden_note() {
         writeln!(output, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
     output
@@ -106,7 +106,7 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
 fn latency_columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
     let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
-        kind: column_kind,
+        column_kind,
         head: head.to_owned(),
         unit,
         cells,
@@ -137,14 +137,14 @@ fn latency_columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: Gr
         column(ReportColumnKind::Name, grouping.name(), String::new(), rows.iter().map(|row| tenant_label(row.0)).collect()),
         time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
         time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
-        column(ReportColumnKind::Ratio, ReportColumnKind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),
+        column(ReportColumnKind::Ratio, ReportColumnKind::Ratio.column_word(), String::new(), rows.iter().map(ratio).collect()),
         column(
             ReportColumnKind::Windows,
-            ReportColumnKind::Windows.word(),
+            ReportColumnKind::Windows.column_word(),
             String::new(),
             rows.iter().map(windows).collect(),
         ),
-        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.word(), &|half| half.own_per_s),
-        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.word(), &|half| half.others_per_s),
+        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.column_word(), &|half| half.own_per_s),
+        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.column_word(), &|half| half.others_per_s),
     ]
 }
