@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<u8> {
         print(&json::write_json_lines(&compared).context("cannot write the comparison as JSON")?)?;
     } else {
         let style = TextStyle { ascii: args.ascii, width: terminal::width(args.wide) };
-        print(&text::text(&compared, called, args.top, style))?;
+        print(&text::render_text(&compared, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };
     let gate = Gate { above, min_share: args.min_share };
@@ -223,7 +223,7 @@ fn report_growth(gate: &Gate, judged: &GateResult<'_>) -> bool {
 /// `memory 0 in of /tenant-a grew by 54 % (3.10 -> 9.20 GB/s), more than 10 %`
 fn describe_growth(grown_line: &ExcessGrowth<'_>, above: f64) -> String {
     let change = grown_line.tenant.map_or(&grown_line.subject.total, |tenant| &tenant.change);
-    let rates = text::rates(change, &grown_line.subject.unit);
+    let rates = text::format_rates(change, &grown_line.subject.unit);
     let tenant_suffix = grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
     let name = &grown_line.subject.name;
     let percent = |fraction: f64| units::human(fraction * 100.0, "%");

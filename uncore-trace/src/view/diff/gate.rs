@@ -55,11 +55,11 @@ impl Gate {
     fn judge_change<'a>(
         &self,
         judged: &mut GateResult<'a>,
-        way: &'a DiffSubject,
+        subject: &'a DiffSubject,
         tenant: Option<&'a ComparedTenant>,
         share: Option<f64>,
     ) {
-        let change = tenant.map_or(&way.total, |tenant| &tenant.change);
+        let change = tenant.map_or(&subject.total, |tenant| &tenant.change);
         if share.is_some_and(|share| share < self.min_share) || !change.says_something() {
             return;
         }
@@ -72,7 +72,7 @@ impl Gate {
             return;
         }
         match change.is_beyond_error() {
-            Some(true) => judged.grown.push(ExcessGrowth { subject: way, tenant, growth }),
+            Some(true) => judged.grown.push(ExcessGrowth { subject, tenant, growth }),
             Some(false) => {}
             None => judged.unknown += 1,
         }

@@ -99,18 +99,18 @@ pub struct ComparedTenant {
 ///
 /// A recording cannot be read, or nothing was recorded in the selected time.
 pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &DiffQuestion) -> Result<Diff> {
-    let DiffQuestion { grouping: by, cgroup_depth, events } = *question;
+    let DiffQuestion { grouping: grouped_by, cgroup_depth, events } = *question;
     let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links =
         |span: &RequestedSpan<'_>| Links::from_recording(span.recording).map(|links| !links.links.is_empty());
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
-        SideUsage::read_span(span, by, cgroup_depth, (by_links, !is_one_recording))
+        SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
             .with_context(|| format!("cannot read what was {word}"))
     };
     let (mut before_side, mut after_side) = (read_side(before_span, "before")?, read_side(after_span, "after")?);
     if is_one_recording {
-        restarted::pair_restarted(by, &mut before_side.events, &mut after_side.events);
+        restarted::pair_restarted(grouped_by, &mut before_side.events, &mut after_side.events);
     }
     let mut notes = notes::compare_metadata(&before_side, &after_side);
     notes.extend(before_side.is_of_one_boot(&after_side).then(|| notes::note_overlap(&before_side, &after_side)).flatten());
@@ -118,13 +118,13 @@ pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, que
         .iter()
         .flat_map(|side| side.events.iter().map(|event| (event.name.clone(), event.unit.clone())))
         .collect();
-    let mut ways: Vec<DiffSubject> = names.iter().map(|name| compare_subject(name, &before_side, &after_side)).collect();
-    ways.sort_by(|a, b| {
+    let mut subjects: Vec<DiffSubject> = names.iter().map(|name| compare_subject(name, &before_side, &after_side)).collect();
+    subjects.sort_by(|a, b| {
         let unit = |subject: &DiffSubject| (subject.unit != "bytes", subject.unit.clone());
         let by_unit = unit(a).cmp(&unit(b));
         by_unit.then_with(|| largest_first(&a.total, &b.total)).then_with(|| a.name.cmp(&b.name))
     });
-    Ok(Diff { grouping: by, by_links, before_facts: before_side.facts, after_facts: after_side.facts, notes, subjects: ways })
+    Ok(Diff { grouping: grouped_by, by_links, before_facts: before_side.facts, after_facts: after_side.facts, notes, subjects })
 }
 
 /// Compares two changes for sorting: unknown ones come last.
@@ -139,7 +139,7 @@ fn largest_first(a: &RateChange, b: &RateChange) -> std::cmp::Ordering {
 fn compare_subject(name: &(String, String), before_side: &SideUsage, after_side: &SideUsage) -> DiffSubject {
     let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
     let (is_same, notes) = notes::compare_counters((before_side, before_event), (after_side, after_event));
-    let change = |before: SideRate, after: SideRate| RateChange { before_rate: before, after_rate: after, is_comparable: is_same };
+    let change = |rate_before: SideRate, rate_after: SideRate| RateChange { before_rate: rate_before, after_rate: rate_after, is_comparable: is_same };
     let (before_lines, after_lines) = (lines_by_owner(before_event), lines_by_owner(after_event));
     let line_keys: BTreeSet<(&str, &str)> = before_lines.keys().chain(after_lines.keys()).copied().collect();
     let mut tenants: Vec<ComparedTenant> = line_keys

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::usage::{GroupBy, UsageEvent, merge_lines_by_name};
-use super::side::name;
+use super::side::name_without_id;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
 /// key on both sides. Several of a name are summed.
@@ -31,8 +31,8 @@ fn map_restarted_keys(
     let mut keys_by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
     for (side_index, lone_keys) in [before_keys.difference(after_keys), after_keys.difference(before_keys)].into_iter().enumerate()
     {
-        for key in lone_keys.map(String::as_str).filter(|key| name(grouping, key) != *key) {
-            keys_by_name.entry(name(grouping, key)).or_default()[side_index].push(key);
+        for key in lone_keys.map(String::as_str).filter(|key| name_without_id(grouping, key) != *key) {
+            keys_by_name.entry(name_without_id(grouping, key)).or_default()[side_index].push(key);
         }
     }
     let mut new_keys = BTreeMap::new();

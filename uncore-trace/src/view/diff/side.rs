@@ -70,15 +70,15 @@ impl SideUsage {
         let table = request.recording.open_table(&fabric::TABLE)?;
         let links = Links::from_recording(request.recording)?;
         let wanted = by_links.then_some(&links);
-        let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = UsageQuestion { links: wanted, begin: from, end: to, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
+        let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
+        let question = UsageQuestion { links: wanted, begin: begin_moment, end: end_moment, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
         let mut usage = usage(request.recording, &question)?;
         if by_name {
-            merge_lines_by_name(&mut usage.events, |key| name(grouping, key).to_owned());
+            merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
         let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
         let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
-        let about = SpanFacts {
+        let facts = SpanFacts {
             start_ns: usage.start_ns,
             begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
             end_ns: span.as_ref().map_or(0, |span| span.end_ns),
@@ -86,7 +86,7 @@ impl SideUsage {
         };
         let metadata = table.metadata_pairs().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);
-        Ok(Self { facts: about, metadata, links, events, step_s })
+        Ok(Self { facts, metadata, links, events, step_s })
     }
 
     /// The sums of this event.
@@ -142,7 +142,7 @@ impl SideUsage {
 
 /// The name of a line in any recording: a process without its pid, a container or pod without its
 /// id.
-pub(super) fn name(grouping: GroupBy, key: &str) -> &str {
+pub(super) fn name_without_id(grouping: GroupBy, key: &str) -> &str {
     let name_and_id = match grouping {
         GroupBy::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
         GroupBy::Container | GroupBy::Pod => key.rsplit_once('@'),
@@ -167,7 +167,7 @@ mod tests {
             (GroupBy::Pod, "shop/web-0@12-34", "shop/web-0"),
             (GroupBy::Cgroup, "/a@b (1)", "/a@b (1)"),
         ] {
-            assert_eq!(name(grouping, key), expected);
+            assert_eq!(name_without_id(grouping, key), expected);
         }
     }
 }

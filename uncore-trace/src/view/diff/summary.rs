@@ -86,11 +86,11 @@ fn shorten_name(name: &str, style: TextStyle) -> Cow<'_, str> {
 
 /// `memory 0 in: 12.3 -> 18.9 GB/s`
 fn describe_total(subject: &DiffSubject, style: TextStyle) -> String {
-    format!("{}: {}", shorten_name(&printable(&subject.name), style), rates(&subject.total, &subject.unit))
+    format!("{}: {}", shorten_name(&printable(&subject.name), style), format_rates(&subject.total, &subject.unit))
 }
 
 /// `12.3 -> 18.9 GB/s`
-pub fn rates(change: &RateChange, unit: &str) -> String {
+pub fn format_rates(change: &RateChange, unit: &str) -> String {
     let unit = printable(unit);
     let rates_per_s = [change.before_rate.per_s(), change.after_rate.per_s()];
     let shared = SharedUnit::for_values(rates_per_s.into_iter().flatten(), &unit);

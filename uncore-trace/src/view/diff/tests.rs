@@ -277,7 +277,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
             "the length of ticks differs: 1.00 ms before, 2.00 ms after",
         ]
     );
-    let text = text::text(&comparison, ["a", "b"], None, TextStyle::default());
+    let text = text::render_text(&comparison, ["a", "b"], None, TextStyle::default());
     assert!(text.contains("not known before, other\\n after"), "{text}");
 }
 
@@ -427,7 +427,7 @@ fn text_has_the_answer_first_and_fits() {
         let comparison = compare(&LINKED, after, &question);
         for width in (60..200).step_by(7) {
             for ascii in [false, true] {
-                let text = text::text(
+                let text = text::render_text(
                     &comparison,
                     ["a.parquet", "b.parquet"],
                     None,
@@ -440,7 +440,7 @@ fn text_has_the_answer_first_and_fits() {
         }
         for width in [Some(80), None] {
             let style = TextStyle { ascii: false, width };
-            shown.push(text::text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
+            shown.push(text::render_text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
         }
     }
     insta::assert_snapshot!("diff", shown.join("---\n"));

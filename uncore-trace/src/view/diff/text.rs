@@ -10,7 +10,7 @@ use super::super::layout::{TableColumn, TableFit, ReportColumnKind};
 use super::super::render::TextStyle;
 use super::rate::{RateChange, ChangeVerdict};
 use super::summary::tenant_label;
-pub use super::summary::rates;
+pub use super::summary::format_rates;
 use super::{SpanFacts, Diff, ComparedTenant, DiffSubject, summary};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
@@ -18,7 +18,7 @@ use crate::units::{self, SharedUnit};
 
 /// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
-pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextStyle) -> String {
+pub fn render_text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextStyle) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
     for (word, side_name, facts) in
@@ -82,7 +82,7 @@ fn subject_headline(subject: &DiffSubject, style: TextStyle) -> String {
 
 /// `12.3 -> 18.9 GB/s, +6.6 GB/s (+54 %): more`
 pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
-    let mut description = rates(change, unit);
+    let mut description = format_rates(change, unit);
     if let Some(difference) = change.difference_per_s() {
         write!(description, ", {}", with_sign(difference, &units::human_rate(difference, &printable(unit))))
             .unwrap_or_default();
