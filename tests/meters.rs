@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::discover::apart::Apart;
+use uncore_trace::discover::apart::SeparateFunctions;
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Plan, PlanRequest};
 
@@ -43,7 +43,7 @@ fn hold(root: &Path, functions: &[(&str, bool)]) {
 }
 
 fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
-    PlanRequest { per_device: Some(Apart::find_functions(&machine.root)), ..request(groups, events) }
+    PlanRequest { per_device: Some(SeparateFunctions::find_functions(&machine.root)), ..request(groups, events) }
 }
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,

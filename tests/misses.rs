@@ -6,7 +6,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::witness::Witness;
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
-use uncore_trace::plan::allowance::Allowance;
+use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, Role, plan};
 
@@ -36,7 +36,7 @@ fn catalog(event: &str) -> Catalog {
 /// A request like that of `--method auto` with this budget in percent, on CPUs with this many
 /// context switches per second.
 fn within(percent: f64, switches: f64) -> WitnessDemand {
-    WitnessDemand::Within(Allowance { percent, switches: Some(switches) })
+    WitnessDemand::Within(WitnessAllowance { percent, switches: Some(switches) })
 }
 
 fn planned(groups: &[&str], events: &[&str], misses: WitnessDemand, event: &str) -> Result<Plan, String> {
@@ -137,7 +137,7 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
          CPU 0-3; it does not count write-backs, prefetches; this takes 0.54 % of the time of each \
          CPU at 5000 context switches a second, --witness-budget is 2 %"
     );
-    let unknown = WitnessDemand::Within(Allowance { percent: 2.0, switches: None });
+    let unknown = WitnessDemand::Within(WitnessAllowance { percent: 2.0, switches: None });
     let plan = planned(&["mem"], &[], unknown, STAND_IN).unwrap();
     assert_eq!(weights(&plan).len(), 4);
     let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
@@ -221,7 +221,7 @@ fn first(processor: &str) -> String {
     };
     let words = PmuWords::new(&catalog, &pmu);
     let witnesses = &words.family.unwrap().witnesses;
-    let mut here = witnesses.iter().filter(|its| its.is_for(&pmu));
+    let mut here = witnesses.iter().filter(|its| its.applies_to_pmu(&pmu));
     here.find_map(|its| words.find_event(&its.event)).unwrap().name.to_owned()
 }
 

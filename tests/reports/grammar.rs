@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::encode::Encoded;
+use uncore_trace::catalog::encode::EncodedEvent;
 use uncore_trace::catalog::spec::terms;
 use uncore_trace::catalog::words::{PmuEvent, WHOLE_WORDS, PmuWords};
 use uncore_trace::discover::event::AliasValue;
@@ -213,7 +213,7 @@ fn typed(event: PmuEvent<'_>, more: &str) -> String {
 
 /// Where an event is not the same in another form.
 fn differences(words: PmuWords<'_>, event: PmuEvent<'_>, text: &str) -> Option<String> {
-    let encode = |text: &str| -> Result<Encoded, String> {
+    let encode = |text: &str| -> Result<EncodedEvent, String> {
         let terms = terms(text).map_err(|error| error.to_string())?;
         words.encode_terms(&terms, &[]).map_err(|error| error.to_string())
     };

@@ -9,14 +9,14 @@ use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::machine;
 use uncore_trace::identity::containers::Inside;
-use uncore_trace::plan::allowance::Allowance;
+use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
 use uncore_trace::plan::{Plan, PlanRequest, Role, plan};
 
 use crate::harness::run_ok;
 use crate::machines::{request, unpacked};
 
-const WANTED: WitnessDemand = WitnessDemand::Within(Allowance { percent: 2.0, switches: Some(1000.0) });
+const WANTED: WitnessDemand = WitnessDemand::Within(WitnessAllowance { percent: 2.0, switches: Some(1000.0) });
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);

@@ -13,7 +13,7 @@ use uncore_trace::catalog::metric::Metric;
 use uncore_trace::catalog::near::Near;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::PmuWords;
-use uncore_trace::discover::cpus::{Cache, CpuLocation};
+use uncore_trace::discover::cpus::{CpuCache, CpuLocation};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, PlanRequest, plan};
@@ -394,7 +394,7 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
         node: Some(cpu / 2),
         core: Some(cpu as i32),
         cluster: None,
-        cache: Some(Cache { level: 3, first_cpu: cpu / 2 * 2 }),
+        cache: Some(CpuCache { level: 3, first_cpu: cpu / 2 * 2 }),
     };
     let places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
     machine.cpus = Cpus::new((0..8).collect(), (0..8).collect(), places);

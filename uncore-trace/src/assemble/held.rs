@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
-use crate::discover::nodes::{Access, DeviceNode, DeviceNumber};
+use crate::discover::nodes::{DeviceAccess, DeviceNode, DeviceNumber};
 use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;
 use crate::entries::{LogEntry, DeviceHold, Owner};
@@ -67,10 +67,10 @@ impl HeldTimes {
     ) -> Vec<DeviceHold> {
         let kinds: BTreeSet<(u32, &str)> =
             files.iter().map(|((pid, _), file)| (*pid, file.node.kind_name)).collect();
-        let can_work = |pid: u32, access: Access| match access {
-            Access::Work => true,
-            Access::With(kind) => kinds.contains(&(pid, kind)),
-            Access::Manage => false,
+        let can_work = |pid: u32, access: DeviceAccess| match access {
+            DeviceAccess::Work => true,
+            DeviceAccess::With(kind) => kinds.contains(&(pid, kind)),
+            DeviceAccess::Manage => false,
         };
         let mut of_processes: BTreeMap<(PciAddress, u32), (TaskIdentity, u64)> = BTreeMap::new();
         for (&(pid, _), file) in

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::held::{HeldTimes, FileUse};
 use super::sink::Sink;
 use crate::discover::accounts;
-use crate::discover::nodes::{Drivers, DeviceNode, DeviceNumber};
+use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{self, PciAddress};
 use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
@@ -46,7 +46,7 @@ struct HeldFile {
 #[derive(Debug)]
 pub(super) struct HolderTable {
     root: PathBuf,
-    drivers: Drivers,
+    drivers: DeviceDrivers,
     device_files: HashMap<DeviceNumber, Option<Rc<DescribedFile>>>,
     held: BTreeMap<HolderKey, HeldFile>,
     /// The last report of each process and device since the last reading.
@@ -67,7 +67,7 @@ impl HolderTable {
     pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
         Self {
             root: root.to_owned(),
-            drivers: Drivers::read(root),
+            drivers: DeviceDrivers::read(root),
             device_files: HashMap::new(),
             held: BTreeMap::new(),
             reported: HashMap::new(),

@@ -2,7 +2,7 @@
 //!
 //! It divides the part of a count that a counter's method leaves to [`Owner::Device`]: all of it for
 //! [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that has a
-//! device file open by which it can give the device work ([`crate::discover::nodes::Access`]).
+//! device file open by which it can give the device work ([`crate::discover::nodes::DeviceAccess`]).
 //!
 //! The count of each tick is divided among the functions behind the counter that somebody holds: by the
 //! bytes that the functions count themselves, if all of them do, else in equal parts. A function's part

@@ -11,7 +11,7 @@ use crate::text::printable;
 
 /// What a term takes after `=`.
 #[derive(Clone, Copy)]
-enum Takes {
+enum ValueKind {
     Number,
     /// 0 or 1.
     Flag,
@@ -31,27 +31,27 @@ const OF_TRACES: AsideEffect = AsideEffect::Note("is about traces (AUX) and does
 
 /// The terms of perf that are no fields, except `config` to `config4`, `rNNN` and
 /// `legacy-*-config`, which select an event.
-const TERMS: [(&str, Takes, AsideEffect); 20] = [
-    ("name", Takes::Text, AsideEffect::Label),
-    ("cpu", Takes::Text, AsideEffect::Cpus),
-    ("percore", Takes::Flag, AsideEffect::Note("changes only what `perf stat -A` prints")),
-    ("metric-id", Takes::Text, AsideEffect::Note("is a mark of perf's own metrics")),
-    ("period", Takes::Number, OF_SAMPLES),
-    ("freq", Takes::Number, OF_SAMPLES),
-    ("branch_type", Takes::Text, OF_SAMPLES),
-    ("time", Takes::Flag, OF_SAMPLES),
-    ("call-graph", Takes::Text, OF_SAMPLES),
-    ("stack-size", Takes::Number, OF_SAMPLES),
-    ("max-stack", Takes::Number, OF_SAMPLES),
-    ("nr", Takes::Number, OF_SAMPLES),
-    ("inherit", Takes::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
-    ("no-inherit", Takes::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
-    ("overwrite", Takes::Number, OF_SAMPLES),
-    ("no-overwrite", Takes::Number, OF_SAMPLES),
-    ("ratio-to-prev", Takes::Text, OF_SAMPLES),
-    ("aux-output", Takes::Number, OF_TRACES),
-    ("aux-action", Takes::Text, OF_TRACES),
-    ("aux-sample-size", Takes::Number, OF_TRACES),
+const TERMS: [(&str, ValueKind, AsideEffect); 20] = [
+    ("name", ValueKind::Text, AsideEffect::Label),
+    ("cpu", ValueKind::Text, AsideEffect::Cpus),
+    ("percore", ValueKind::Flag, AsideEffect::Note("changes only what `perf stat -A` prints")),
+    ("metric-id", ValueKind::Text, AsideEffect::Note("is a mark of perf's own metrics")),
+    ("period", ValueKind::Number, OF_SAMPLES),
+    ("freq", ValueKind::Number, OF_SAMPLES),
+    ("branch_type", ValueKind::Text, OF_SAMPLES),
+    ("time", ValueKind::Flag, OF_SAMPLES),
+    ("call-graph", ValueKind::Text, OF_SAMPLES),
+    ("stack-size", ValueKind::Number, OF_SAMPLES),
+    ("max-stack", ValueKind::Number, OF_SAMPLES),
+    ("nr", ValueKind::Number, OF_SAMPLES),
+    ("inherit", ValueKind::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
+    ("no-inherit", ValueKind::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
+    ("overwrite", ValueKind::Number, OF_SAMPLES),
+    ("no-overwrite", ValueKind::Number, OF_SAMPLES),
+    ("ratio-to-prev", ValueKind::Text, OF_SAMPLES),
+    ("aux-output", ValueKind::Number, OF_TRACES),
+    ("aux-action", ValueKind::Text, OF_TRACES),
+    ("aux-sample-size", ValueKind::Number, OF_TRACES),
 ];
 
 /// What was typed beside the event.
@@ -102,9 +102,9 @@ pub fn sift_terms(
             _ => {
                 let wants = match (effect, value_kind) {
                     (AsideEffect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
-                    (_, Takes::Text) => "a text that is no number",
-                    (_, Takes::Flag) => "0 or 1",
-                    (_, Takes::Number) => "a number",
+                    (_, ValueKind::Text) => "a text that is no number",
+                    (_, ValueKind::Flag) => "0 or 1",
+                    (_, ValueKind::Number) => "a number",
                 };
                 return Err(ColumnError::new(term.column, format!("{name} takes {wants}")));
             }
@@ -113,7 +113,7 @@ pub fn sift_terms(
     Ok((own_terms, asides))
 }
 
-impl Takes {
+impl ValueKind {
     /// Whether a term that takes this takes `value`; without a value, a number is 1.
     fn accepts_value(self, value: &TermValue) -> bool {
         match (self, value) {

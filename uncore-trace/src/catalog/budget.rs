@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::encode::Encoded;
+use super::encode::EncodedEvent;
 use super::pattern::matches_event;
 use super::suggest::list_names;
 use super::words::PmuWords;
@@ -154,7 +154,7 @@ impl Overcommitted {
 }
 
 /// The limits that `events`, all of one PMU instance, exceed; the scarcest first.
-pub fn find_overcommitted(words: PmuWords<'_>, events: &[&Encoded]) -> Vec<Overcommitted> {
+pub fn find_overcommitted(words: PmuWords<'_>, events: &[&EncodedEvent]) -> Vec<Overcommitted> {
     let Some(family) = words.family else { return Vec::new() };
     let mut limits = Vec::new();
     for budget in &family.budgets {
@@ -177,7 +177,7 @@ struct CounterNeed {
 
 impl Budget {
     /// `None` if the event does not need it, or the limit does not apply to this kernel.
-    fn counter_need(&self, words: PmuWords<'_>, event: &Encoded) -> Option<CounterNeed> {
+    fn counter_need(&self, words: PmuWords<'_>, event: &EncodedEvent) -> Option<CounterNeed> {
         let value = |term: &str| words.term_value(&event.config, term);
         if self.named.as_ref().is_some_and(|name| !words.pmu.events.contains_key(name)) {
             return None;

@@ -22,7 +22,7 @@ use crate::text::printable;
 
 /// An encoded event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Encoded {
+pub struct EncodedEvent {
     /// `perf_event_attr.type`.
     pub attr_type: u32,
     /// `config` to `config4`.
@@ -51,7 +51,7 @@ pub(super) struct FieldValue<'a> {
 }
 
 /// What was typed for one event.
-struct Typed<'a, 't> {
+struct TypedEvent<'a, 't> {
     /// The named event.
     alias: Option<PmuEvent<'a>>,
     /// Number of fields before it.
@@ -70,9 +70,9 @@ impl FieldValue<'_> {
 impl<'a> PmuWords<'a> {
     /// Encodes the terms of one event. `leader` are the terms of its group leader, whose filter
     /// some drivers pass on.
-    pub fn encode_terms(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, ColumnError> {
+    pub fn encode_terms(&self, terms: &[Term], leader: &[Term]) -> Result<EncodedEvent, ColumnError> {
         let start = terms.first().map_or(1, |term| term.column);
-        let Typed { alias, fields_before: leading_count, fields: typed_fields } = self.separate_terms(terms)?;
+        let TypedEvent { alias, fields_before: leading_count, fields: typed_fields } = self.separate_terms(terms)?;
         let own_values = alias.map(|event| self.own_fields(event)).transpose();
         let own_values = own_values.map_err(|message| ColumnError::new(start, message))?.unwrap_or_default();
         let (leading, trailing) = typed_fields.split_at(leading_count);
@@ -107,7 +107,7 @@ impl<'a> PmuWords<'a> {
         shown.extend(defaults);
         shown.extend(event.iter().flat_map(|event| self.asked_fields(event.alias)));
         let (selects, filter) = self.selector_and_filter(&config, event, shown, &selectors);
-        Ok(Encoded {
+        Ok(EncodedEvent {
             attr_type,
             config,
             event: event.map_or(selects, |event| event.name.to_owned()),
@@ -121,7 +121,7 @@ impl<'a> PmuWords<'a> {
     }
 
     /// Separates the typed terms into the named event, if any, and fields with values.
-    fn separate_terms<'t>(&self, terms: &'t [Term]) -> Result<Typed<'a, 't>, ColumnError> {
+    fn separate_terms<'t>(&self, terms: &'t [Term]) -> Result<TypedEvent<'a, 't>, ColumnError> {
         let mut alias: Option<PmuEvent<'a>> = None;
         let (mut fields_before, mut typed_fields) = (0, Vec::new());
         for term in terms {
@@ -190,7 +190,7 @@ impl<'a> PmuWords<'a> {
             let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
             return Err(ColumnError::new(terms.first().map_or(1, |term| term.column), message));
         }
-        Ok(Typed { alias, fields_before, fields: typed_fields })
+        Ok(TypedEvent { alias, fields_before, fields: typed_fields })
     }
 
     /// The generic event of `legacy-hardware-config=N` or `legacy-cache-config=N`.
@@ -260,7 +260,7 @@ impl<'a> PmuWords<'a> {
         names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
         let mut defaults: Vec<FieldValue<'a>> = Vec::new();
         let name = event.map(|event| event.name);
-        for filter in family.filters.iter().filter(|filter| filter.is_for(self.pmu, name)) {
+        for filter in family.filters.iter().filter(|filter| filter.applies_to(self.pmu, name)) {
             let unless = |name: &str| filter.unless.iter().any(|term| term == name);
             let inherited = leader.iter().any(|term| unless(&term.name));
             let fields: Option<Vec<FieldValue<'a>>> = filter

@@ -20,10 +20,10 @@ use super::metric::{Constant, DURATION_NS, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
 use super::ports::PortsRule;
-use super::rules::{Excludes, Leader, Mask, NeedsRule, Note, OneValue, is_of};
+use super::rules::{ExcludesRule, LeaderRule, MaskRule, NeedsRule, NoteRule, OneValueRule, is_of};
 use super::scope::PmuScope;
 use super::source::CauseRule;
-use super::vendor::is_called;
+use super::vendor::names_pmu;
 use super::verified::Verification;
 use super::witness::Witness;
 use crate::discover::Pmu;
@@ -57,7 +57,7 @@ pub struct AboutRule {
 /// Traffic that other events also count.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Overlap {
+pub struct OverlapRule {
     /// Events of this family that count it; `*` matches anything.
     #[serde(deserialize_with = "non_empty_list")]
     pub events: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Overlap {
     pub note: String,
 }
 
-impl Overlap {
+impl OverlapRule {
     /// Whether an event of this family counts what another event counts too.
     pub fn applies(&self, event: &str, other_family: &str, other_event: &str) -> bool {
         let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_event(glob, name));
@@ -217,14 +217,14 @@ pub struct Family {
     pub needs: Vec<NeedsRule>,
     /// Terms that exclude each other.
     #[serde(default)]
-    pub excludes: Vec<Excludes>,
+    pub excludes: Vec<ExcludesRule>,
     /// Masks: terms that select by their bits.
     #[serde(default, rename = "mask")]
-    pub masks: Vec<Mask>,
+    pub masks: Vec<MaskRule>,
     /// Terms that the hardware has once for all counters.
-    pub one_value: Option<OneValue>,
+    pub one_value: Option<OneValueRule>,
     /// Requirements for the leader of a brace group.
-    pub leader: Option<Leader>,
+    pub leader: Option<LeaderRule>,
     /// The hardware unit that has one PMU instance.
     pub scope: Option<PmuScope>,
     /// Its processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
@@ -241,10 +241,10 @@ pub struct Family {
     pub abouts: Vec<AboutRule>,
     /// Traffic that other events also count.
     #[serde(default, rename = "overlap")]
-    pub overlaps: Vec<Overlap>,
+    pub overlaps: Vec<OverlapRule>,
     /// Notes for certain events.
     #[serde(default, rename = "note")]
-    pub notes: Vec<Note>,
+    pub notes: Vec<NoteRule>,
     /// How its root ports are distinguished.
     pub ports: Option<PortsRule>,
     /// The devices whose traffic it counts if it has no root ports: those of the first rule that has any.
@@ -363,7 +363,7 @@ impl Family {
         let is_candidate = |metric: &&Metric| {
             metric.name == name
                 && is_of(&metric.processors, pmu)
-                && (metric.pmus.is_empty() || metric.pmus.iter().any(|pmu_name| is_called(pmu_name, pmu)))
+                && (metric.pmus.is_empty() || metric.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)))
         };
         let mut forms: Vec<&Metric> = Vec::new();
         for metric in self.metrics.iter().filter(is_candidate) {

@@ -28,7 +28,7 @@ pub struct DefaultFilter {
 
 impl DefaultFilter {
     /// Whether it applies to this event of the PMU; `None` stands for an event without a name.
-    pub fn is_for(&self, pmu: &Pmu, event: Option<&str>) -> bool {
+    pub fn applies_to(&self, pmu: &Pmu, event: Option<&str>) -> bool {
         let listed = |event: &str| self.events.iter().any(|glob| matches_event(glob, event));
         is_of(&self.processors, pmu) && (self.events.is_empty() || event.is_some_and(listed))
     }
@@ -37,7 +37,7 @@ impl DefaultFilter {
 impl PmuWords<'_> {
     /// The default value of a term of an event; `None` if it has none.
     pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
-        let rules = self.family?.filters.iter().filter(|rule| rule.is_for(self.pmu, Some(event)));
+        let rules = self.family?.filters.iter().filter(|rule| rule.applies_to(self.pmu, Some(event)));
         let mut terms = rules.flat_map(|rule| &rule.terms.terms);
         terms.find_map(|default_term| match default_term.value {
             AliasValue::Number(value) if default_term.name == term => Some(value),

@@ -25,7 +25,7 @@ const MAX: &str = "max";
 
 /// What a nested formula begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opening {
+enum FormulaOpening {
     Parenthesis,
     Sign,
     Max,
@@ -46,18 +46,18 @@ enum FormulaNode {
     /// The larger of two.
     Max(Box<(FormulaNode, FormulaNode)>),
     /// The first operand, then pairs of operator and operand: a chain with one precedence.
-    Chain(Box<FormulaNode>, Vec<(Operator, FormulaNode)>),
+    Chain(Box<FormulaNode>, Vec<(FormulaOperator, FormulaNode)>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+enum FormulaOperator {
     Plus,
     Minus,
     Times,
     Over,
 }
 
-impl Operator {
+impl FormulaOperator {
     fn apply_to(self, a: f64, b: f64) -> Option<f64> {
         let value = match self {
             Self::Plus => a + b,
@@ -123,7 +123,7 @@ impl FormulaNode {
             Self::Chain(head, tail) => {
                 head.visit_names(visit);
                 for (operator, node) in tail {
-                    let is_divisor = *operator == Operator::Over;
+                    let is_divisor = *operator == FormulaOperator::Over;
                     node.visit_names(&mut |name, divides| visit(name, divides || is_divisor));
                 }
             }
@@ -141,7 +141,7 @@ impl FromStr for Formula {
     type Err = ColumnError;
 
     fn from_str(text: &str) -> Result<Self, ColumnError> {
-        let mut parser = Parser { chars: text.chars().collect(), position: 0, depth: 0 };
+        let mut parser = FormulaParser { chars: text.chars().collect(), position: 0, depth: 0 };
         let root = parser.parse_sum()?;
         match parser.peek_char() {
             None => Ok(Self { text: text.to_owned(), root }),
@@ -162,13 +162,13 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
 
-struct Parser {
+struct FormulaParser {
     chars: Vec<char>,
     position: usize,
     depth: usize,
 }
 
-impl Parser {
+impl FormulaParser {
     /// The next character that is not a blank.
     fn peek_char(&mut self) -> Option<char> {
         while self.chars.get(self.position).is_some_and(|c| c.is_whitespace()) {
@@ -182,16 +182,16 @@ impl Parser {
     }
 
     fn parse_sum(&mut self) -> Result<FormulaNode, ColumnError> {
-        self.parse_chain(&[('+', Operator::Plus), ('-', Operator::Minus)], Self::parse_product)
+        self.parse_chain(&[('+', FormulaOperator::Plus), ('-', FormulaOperator::Minus)], Self::parse_product)
     }
 
     fn parse_product(&mut self) -> Result<FormulaNode, ColumnError> {
-        self.parse_chain(&[('*', Operator::Times), ('/', Operator::Over)], Self::parse_operand)
+        self.parse_chain(&[('*', FormulaOperator::Times), ('/', FormulaOperator::Over)], Self::parse_operand)
     }
 
     fn parse_chain(
         &mut self,
-        operators: &[(char, Operator)],
+        operators: &[(char, FormulaOperator)],
         parse_inner: fn(&mut Self) -> Result<FormulaNode, ColumnError>,
     ) -> Result<FormulaNode, ColumnError> {
         let head = parse_inner(self)?;
@@ -209,13 +209,13 @@ impl Parser {
             return Err(self.error_here("expected a number, a name or '(' here, not the end"));
         };
         match c {
-            '(' => self.parse_nested(Opening::Parenthesis),
-            '-' => self.parse_nested(Opening::Sign),
+            '(' => self.parse_nested(FormulaOpening::Parenthesis),
+            '-' => self.parse_nested(FormulaOpening::Sign),
             _ if c.is_ascii_digit() || c == '.' => self.parse_number(),
             _ if is_name_char(c) => {
                 let name = self.parse_name();
                 if name == MAX && self.peek_char() == Some('(') {
-                    return self.parse_nested(Opening::Max);
+                    return self.parse_nested(FormulaOpening::Max);
                 }
                 Ok(FormulaNode::Name(name))
             }
@@ -224,18 +224,18 @@ impl Parser {
     }
 
     /// The content of parentheses, the operand of a sign, or the larger of two.
-    fn parse_nested(&mut self, opening: Opening) -> Result<FormulaNode, ColumnError> {
+    fn parse_nested(&mut self, opening: FormulaOpening) -> Result<FormulaNode, ColumnError> {
         let opened = self.position + 1;
         if self.depth == MAX_DEPTH {
             return Err(self.error_here(format!("more than {MAX_DEPTH} parentheses or signs deep")));
         }
         self.depth += 1;
         self.position += 1;
-        let node = if opening == Opening::Sign {
+        let node = if opening == FormulaOpening::Sign {
             FormulaNode::Negative(Box::new(self.parse_operand()?))
         } else {
             let mut inner = self.parse_sum()?;
-            if opening == Opening::Max {
+            if opening == FormulaOpening::Max {
                 if self.peek_char() != Some(',') {
                     return Err(self.error_here(format!("expected a ',': {MAX} is of two values")));
                 }

@@ -13,7 +13,7 @@ use super::group::Group;
 use super::pattern::matches;
 use super::words::PmuWords;
 use crate::discover::processor::Processor;
-use crate::discover::release::Version;
+use crate::discover::release::KernelVersion;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::{list_few, printable};
 
@@ -21,8 +21,8 @@ use crate::text::{list_few, printable};
 const TEXT: &str = include_str!("../../catalog/kernel/processors.toml");
 
 /// The table; a test parses it.
-static RULES: LazyLock<Vec<Rule>> =
-    LazyLock::new(|| toml::from_str(TEXT).map(|rules: Rules| rules.kernel).unwrap_or_default());
+static RULES: LazyLock<Vec<KernelRule>> =
+    LazyLock::new(|| toml::from_str(TEXT).map(|rules: KernelRules| rules.kernel).unwrap_or_default());
 
 /// A PMU that Intel's driver found in a processor that it does not know
 /// (`uncore_get_pmu_name`, arch/x86/events/intel/uncore.c, Linux 7.2).
@@ -33,14 +33,14 @@ const FEW: usize = 2;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rules {
-    kernel: Vec<Rule>,
+struct KernelRules {
+    kernel: Vec<KernelRule>,
 }
 
 /// The first kernel whose driver knows a processor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+struct KernelRule {
     /// The kernel module.
     driver: String,
     /// The processor's name.
@@ -55,7 +55,7 @@ struct Rule {
     /// Patterns of the families of these PMUs.
     families: Vec<String>,
     #[serde(deserialize_with = "deserialize_version")]
-    since: Version,
+    since: KernelVersion,
     /// Whether only PMUs without a name show that something is missing: not every such processor has
     /// the units.
     #[serde(default)]
@@ -72,19 +72,19 @@ fn default_units() -> String {
     "uncore counters".to_owned()
 }
 
-fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KernelVersion, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// Something that keeps uncore counters from being counted, and the ways out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gap {
+pub struct CounterGap {
     /// What is missing, as one printable line.
     pub missing: String,
     /// The driver that does not know it; `None` if no kernel would help.
     pub driver: Option<String>,
     /// The first kernel that knows it.
-    pub since: Option<Version>,
+    pub since: Option<KernelVersion>,
     /// Whether the driver knows nothing of this processor, so that loading it shows nothing.
     pub is_whole: bool,
     /// Events that can be counted all the same, as they are typed after `-e`.
@@ -99,7 +99,7 @@ pub struct Gap {
     absent: Vec<String>,
 }
 
-impl Gap {
+impl CounterGap {
     /// One line: what is missing, and what can be counted all the same.
     pub fn describe_gap(&self) -> String {
         match self.event_options() {
@@ -135,7 +135,7 @@ pub fn gap_reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<
 }
 
 /// What keeps uncore counters of this machine from being counted.
-pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
+pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> {
     let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
     let mut gaps = Vec::new();
     let own_rules = RULES.iter().filter(|rule| rule.is_of(machine));
@@ -154,7 +154,7 @@ fn is_nameless(name: &str) -> bool {
     NAMELESS.iter().any(|pattern| matches(pattern, name))
 }
 
-impl Rule {
+impl KernelRule {
     /// Whether it is of this machine's processor.
     fn is_of(&self, machine: &Machine) -> bool {
         let processor = machine.processor.as_ref().and_then(Processor::generation_name);
@@ -162,14 +162,14 @@ impl Rule {
     }
 
     /// What the machine's kernel lacks by this rule.
-    fn find_gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<Gap> {
+    fn find_gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<CounterGap> {
         let shown = |pmu: &Pmu| self.pmus.iter().any(|pattern| matches(pattern, &pmu.name));
         if machine.pmus.iter().any(shown) {
             return None;
         }
         let is_virtual = machine.processor.as_ref().is_some_and(|processor| processor.hypervisor);
         let release = machine.kernel.as_deref();
-        let older = release.and_then(Version::parse).is_some_and(|version| version < self.since);
+        let older = release.and_then(KernelVersion::parse).is_some_and(|version| version < self.since);
         let by_name = !nameless.is_empty() && self.driver == "intel_uncore";
         let is_lacking = if self.only_nameless { by_name && older } else { by_name || older };
         if !is_lacking || (is_virtual && !by_name) {
@@ -200,7 +200,7 @@ impl Rule {
             missing.push_str(&few_of(nameless));
             (events, about) = self.by_number(nameless);
         }
-        Some(Gap {
+        Some(CounterGap {
             missing,
             driver: Some(self.driver.clone()),
             since: Some(self.since),
@@ -228,9 +228,9 @@ impl Rule {
 }
 
 /// PMUs without names on a processor that is not in the table.
-fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
+fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> CounterGap {
     let (events, about_events) = by_encoding(nameless);
-    Gap {
+    CounterGap {
         missing: format!(
             "intel_uncore of this kernel ({}) does not know all uncore counters of this processor: some \
              are here without names, as {}",
@@ -242,13 +242,13 @@ fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]
         about_events,
         pmus: pmu_names(nameless),
         groups: family_groups(catalog.families.iter().filter(|family| family.family.starts_with("intel_"))),
-        ..Gap::default()
+        ..CounterGap::default()
     }
 }
 
 /// PMUs of known families, of which neither the kernel nor the catalog names an event. One gap for each
 /// family.
-fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
+fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> {
     let mut gaps = Vec::new();
     let is_silent = |words: &PmuWords<'_>| {
         words.family.is_some_and(|family| family.kind == PmuKind::Uncore)
@@ -265,7 +265,7 @@ fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
             continue;
         }
         let (events, about_events) = by_encoding(&silent);
-        gaps.push(Gap {
+        gaps.push(CounterGap {
             missing: format!(
                 "{} ({}) is here, but neither this kernel nor this program names events of it on this \
                  processor",
@@ -277,7 +277,7 @@ fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
             pmus: pmu_names(&silent),
             // Of other processors it may have families of its own.
             groups: family_groups(catalog.families.iter().filter(|candidate| candidate.names == family.names)),
-            ..Gap::default()
+            ..CounterGap::default()
         });
     }
     gaps
@@ -316,14 +316,14 @@ mod tests {
     #[test]
     fn the_table_is_sound() {
         let catalog = Catalog::load_embedded().unwrap();
-        let rules: Rules = toml::from_str(TEXT).unwrap();
+        let rules: KernelRules = toml::from_str(TEXT).unwrap();
         for rule in &rules.kernel {
             let known =
                 |pattern: &String| catalog.families.iter().any(|f| matches(pattern, &f.family));
             assert!(rule.families.iter().all(known), "{rule:?}");
             assert_eq!(rule.families.is_empty(), rule.only_nameless, "{rule:?}");
             assert_eq!(rule.instead.is_empty(), rule.about_instead.is_empty(), "{rule:?}");
-            assert!(rule.since > Version(5, 10), "{rule:?}");
+            assert!(rule.since > KernelVersion(5, 10), "{rule:?}");
         }
     }
 

@@ -27,7 +27,7 @@ pub struct PortsRule {
     #[serde(default)]
     pub writes: Vec<String>,
     /// A filter by requester id, which can select a single device.
-    pub requester: Option<Requester>,
+    pub requester: Option<RequesterFilter>,
 }
 
 fn port_count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
@@ -40,7 +40,7 @@ fn port_count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 /// A filter by the id of a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Requester {
+pub struct RequesterFilter {
     /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the `StreamID`.
     pub term: String,
     /// The terms that it needs, with their values.
@@ -48,7 +48,7 @@ pub struct Requester {
     pub with: Option<EventAlias>,
 }
 
-impl Requester {
+impl RequesterFilter {
     /// The terms that select the device with this id.
     pub fn selecting_terms(&self, id: u64) -> Vec<(String, u64)> {
         let with = self.with.iter().flat_map(|with| &with.terms);

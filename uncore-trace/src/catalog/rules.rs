@@ -24,7 +24,7 @@ pub struct NeedsRule {
 /// Two terms that exclude each other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Excludes {
+pub struct ExcludesRule {
     /// One term.
     pub term: String,
     /// The other term.
@@ -34,7 +34,7 @@ pub struct Excludes {
 /// A mask: terms of which at least one bit must be set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mask {
+pub struct MaskRule {
     /// The terms; one bit in any of them is enough.
     pub terms: Vec<String>,
     /// Terms that replace the mask: with one of them, no bit is needed.
@@ -48,7 +48,7 @@ pub struct Mask {
 /// Terms that must be equal for all counters of a PMU.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OneValue {
+pub struct OneValueRule {
     /// The terms.
     pub terms: Vec<String>,
     /// Events that do not have these terms; `*` matches anything.
@@ -59,7 +59,7 @@ pub struct OneValue {
     pub turns: bool,
 }
 
-impl OneValue {
+impl OneValueRule {
     /// Whether an event has these terms.
     pub fn is_of(&self, event: &str) -> bool {
         !self.except.iter().any(|glob| matches_event(glob, event))
@@ -69,7 +69,7 @@ impl OneValue {
 /// Requirements for the leader of a brace group.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Leader {
+pub struct LeaderRule {
     /// Terms that must be equal to those of each member that has them.
     #[serde(default)]
     pub terms: Vec<String>,
@@ -81,7 +81,7 @@ pub struct Leader {
 /// A note that is shown when certain events are counted.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Note {
+pub struct NoteRule {
     /// The events; `*` matches anything.
     #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
@@ -89,9 +89,9 @@ pub struct Note {
     pub text: String,
 }
 
-impl Note {
+impl NoteRule {
     /// Whether it applies to an event.
-    pub fn is_about(&self, event: &str) -> bool {
+    pub fn applies_to_event(&self, event: &str) -> bool {
         self.events.iter().any(|glob| matches_event(glob, event))
     }
 }
@@ -130,7 +130,7 @@ impl PmuWords<'_> {
                 rule.term, rule.with
             ));
         }
-        let is_broken = |rule: &&Excludes| value(&rule.term) != 0 && value(&rule.other) != 0;
+        let is_broken = |rule: &&ExcludesRule| value(&rule.term) != 0 && value(&rule.other) != 0;
         if let Some(rule) = family.excludes.iter().find(is_broken) {
             return Some(format!(
                 "{pmu}: {} and {} exclude each other, such an event never runs: give one of them",
@@ -144,7 +144,7 @@ impl PmuWords<'_> {
     }
 
     /// A message if the user's event sets no bit of a mask.
-    fn no_bit(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
+    fn no_bit(&self, mask: &MaskRule, attempt: &Attempt<'_>) -> Option<String> {
         let is_given = |term: &String| {
             let word = self.term_format(term).map(|format| format.word_index());
             // The first word also has the event in it.
@@ -169,7 +169,7 @@ impl PmuWords<'_> {
     }
 
     /// A message if a mask selects a peer that does not exist.
-    fn no_peer(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
+    fn no_peer(&self, mask: &MaskRule, attempt: &Attempt<'_>) -> Option<String> {
         let peer = mask.peer.as_ref()?;
         let count = *self.pmu.peers.get(peer)?;
         let max = 1_u64.checked_shl(count).map_or(u64::MAX, |bits| bits - 1);

@@ -76,7 +76,7 @@ fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, 
 }
 
 impl CauseRule {
-    fn is_of(&self, event: &str) -> bool {
+    fn applies_to_event(&self, event: &str) -> bool {
         let matches_any = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         matches_any(&self.events) && !matches_any(&self.except)
     }
@@ -88,7 +88,7 @@ impl Family {
     pub fn possible_causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
         let has_peer = |source: &&CauseRule| pmu.has_peer(source.peer.as_ref());
         let set = |source: &&CauseRule| source.terms.as_ref().is_none_or(|terms| has_terms(filter, terms));
-        let applicable = self.sources.iter().filter(|source| source.is_of(event));
+        let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
         let sources = applicable.filter(has_peer).filter(set);
         sources.flat_map(|cause_rule| cause_rule.cause.clone()).collect()
     }
@@ -96,7 +96,7 @@ impl Family {
     /// The filters with which `event` is counted for `group`, one per source; a single empty one if
     /// it is counted as a whole.
     pub(crate) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
-        let applicable = self.sources.iter().filter(|source| source.is_of(event));
+        let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
         let filters = applicable.filter_map(|source| source.terms.as_ref());
         let term_lists: Vec<_> = filters.map(term_values).collect();
         if term_lists.is_empty() || !self.split.contains(&group) { vec![Vec::new()] } else { term_lists }

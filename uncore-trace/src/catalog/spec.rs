@@ -84,7 +84,7 @@ pub enum EventItem {
 
 /// Parses the text of one `-e`. Quotes around an item, left over from a shell, are skipped.
 pub fn parse(text: &str) -> Result<Vec<EventItem>, ColumnError> {
-    let mut cursor = Cursor::new(text.chars());
+    let mut cursor = SpecCursor::new(text.chars());
     let mut items = Vec::new();
     loop {
         cursor.skip_blank();
@@ -101,7 +101,7 @@ pub fn parse(text: &str) -> Result<Vec<EventItem>, ColumnError> {
 
 /// Parses the text between the slashes of an event.
 pub fn terms(text: &str) -> Result<Vec<Term>, ColumnError> {
-    let mut cursor = Cursor::new(text.chars().chain(['/']));
+    let mut cursor = SpecCursor::new(text.chars().chain(['/']));
     let terms = cursor.parse_terms()?;
     if terms.is_empty() {
         return Err(ColumnError::new(1, EXPECTED_TERM));
@@ -120,14 +120,14 @@ pub fn parse_numeric(word: &str) -> Option<(u32, u64)> {
     Some((number(attr_type).ok()?.try_into().ok()?, number(config).ok()?))
 }
 
-struct Cursor {
+struct SpecCursor {
     chars: Vec<char>,
     position: usize,
     /// Notes on the event that is being read.
     notes: Vec<String>,
 }
 
-impl Cursor {
+impl SpecCursor {
     fn new(chars: impl Iterator<Item = char>) -> Self {
         Self { chars: chars.collect(), position: 0, notes: Vec::new() }
     }

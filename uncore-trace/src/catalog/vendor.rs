@@ -62,15 +62,15 @@ const REASONS: [(&str, &str); 5] = [
 ];
 
 /// The imported events.
-static EVENTS: LazyLock<Vec<Section>> =
+static EVENTS: LazyLock<Vec<VendorSection>> =
     LazyLock::new(|| IMPORTS.iter().flat_map(|import| parse_sections(import.events)).collect());
 
 /// Sections by the name of a processor.
-type ByProcessor = HashMap<&'static str, Vec<&'static Section>>;
+type ByProcessor = HashMap<&'static str, Vec<&'static VendorSection>>;
 
 /// The sections of [`EVENTS`] by processor, and those with patterns of processors. There are some
 /// hundred, and a PMU is of few.
-static INDEX: LazyLock<(ByProcessor, Vec<&Section>)> = LazyLock::new(|| {
+static INDEX: LazyLock<(ByProcessor, Vec<&VendorSection>)> = LazyLock::new(|| {
     let (mut named, mut patterned) = (ByProcessor::new(), Vec::new());
     for section in EVENTS.iter() {
         if section.processors.iter().any(|pattern| pattern.bytes().any(is_wild)) {
@@ -85,7 +85,7 @@ static INDEX: LazyLock<(ByProcessor, Vec<&Section>)> = LazyLock::new(|| {
 });
 
 /// The events or metrics of one kind of PMU on some processors.
-struct Section {
+struct VendorSection {
     /// Patterns of processors, or of `identifier` texts.
     processors: Vec<String>,
     /// The PMUs without their index, or patterns of their whole names.
@@ -95,9 +95,9 @@ struct Section {
     events: OnceLock<Vec<NamedEvent>>,
 }
 
-impl Section {
+impl VendorSection {
     fn is_of(&self, pmu: &Pmu) -> bool {
-        self.pmus.iter().any(|pmu_name| is_called(pmu_name, pmu)) && is_of(&self.processors, pmu)
+        self.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)) && is_of(&self.processors, pmu)
     }
 
     fn parsed_events(&self) -> &[NamedEvent] {
@@ -121,12 +121,12 @@ impl Section {
 }
 
 /// Whether a name without an index, or a pattern, is that of a PMU.
-pub(super) fn is_called(name: &str, pmu: &Pmu) -> bool {
+pub(super) fn names_pmu(name: &str, pmu: &Pmu) -> bool {
     name == name::stem(&pmu.name) || matches(name, &pmu.name)
 }
 
-fn parse_sections(text: &'static str) -> Vec<Section> {
-    let mut sections: Vec<Section> = Vec::new();
+fn parse_sections(text: &'static str) -> Vec<VendorSection> {
+    let mut sections: Vec<VendorSection> = Vec::new();
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
         let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
@@ -135,7 +135,7 @@ fn parse_sections(text: &'static str) -> Vec<Section> {
             let processors = processors.split(' ').map(str::to_owned).collect();
             let events = OnceLock::new();
             let pmus = pmus.split(' ').collect();
-            sections.push(Section { processors, pmus, lines: Vec::new(), events });
+            sections.push(VendorSection { processors, pmus, lines: Vec::new(), events });
         } else if let Some(section) = sections.last_mut() {
             section.lines.push(line);
         }
@@ -200,7 +200,7 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
 
 /// The metrics of one of perf's groups on a processor that are not imported.
 pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static str> {
-    let is_it = |section: &Section| {
+    let is_it = |section: &VendorSection| {
         section.pmus.iter().any(|pmu_name| pmu_name.eq_ignore_ascii_case(group))
             && section.processors.iter().any(|pattern| matches(pattern, processor))
     };
@@ -222,7 +222,7 @@ pub(crate) fn why_left_out(metric: &str, processor: &str) -> Option<&'static str
 /// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`, and events
 /// with terms the formula: `where INPUT:EVENT,TERM=VALUE`. Words of the formula are separated by
 /// blanks. The processors are those of the section; `*` is any machine.
-fn parse_metric(line: &str, section: &Section, about: &str) -> Result<Metric> {
+fn parse_metric(line: &str, section: &VendorSection, about: &str) -> Result<Metric> {
     let (line, inputs) = line.split_once(" where ").unwrap_or((line, ""));
     let input = |text: &str| -> Result<(String, Vec<Term>)> {
         let (name, terms) = text.split_once(':').context("an input has no terms")?;

@@ -27,7 +27,7 @@ pub struct Witness {
 
 impl Witness {
     /// Whether it applies to the processor of `pmu`.
-    pub fn is_for(&self, pmu: &Pmu) -> bool {
+    pub fn applies_to_pmu(&self, pmu: &Pmu) -> bool {
         is_of(&self.processors, pmu)
     }
 }

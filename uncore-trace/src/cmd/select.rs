@@ -8,7 +8,7 @@ use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
-use crate::discover::apart::Apart;
+use crate::discover::apart::SeparateFunctions;
 use crate::plan::misses::WitnessDemand;
 use crate::plan::{PlanRequest, DeclaredCause};
 
@@ -100,7 +100,7 @@ impl SelectArgs {
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
-            per_device: (self.per == Some(Per::Device)).then(|| Apart::find_functions(&machine.root)),
+            per_device: (self.per == Some(Per::Device)).then(|| SeparateFunctions::find_functions(&machine.root)),
             declared_cause: self.cause,
             misses: WitnessDemand::No,
             ports: false,

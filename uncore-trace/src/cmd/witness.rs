@@ -8,7 +8,7 @@ use super::heading::COST;
 use crate::attribute::Choice;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
-use crate::plan::allowance::Allowance;
+use crate::plan::allowance::WitnessAllowance;
 use crate::plan::misses::WitnessDemand;
 use crate::plan::{self, Plan, PlanRequest};
 use crate::record;
@@ -79,7 +79,7 @@ impl WitnessArgs {
     /// Whether the method needs witnesses, at this number of context switches per second and CPU.
     fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> WitnessDemand {
         match method {
-            Choice::Auto => WitnessDemand::Within(Allowance { percent: self.witness_budget, switches }),
+            Choice::Auto => WitnessDemand::Within(WitnessAllowance { percent: self.witness_budget, switches }),
             Choice::Misses => WitnessDemand::Surely,
             Choice::Residency | Choice::Io | Choice::Regression => WitnessDemand::No,
         }

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::nodes::{Drivers, DeviceNode};
+use super::nodes::{DeviceDrivers, DeviceNode};
 use super::open_files;
 use super::pci::PciAddress;
 
 /// The functions to count on their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Apart {
+pub struct SeparateFunctions {
     /// Their addresses.
     pub functions: BTreeSet<PciAddress>,
     /// Whether somebody holds them; else they are all that have a device file.
@@ -22,10 +22,10 @@ pub struct Apart {
     pub is_whole: bool,
 }
 
-impl Apart {
+impl SeparateFunctions {
     /// Those of the machine below `root`.
     pub fn find_functions(root: &Path) -> Self {
-        let drivers = Drivers::read(root);
+        let drivers = DeviceDrivers::read(root);
         if drivers.is_empty() {
             return Self::default();
         }
@@ -99,14 +99,14 @@ mod tests {
         dir
     }
 
-    fn texts(apart: &Apart) -> Vec<String> {
+    fn texts(apart: &SeparateFunctions) -> Vec<String> {
         apart.functions.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_is_held_comes_before_what_could_be() {
         let dir = tree();
-        let all = Apart::find_functions(dir.path());
+        let all = SeparateFunctions::find_functions(dir.path());
         assert_eq!(texts(&all), ["0002:01:00.0", "0002:02:00.0", "0009:01:00.0"]);
         assert!(!all.is_held);
         for (fd, file) in [("7/fd/3", "/dev/dri/card1"), ("8/fd/0", "/dev/null")] {
@@ -114,9 +114,9 @@ mod tests {
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             symlink(file, link).unwrap();
         }
-        let held = Apart::find_functions(dir.path());
+        let held = SeparateFunctions::find_functions(dir.path());
         assert_eq!((texts(&held), held.is_held), (vec!["0002:02:00.0".to_owned()], true));
         symlink("/dev/nvidia0", dir.path().join("proc/7/fd/4")).unwrap();
-        assert_eq!(texts(&Apart::find_functions(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
+        assert_eq!(texts(&SeparateFunctions::find_functions(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
     }
 }

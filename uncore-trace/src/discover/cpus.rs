@@ -29,12 +29,12 @@ pub struct CpuLocation {
     pub cluster: Option<i32>,
     /// Its last-level cache.
     #[serde(skip)]
-    pub cache: Option<Cache>,
+    pub cache: Option<CpuCache>,
 }
 
 /// A cache of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cache {
+pub struct CpuCache {
     /// Its level.
     pub level: u32,
     /// First online CPU among those that share it, which identifies it.
@@ -74,7 +74,7 @@ impl TopologyLevel {
             Self::PackageCache => (Some(location.package?), None, Some(location.cache?.first_cpu)),
             Self::Core => (Some(location.package?), location.die, Some(u32::try_from(location.core?).ok()?)),
             Self::Cache => {
-                let Cache { level, first_cpu: cache_cpu } = location.cache?;
+                let CpuCache { level, first_cpu: cache_cpu } = location.cache?;
                 (None, i16::try_from(level).ok(), Some(cache_cpu))
             }
         })
@@ -147,7 +147,7 @@ impl Cpus {
             let dir = system.join(format!("cpu/cpu{cpu}/cache"));
             let Some((level, sharing)) = last_level_cache(&dir, problems) else { continue };
             for sharer in sharing.iter() {
-                locations.entry(sharer).or_default().cache = Some(Cache { level, first_cpu: cpu });
+                locations.entry(sharer).or_default().cache = Some(CpuCache { level, first_cpu: cpu });
             }
         }
         for (cpu, package) in number_packages(&packages) {
@@ -323,7 +323,7 @@ mod tests {
         }
         let cpus = Cpus::read(root, &mut Problems::default());
         let caches: Vec<_> = (0..4).map(|cpu| cpus.cpu_location(cpu).cache).collect();
-        let at = |first| Some(Cache { level: 3, first_cpu: first });
+        let at = |first| Some(CpuCache { level: 3, first_cpu: first });
         assert_eq!(caches, [at(0), at(1), at(0), None]);
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::pci::{self, PciAddress, Function};
+use super::pci::{self, PciAddress, PciFunction};
 use super::read::Problems;
 
 /// Largest depth of stacked devices; real ones have three or four layers.
@@ -29,7 +29,7 @@ pub struct BlockOrNetDevice {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Devices {
     /// Every PCI function.
-    pub pci: Vec<Function>,
+    pub pci: Vec<PciFunction>,
     /// Every disk, partition and stacked device, in ascending order.
     pub block: Vec<BlockOrNetDevice>,
     /// Every network interface, in ascending order.
@@ -56,7 +56,7 @@ impl Devices {
     }
 
     /// The function at this address.
-    pub fn find_function(&self, address: PciAddress) -> Option<&Function> {
+    pub fn find_function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
     }
 

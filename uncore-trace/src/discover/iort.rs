@@ -29,7 +29,7 @@ const PAGE_SHIFT: u32 = 12;
 
 /// The requester ids of a segment that an SMMU sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
+struct StreamMapping {
     segment: u32,
     /// Offset of the SMMU's node.
     smmu: u32,
@@ -41,13 +41,13 @@ struct Mapping {
 
 /// What the table says of SMMUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Streams {
+pub struct StreamIds {
     /// The page of a group of counters, and the offset of its SMMU's node.
     counters: Vec<(u64, u32)>,
-    mappings: Vec<Mapping>,
+    mappings: Vec<StreamMapping>,
 }
 
-impl Streams {
+impl StreamIds {
     /// Reads the table below `root`; empty if it cannot be read.
     pub(super) fn read(root: &Path) -> Self {
         let table = read_bytes(&root.join(TABLE)).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Streams {
     pub fn stream_id(&self, page: u64, function: PciAddress) -> Option<u32> {
         let (_, smmu) = self.counters.iter().find(|(counter_page, _)| *counter_page == page)?;
         let id = u32::from(function.requester_id());
-        let maps_function = |map: &&Mapping| {
+        let maps_function = |map: &&StreamMapping| {
             let is_in = map.is_single || (map.first_id..=map.last_id).contains(&id);
             map.smmu == *smmu && map.segment == function.domain && is_in
         };
@@ -113,13 +113,13 @@ fn parse_counters(node: &[u8]) -> Option<(u64, u32)> {
 }
 
 /// The mappings of a root complex; `pci_segment_number` of `struct acpi_iort_root_complex`.
-fn parse_mappings(node: &[u8]) -> Vec<Mapping> {
+fn parse_mappings(node: &[u8]) -> Vec<StreamMapping> {
     let Some(segment) = read_word(node, HEADER + 12) else { return Vec::new() };
     let (count, offset) = (read_word(node, 8).unwrap_or_default(), read_word(node, 12).unwrap_or_default());
     let maps = node.get(offset as usize..).unwrap_or_default().chunks_exact(MAPPING);
     let maps = maps.take(count as usize).filter_map(|map| {
         let first_id = read_word(map, 0)?;
-        Some(Mapping {
+        Some(StreamMapping {
             segment,
             smmu: read_word(map, 12)?,
             first_id,
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_table_says_the_stream_of_a_function() {
-        let streams = Streams::parse(&example()).unwrap();
+        let streams = StreamIds::parse(&example()).unwrap();
         let of = |page: u64, address: &str| streams.stream_id(page, address.parse().unwrap());
         assert_eq!(of(0x1_0002, "0002:00:01.1"), Some(0x10009));
         // The last id of a mapping, and the first that is at the other SMMU.
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(of(0x1_0002, "0004:01:00.0"), None);
         assert_eq!(of(0x1_0004, "0002:00:01.1"), None);
         assert_eq!(of(0x1_0002, "0003:02:00.0"), None);
-        assert_eq!(Streams::parse(b"XSDT"), None);
+        assert_eq!(StreamIds::parse(b"XSDT"), None);
     }
 
     proptest! {
@@ -219,7 +219,7 @@ mod tests {
             let mut table = example();
             if let Some(its) = table.get_mut(at) { *its = byte; }
             table.truncate(cut);
-            let streams = Streams::parse(&table).unwrap_or_default();
+            let streams = StreamIds::parse(&table).unwrap_or_default();
             let _id = streams.stream_id(0x1_0002, "0002:00:01.1".parse().unwrap());
         }
     }

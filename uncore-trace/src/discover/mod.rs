@@ -38,7 +38,7 @@ pub use self::cgroups::{CgroupMounts, CgroupView};
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
 pub use self::devices::Devices;
-use self::iort::Streams;
+use self::iort::StreamIds;
 pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
@@ -61,7 +61,7 @@ pub struct Machine {
     pub devices: Devices,
     /// The ids by which its SMMUs know its PCI functions.
     #[serde(skip)]
-    pub streams: Streams,
+    pub streams: StreamIds,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
     /// What identifies the machine.
@@ -133,7 +133,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
         cpus,
         processor,
         devices,
-        streams: Streams::read(root),
+        streams: StreamIds::read(root),
         cgroups,
         identity,
         calibration,

@@ -71,12 +71,12 @@ struct DeviceNodeKind {
     /// Its name in `/dev` where sysfs has none; `{}` is the minor number. If sysfs has a name, the
     /// file is of this kind only if the name begins so.
     dev_name: &'static str,
-    access: Access,
+    access: DeviceAccess,
 }
 
 /// What a process can do that has a file of a kind open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum DeviceAccess {
     /// Give the device work: have it read and write memory.
     Work,
     /// That too, if it has a file of this kind open as well. Programs that manage or watch the device
@@ -93,7 +93,7 @@ const fn device_file_kind(
     is_block: bool,
     lookup: FunctionLookup,
     dev_name: &'static str,
-    access: Access,
+    access: DeviceAccess,
 ) -> DeviceNodeKind {
     DeviceNodeKind { name, driver, is_block, lookup, dev_name, access }
 }
@@ -106,27 +106,27 @@ const fn device_file_kind(
 /// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
 const KINDS: [DeviceNodeKind; 14] = [
-    device_file_kind("nvidia", "nvidia", false, FunctionLookup::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
-    device_file_kind("nvidia", "nvidia-frontend", false, FunctionLookup::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
-    device_file_kind("nvidia-uvm", "nvidia-uvm", false, FunctionLookup::All, "nvidia-uvm", Access::Work),
+    device_file_kind("nvidia", "nvidia", false, FunctionLookup::Gpu, "nvidia{}", DeviceAccess::With("nvidia-uvm")),
+    device_file_kind("nvidia", "nvidia-frontend", false, FunctionLookup::Gpu, "nvidia{}", DeviceAccess::With("nvidia-uvm")),
+    device_file_kind("nvidia-uvm", "nvidia-uvm", false, FunctionLookup::All, "nvidia-uvm", DeviceAccess::Work),
     device_file_kind(
         "nvidia-caps",
         "nvidia-caps",
         false,
         FunctionLookup::Part,
         "nvidia-caps/nvidia-cap{}",
-        Access::With("nvidia-uvm"),
+        DeviceAccess::With("nvidia-uvm"),
     ),
-    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/renderD", Access::Work),
-    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/", Access::Manage),
-    device_file_kind("kfd", "kfd", false, FunctionLookup::All, "kfd", Access::Work),
-    device_file_kind("accel", "accel", false, FunctionLookup::Link, "accel/", Access::Work),
-    device_file_kind("uverbs", "infiniband_verbs", false, FunctionLookup::Link, "infiniband/uverbs", Access::Work),
-    device_file_kind("vfio", "vfio", false, FunctionLookup::Group, "vfio/", Access::Work),
-    device_file_kind("vfio", "vfio-dev", false, FunctionLookup::Link, "vfio/devices/", Access::Work),
-    device_file_kind("nvme", "nvme", false, FunctionLookup::Link, "nvme", Access::Manage),
-    device_file_kind("nvme", "nvme-generic", false, FunctionLookup::Link, "ng", Access::Work),
-    device_file_kind("nvme", "blkext", true, FunctionLookup::Link, "nvme", Access::Manage),
+    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/renderD", DeviceAccess::Work),
+    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/", DeviceAccess::Manage),
+    device_file_kind("kfd", "kfd", false, FunctionLookup::All, "kfd", DeviceAccess::Work),
+    device_file_kind("accel", "accel", false, FunctionLookup::Link, "accel/", DeviceAccess::Work),
+    device_file_kind("uverbs", "infiniband_verbs", false, FunctionLookup::Link, "infiniband/uverbs", DeviceAccess::Work),
+    device_file_kind("vfio", "vfio", false, FunctionLookup::Group, "vfio/", DeviceAccess::Work),
+    device_file_kind("vfio", "vfio-dev", false, FunctionLookup::Link, "vfio/devices/", DeviceAccess::Work),
+    device_file_kind("nvme", "nvme", false, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
+    device_file_kind("nvme", "nvme-generic", false, FunctionLookup::Link, "ng", DeviceAccess::Work),
+    device_file_kind("nvme", "blkext", true, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
 ];
 
 /// Minor numbers of NVIDIA's driver that are no GPU, with their names
@@ -141,7 +141,7 @@ pub struct DeviceNode {
     /// Its kind, such as `dri`.
     pub kind_name: &'static str,
     /// What who has it open can do.
-    pub access: Access,
+    pub access: DeviceAccess,
     /// The functions behind it, in ascending order; empty if it serves all devices of its driver, or
     /// its device is not on PCI.
     pub functions: Vec<PciAddress>,
@@ -157,9 +157,9 @@ impl DeviceNode {
 
 /// The drivers of [`KINDS`] that are loaded, by the major numbers that they have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drivers(BTreeMap<(bool, u32), Vec<usize>>);
+pub struct DeviceDrivers(BTreeMap<(bool, u32), Vec<usize>>);
 
-impl Drivers {
+impl DeviceDrivers {
     /// Reads `proc/devices` below `root`; none if it cannot be read.
     pub fn read(root: &Path) -> Self {
         let text = read_bytes(&root.join("proc/devices")).unwrap_or_default();
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn numbers_lead_to_functions() {
         let dir = tree();
-        let drivers = Drivers::read(dir.path());
+        let drivers = DeviceDrivers::read(dir.path());
         for (number, path, kind, functions) in [
             ("c195:0", "/dev/nvidia0", "nvidia", "0009:01:00.0"),
             ("c195:1", "/dev/nvidia1", "nvidia", "0019:01:00.0"),
@@ -480,11 +480,11 @@ mod tests {
     fn a_hostile_or_empty_tree_names_no_function() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        assert!(Drivers::read(root).is_empty());
+        assert!(DeviceDrivers::read(root).is_empty());
         write(root, "proc/devices", "Block devices:\n259 blkext\n");
-        assert!(Drivers::read(root).is_empty());
+        assert!(DeviceDrivers::read(root).is_empty());
         write(root, "proc/devices", "Character devices:\n226 drm\n239 vfio\n99999999999 drm\n");
-        let drivers = Drivers::read(root);
+        let drivers = DeviceDrivers::read(root);
         assert_eq!(drivers.major_numbers().collect::<Vec<_>>(), [(false, 226), (false, 239)]);
         for (number, target) in [("226:0", "/etc"), ("226:1", "../../devices/../../../etc")] {
             let link = root.join("sys/dev/char").join(number);

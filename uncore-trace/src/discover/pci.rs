@@ -12,7 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::read::{Problems, read_bytes};
-use super::speed::Speed;
+use super::speed::LinkSpeed;
 
 /// Directory of the PCI functions, below the root.
 pub(super) const FUNCTIONS: &str = "sys/bus/pci/devices";
@@ -99,7 +99,7 @@ pub struct TegraPort {
 
 /// A PCI function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Function {
+pub struct PciFunction {
     /// Its address.
     pub address: PciAddress,
     /// The function on the root bus above it: its root port, or itself.
@@ -121,10 +121,10 @@ pub struct Function {
     pub has_driver: bool,
     /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub speed: Option<Speed>,
+    pub speed: Option<LinkSpeed>,
 }
 
-impl Function {
+impl PciFunction {
     /// Whether it is a bridge (base class 0x06).
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
@@ -137,9 +137,9 @@ impl Function {
 }
 
 /// All functions of the machine below `root`, in ascending order.
-pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<Function> {
+pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<PciFunction> {
     let dir = root.join(FUNCTIONS);
-    let mut functions: Vec<Function> = problems
+    let mut functions: Vec<PciFunction> = problems
         .read_names(&dir)
         .iter()
         .filter_map(|name| read_function(root, &dir.join(name), name.parse().ok()?, problems))
@@ -158,7 +158,7 @@ fn read_function(
     link: &Path,
     address: PciAddress,
     problems: &mut Problems,
-) -> Option<Function> {
+) -> Option<PciFunction> {
     let target = fs::read_link(link).ok()?;
     let top = addresses_in_path(&target).first().copied()?;
     let dir = sysfs_device_dir(root, &target)?;
@@ -174,7 +174,7 @@ fn read_function(
     let (class, vendor) = (hex("class").unwrap_or_default(), hex("vendor").unwrap_or_default());
     // -1: the firmware does not say.
     let node: Option<i32> = problems.read_parsed(&dir.join("numa_node"));
-    let mut function = Function {
+    let mut function = PciFunction {
         address,
         top,
         class,
@@ -186,7 +186,7 @@ fn read_function(
         speed: None,
     };
     if function.is_root_port() {
-        function.speed = Speed::read(&dir, problems);
+        function.speed = LinkSpeed::read(&dir, problems);
     }
     if function.is_root_port() && vendor == NVIDIA {
         function.tegra = read_bytes(&dir.join("config")).ok().and_then(|config| parse_tegra_port(&config));

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-pub use self::domain::{Domain, domains};
+pub use self::domain::{CacheDomain, domains};
 pub use self::tenant::{cgroup_of, find_tenant, threads_of};
 use super::mounts::MountTable;
 use super::read;

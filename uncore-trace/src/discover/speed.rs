@@ -16,7 +16,7 @@ const USUAL_PAYLOAD: u32 = 256;
 
 /// The current speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Speed {
+pub struct LinkSpeed {
     /// `current_link_speed`: transfers per lane, in 1e9 per second.
     pub gt_per_s: f64,
     /// `current_link_width`: number of lanes.
@@ -26,7 +26,7 @@ pub struct Speed {
     pub payload: Option<u32>,
 }
 
-impl Speed {
+impl LinkSpeed {
     /// Reads it from the directory of a root port; `None` if the link is down or sysfs does not
     /// say.
     pub(super) fn read(dir: &Path, problems: &mut Problems) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Speed {
     }
 }
 
-impl fmt::Display for Speed {
+impl fmt::Display for LinkSpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let assumed = if self.payload.is_none() { " (assumed)" } else { "" };
         write!(
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn links_carry_what_their_generation_does() {
         let of = |speed, width, config: &[u8]| {
-            let parsed = Speed::parse(speed, width, config);
+            let parsed = LinkSpeed::parse(speed, width, config);
             parsed.map(|speed| (speed.bytes_per_s() / 1e7).round() / 100.0)
         };
         assert_eq!(of("2.5 GT/s PCIe", "1", &[]), Some(0.23));
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(parse_payload(&config(0xe0)), None);
         // The part that only root can read is missing.
         assert_eq!(parse_payload(&config(0x20)[..64]), None);
-        let speed = Speed::parse("16.0 GT/s PCIe", "4", &config(0x40)).unwrap();
+        let speed = LinkSpeed::parse("16.0 GT/s PCIe", "4", &config(0x40)).unwrap();
         assert_eq!(
             speed.to_string(),
             "16 GT/s x4, 128b/130b, packets of 512 bytes with 20 bytes of overhead"

@@ -5,13 +5,13 @@
 
 use super::kconfig::{KernelConfig, OptionSetting};
 use super::kernel;
-use super::machine::Known;
+use super::machine::KnownMachine;
 use super::platforms::{self, Driver};
 use super::{Finding, ExaminedMachine, FindingState};
-use crate::catalog::kernels::{self, Gap};
+use crate::catalog::kernels::{self, CounterGap};
 use crate::discover;
 use crate::discover::processor::Processor;
-use crate::discover::release::Version;
+use crate::discover::release::KernelVersion;
 use crate::plan::resolve::Resolver;
 
 const NAME: &str = "PMU drivers";
@@ -72,9 +72,9 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
 }
 
 /// What keeps counters of this machine from being counted, each with what counts the same all the same.
-fn find_gaps(machine: &ExaminedMachine) -> Vec<(Gap, Option<String>)> {
-    let Ok(Known { machine, catalog }) = machine.known_machine() else { return Vec::new() };
-    let with_instead = |gap: Gap| {
+fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
+    let Ok(KnownMachine { machine, catalog }) = machine.known_machine() else { return Vec::new() };
+    let with_instead = |gap: CounterGap| {
         let mut resolver = Resolver::for_whole_machine(machine, catalog);
         let opened: Vec<_> =
             gap.groups.iter().map(|group| (*group, resolver.resolve_group(*group))).collect();
@@ -94,12 +94,12 @@ fn find_gaps(machine: &ExaminedMachine) -> Vec<(Gap, Option<String>)> {
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
-fn is_of(gap: &Gap, driver: &Driver) -> bool {
+fn is_of(gap: &CounterGap, driver: &Driver) -> bool {
     gap.driver.as_ref() == Some(&driver.module) || gap.pmus.iter().any(|pmu| driver.has_pmu(pmu))
 }
 
 /// The finding on what a driver, or this program, does not know.
-fn gap_finding(platform: &str, gap: &Gap, instead: Option<&str>) -> Finding {
+fn gap_finding(platform: &str, gap: &CounterGap, instead: Option<&str>) -> Finding {
     let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
     let mut finding =
         Finding::new(NAME, FindingState::Warn, format!("{platform}: {}{instead}", gap.describe_gap()));
@@ -138,7 +138,7 @@ fn judge_driver(machine: &ExaminedMachine, platform: &str, driver: &Driver, conf
         return finding(FindingState::NotHere, &driver.missing_device());
     }
     let load = machine.as_root(&format!("modprobe {module}"));
-    let version = kernel::kernel_release(machine).as_deref().and_then(Version::parse);
+    let version = kernel::kernel_release(machine).as_deref().and_then(KernelVersion::parse);
     let boot = format!("boot a kernel >= {since} built with {option}");
     let boot = if *is_built_in { format!("{boot}=y") } else { format!("{boot}=m, then {load}") };
     match (config, setting) {

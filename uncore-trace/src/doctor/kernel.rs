@@ -10,11 +10,11 @@ use std::path::Path;
 use rustix::system::uname;
 
 use super::{Finding, ExaminedMachine, FindingState};
-use crate::discover::release::{self, Version};
+use crate::discover::release::{self, KernelVersion};
 
 const NAME: &str = "kernel";
-const OLDEST: Version = Version(6, 1);
-const PINNED_TIMER: Version = Version(6, 7);
+const OLDEST: KernelVersion = KernelVersion(6, 1);
+const PINNED_TIMER: KernelVersion = KernelVersion(6, 7);
 
 /// Longest release of a kernel, bytes (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
 const LONGEST_RELEASE: usize = 64;
@@ -42,7 +42,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         let message = "proc/sys/kernel/osrelease cannot be read: is /proc mounted?";
         return vec![Finding::new(NAME, FindingState::Fail, message).with_fix("mount -t proc proc /proc")];
     };
-    let Some(version) = Version::parse(&release) else {
+    let Some(version) = KernelVersion::parse(&release) else {
         let message = format!("release {release:?} does not start with a version: >= 6.1 is needed");
         return vec![Finding::new(NAME, FindingState::Warn, message)];
     };

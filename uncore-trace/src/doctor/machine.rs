@@ -32,14 +32,14 @@ pub struct ExaminedMachine {
     /// The program that would record there.
     pub(super) program: Program,
     /// What planning knows of the machine, once it was asked for; or why it knows nothing.
-    known: OnceCell<Result<Known, String>>,
+    known: OnceCell<Result<KnownMachine, String>>,
     /// The kernel's own type information, once it was read.
     btf: OnceCell<io::Result<Vec<u8>>>,
 }
 
 /// What planning knows of a machine.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMachine {
     pub(super) machine: discover::Machine,
     pub(super) catalog: Catalog,
 }
@@ -62,10 +62,10 @@ impl ExaminedMachine {
     }
 
     /// The PMUs of the machine and the catalog, or why they cannot be read.
-    pub(super) fn known_machine(&self) -> Result<&Known, &str> {
+    pub(super) fn known_machine(&self) -> Result<&KnownMachine, &str> {
         let read = || {
             let machine = discover::machine(&self.root)?;
-            Ok(Known { machine, catalog: Catalog::load_embedded()? })
+            Ok(KnownMachine { machine, catalog: Catalog::load_embedded()? })
         };
         let describe = |error: anyhow::Error| format!("{error:#}");
         self.known.get_or_init(|| read().map_err(describe)).as_ref().map_err(String::as_str)

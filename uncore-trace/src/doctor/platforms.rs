@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use super::ExaminedMachine;
 use crate::catalog::pattern::matches;
 use crate::discover::processor::Processor;
-use crate::discover::release::Version;
+use crate::discover::release::KernelVersion;
 
 const TEXT: &str = include_str!("../../catalog/kernel/drivers.toml");
 
@@ -44,7 +44,7 @@ pub(super) struct Driver {
     pub(super) option: String,
     /// First kernel known to have it.
     #[serde(deserialize_with = "deserialize_version")]
-    pub(super) since: Version,
+    pub(super) since: KernelVersion,
     /// Patterns of its PMU names.
     pub(super) pmus: Vec<String>,
     /// Whether it cannot be a module.
@@ -61,7 +61,7 @@ pub(super) struct Driver {
     pci_devices: Vec<String>,
 }
 
-fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KernelVersion, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
@@ -188,7 +188,7 @@ mod tests {
         for driver in &table.driver {
             assert!(driver.option.starts_with("CONFIG_"), "{}", driver.option);
             assert!(!driver.module.contains('-'), "/sys/module has no dashes: {}", driver.module);
-            assert!(driver.since > Version(4, 0) && !driver.pmus.is_empty(), "{driver:?}");
+            assert!(driver.since > KernelVersion(4, 0) && !driver.pmus.is_empty(), "{driver:?}");
             assert!(driver.required_devices().count() <= 1, "{driver:?}");
             let is_named = |platform: &Platform| platform.drivers.contains(&driver.module);
             let has_devices = !driver.is_of_processor() && driver.acpi_tables.is_empty();

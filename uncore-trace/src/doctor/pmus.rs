@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::Known;
+use super::machine::KnownMachine;
 use super::{Finding, ExaminedMachine, FindingState};
 use crate::discover::name::stem;
 use crate::plan::uncounted::find_uncounted;
@@ -91,7 +91,7 @@ fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Findin
             finding
         }
     };
-    if let Ok(Known { machine, catalog }) = machine.known_machine() {
+    if let Ok(KnownMachine { machine, catalog }) = machine.known_machine() {
         return find_uncounted(machine, catalog).into_iter().map(finding).collect();
     }
     let is_empty = |name: &&String| {

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 use super::cdi;
 use super::kubelet::{Container, Dynamic, ListedPods, Pod};
-use crate::discover::nodes::{Drivers, gpu_ids};
+use crate::discover::nodes::{DeviceDrivers, gpu_ids};
 use crate::discover::pci::{self, PciAddress};
 
 /// Most assignments of a host: it has 110 pods, unless it was configured otherwise.
@@ -48,7 +48,7 @@ pub struct Assignment {
 #[derive(Debug)]
 struct MachineDevices {
     root: PathBuf,
-    drivers: Drivers,
+    drivers: DeviceDrivers,
     gpus: Vec<(String, PciAddress)>,
     cdi: cdi::CdiNames,
 }
@@ -66,7 +66,7 @@ pub fn cdi_trees(root: &Path) -> impl Iterator<Item = PathBuf> {
 pub fn list_assignments(listed: &ListedPods, root: &Path) -> Result<BTreeSet<Assignment>> {
     let devices = MachineDevices {
         root: root.to_owned(),
-        drivers: Drivers::read(root),
+        drivers: DeviceDrivers::read(root),
         gpus: gpu_ids(root),
         cdi: cdi::CdiNames::read(root),
     };

@@ -23,7 +23,7 @@ use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
 use super::{SAMPLE, io, limits, pmu, programs, bpf_refusal, rings, shared};
 use crate::count::Count;
-use crate::discover::nodes::Drivers;
+use crate::discover::nodes::DeviceDrivers;
 use crate::plan::Plan;
 
 /// A counter that could not be opened.
@@ -142,7 +142,7 @@ impl Session {
         let kernel = is_own.then(read_btf).transpose()?;
         let io = options.io.then(|| io::IoSettings::from_types(&types));
         // Without a driver of such devices nothing is attached.
-        let drivers = if options.holders { Drivers::read(root) } else { Drivers::default() };
+        let drivers = if options.holders { DeviceDrivers::read(root) } else { DeviceDrivers::default() };
         let files = (!drivers.is_empty()).then(|| holders::HolderSettings::from_types(&types));
         let log = VerifierLogLevel::default();
         let kernel_settings = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));

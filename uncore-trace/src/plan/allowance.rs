@@ -13,7 +13,7 @@ pub const MOST_READINGS: f64 = 250_000.0;
 
 /// The allowed cost of a witness, and its expected cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Allowance {
+pub struct WitnessAllowance {
     /// Part of each CPU's time, in percent; 0: no witness is opened.
     pub percent: f64,
     /// Context switches per second and CPU, averaged over the online CPUs; `None` if not measured.
@@ -33,7 +33,7 @@ pub enum WitnessRefusal {
     Room,
 }
 
-impl Allowance {
+impl WitnessAllowance {
     /// Readings per second and CPU: one per switch and one per tick.
     fn reading_rate(self, tick_ns: u64) -> Option<f64> {
         Some(self.switches? + 1e9 / tick_ns as f64)
@@ -93,7 +93,7 @@ mod tests {
     const TICK_NS: u64 = 1_000_000;
 
     fn refusal(percent: f64, switches: f64, cpus: usize) -> Option<WitnessRefusal> {
-        Allowance { percent, switches: Some(switches) }.refusal_reason(TICK_NS, cpus, 3)
+        WitnessAllowance { percent, switches: Some(switches) }.refusal_reason(TICK_NS, cpus, 3)
     }
 
     #[test]
@@ -105,14 +105,14 @@ mod tests {
         // 144 CPUs with 1000 ticks and 800 switches each: too many readings for one recorder.
         let many = Some(WitnessRefusal::Readings(259_200.0));
         assert_eq!(refusal(2.0, 800.0, 144), many);
-        let longer = Allowance { percent: 2.0, switches: Some(800.0) };
+        let longer = WitnessAllowance { percent: 2.0, switches: Some(800.0) };
         assert_eq!(longer.refusal_reason(10 * TICK_NS, 144, 3), None);
         assert_eq!(longer.refusal_reason(TICK_NS, 2, MAX_COUNTERS), Some(WitnessRefusal::Room));
     }
 
     #[test]
     fn an_unknown_rate_of_switches_refuses_nothing() {
-        let unknown = Allowance { percent: 2.0, switches: None };
+        let unknown = WitnessAllowance { percent: 2.0, switches: None };
         assert_eq!((unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)), (None, None));
     }
 }

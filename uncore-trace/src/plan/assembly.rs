@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use anyhow::{Result, ensure};
 
 use super::agree::{RegisterTerms, cannot_lead};
-use super::io::Below;
+use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, offline_readers, reader_spots};
@@ -213,7 +213,7 @@ impl<'a> Assembly<'a> {
         // Without known causes none of the count is divided.
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
         let causes = causes.unwrap_or_default();
-        let below = Below::for_counter(self.machine, event.words, encoded, cpu);
+        let below = DevicesBelow::for_counter(self.machine, event.words, encoded, cpu);
         let has_devices = causes.contains(&Cause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
-use super::io::Below;
+use super::io::DevicesBelow;
 use super::resolve::ResolvedEvent;
 use crate::catalog::behind::{self, AttachedSocket};
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::pci::{PciAddress, Function};
+use crate::discover::pci::{PciAddress, PciFunction};
 
 /// PCI base class of network controllers (`PCI_BASE_CLASS_NETWORK`, `include/linux/pci_ids.h`).
 const NETWORK: u32 = 0x02;
@@ -45,16 +45,16 @@ pub(super) fn counted_functions<'a>(
     machine: &'a Machine,
     event: &ResolvedEvent<'_>,
     cpu: u32,
-    below: Option<&Below<'a>>,
+    below: Option<&DevicesBelow<'a>>,
 ) -> Vec<CountedFunction> {
     let (words, counted) = (event.words, &event.functions);
-    let functions: Vec<&Function> = if counted.is_empty() {
+    let functions: Vec<&PciFunction> = if counted.is_empty() {
         let below = below.map(|below| below.functions.clone());
         below.unwrap_or_else(|| functions_of_rule(machine, words, cpu))
     } else {
         counted.iter().filter_map(|address| machine.devices.find_function(*address)).collect()
     };
-    let behind = |function: &Function| {
+    let behind = |function: &PciFunction| {
         let is_network = function.class >> 16 == NETWORK;
         let requests = machine.devices.names_of(function.address).next().is_some();
         let unseen = is_network && function.has_driver && !requests;
@@ -64,16 +64,16 @@ pub(super) fn counted_functions<'a>(
 }
 
 /// The same without root ports, if they are few enough to name a link.
-pub(super) fn few_functions<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
+pub(super) fn few_functions<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a PciFunction> {
     let functions = functions_of_rule(machine, words, cpu);
     if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.
-fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
+fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a PciFunction> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
     let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
-    let functions = |rule: &behind::BehindRule| -> Vec<&'a Function> {
+    let functions = |rule: &behind::BehindRule| -> Vec<&'a PciFunction> {
         let devices = machine.devices.pci.iter().filter(|function| !function.is_bridge());
         devices.filter(|function| {
             rule.vendor.is_none_or(|vendor| function.vendor == vendor)
@@ -88,7 +88,7 @@ fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) ->
 
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
-fn is_attached(machine: &Machine, function: &Function, attached_to: AttachedSocket, cpu: u32) -> bool {
+fn is_attached(machine: &Machine, function: &PciFunction, attached_to: AttachedSocket, cpu: u32) -> bool {
     let cpus = &machine.cpus;
     let package = cpus.cpu_location(cpu).package;
     let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
@@ -117,7 +117,7 @@ mod tests {
         let root: PciAddress = "0007:00:00.0".parse().unwrap();
         machine.devices.pci.clear();
         for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
-            machine.devices.pci.push(Function {
+            machine.devices.pci.push(PciFunction {
                 address: name.parse().unwrap(),
                 top: root,
                 class: class << 16,

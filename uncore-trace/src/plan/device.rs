@@ -18,7 +18,7 @@ use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::catalog::words::{WHOLE_WORDS, PmuWords};
-use crate::discover::pci::{PciAddress, Function};
+use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
 
@@ -63,14 +63,14 @@ pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Ter
 pub struct Narrowing<'a> {
     pub(super) machine: &'a Machine,
     /// The requested functions; `None`: all.
-    wanted: Option<Vec<&'a Function>>,
+    wanted: Option<Vec<&'a PciFunction>>,
     /// The requested disks and interfaces; only used if `wanted` is given.
     named: BTreeSet<&'a str>,
     /// Why no PCIe counter can be narrowed to one of these.
     pub refused: Option<String>,
     per_port: bool,
     /// The functions that are counted on their own beside the whole, if any are.
-    pub(super) apart: Option<Vec<&'a Function>>,
+    pub(super) apart: Option<Vec<&'a PciFunction>>,
     /// Notes for the user, one line each.
     pub notes: BTreeSet<String>,
     /// Whether any counter was narrowed.
@@ -196,7 +196,7 @@ impl<'a> Narrowing<'a> {
         &mut self,
         words: PmuWords<'_>,
         rule: &PortsRule,
-        wanted: &[&Function],
+        wanted: &[&PciFunction],
         split: bool,
     ) -> BTreeSet<Subset> {
         let mut subsets = BTreeSet::new();
@@ -280,7 +280,7 @@ pub struct PortPosition {
 }
 
 /// The position of the function in the PMU; `None` if the PMU does not count it.
-pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<PortPosition> {
+pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<PortPosition> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
     let PciAddress { domain, bus, device, function: number } = top;
@@ -347,7 +347,7 @@ pub(super) fn id_of(
     machine: &Machine,
     words: PmuWords<'_>,
     ports: &PortsRule,
-    function: &Function,
+    function: &PciFunction,
 ) -> Option<u64> {
     match ports.by {
         Locate::Iort => stream_of(machine, words, function),
@@ -357,7 +357,7 @@ pub(super) fn id_of(
 
 /// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its registers
 /// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
-fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<u64> {
+fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<u64> {
     let (_, page) = words.pmu.name.rsplit_once('_')?;
     machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
 }
@@ -371,13 +371,13 @@ pub(super) fn has_one_register(words: PmuWords<'_>, ports: &PortsRule) -> bool {
 
 /// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
 /// `None` if the firmware reports no node.
-fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
+fn die_of(machine: &Machine, function: &PciFunction) -> Option<u32> {
     let near = || machine.cpus.die_number(machine.cpus.first_of_node(function.numa_node?)?);
     machine.cpus.only_die().or_else(near)
 }
 
 /// As [`find_position`]; also `None` if another PMU may be the one that counts it.
-pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<PortPosition> {
+pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<PortPosition> {
     find_position(machine, words, function).filter(|position| !position.any_of_die)
 }
 
@@ -386,7 +386,7 @@ pub fn select_subset(
     machine: &Machine,
     words: PmuWords<'_>,
     ports: &PortsRule,
-    function: &Function,
+    function: &PciFunction,
     position: PortPosition,
     inseparable: &[PciAddress],
 ) -> Subset {
@@ -409,13 +409,13 @@ pub fn counted_with(
     machine: &Machine,
     words: PmuWords<'_>,
     ports: &PortsRule,
-    function: &Function,
+    function: &PciFunction,
     position: PortPosition,
 ) -> Vec<PciAddress> {
     if position.port.is_some() || ports.term.is_none() {
         return neighbours(machine, function);
     }
-    let is_inseparable = |candidate: &&Function| {
+    let is_inseparable = |candidate: &&PciFunction| {
         candidate.address != function.address
             && !candidate.is_bridge()
             && find_position(machine, words, candidate) == Some(position)
@@ -424,7 +424,7 @@ pub fn counted_with(
 }
 
 /// The other functions with traffic below the same function on the root bus.
-pub(super) fn neighbours(machine: &Machine, function: &Function) -> Vec<PciAddress> {
+pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
     let functions = machine.devices.pci.iter();
     let neighbours = functions.filter(|candidate| {
         candidate.top == function.top && candidate.address != function.address && !candidate.is_bridge()
@@ -446,7 +446,7 @@ fn on_ports<'a>(
     machine: &'a Machine,
     catalog: &Catalog,
     device: &str,
-) -> Result<Vec<&'a Function>> {
+) -> Result<Vec<&'a PciFunction>> {
     let functions = selected_functions(machine, device)?;
     for function in &functions {
         let any = machine.pmus.iter().any(|pmu| {
@@ -460,7 +460,7 @@ fn on_ports<'a>(
 }
 
 /// The functions that a name after `--device` selects.
-pub(super) fn selected_functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
+pub(super) fn selected_functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a PciFunction>> {
     let devices = &machine.devices;
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";
@@ -488,7 +488,7 @@ pub(super) fn no_pmu(
     machine: &Machine,
     catalog: &Catalog,
     device: &str,
-    function: &Function,
+    function: &PciFunction,
 ) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
         let ports = PmuWords::new(catalog, pmu).family?.ports.as_ref()?;

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Counter;
 use super::device::{find_position, id_of};
-use crate::catalog::encode::Encoded;
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::pci::Function;
+use crate::discover::pci::PciFunction;
 pub use crate::schema::io::IoDirection;
 use crate::schema::link;
 use crate::text::{list_few, printable};
@@ -63,7 +63,7 @@ impl IoScope {
 
 /// The devices below a counter's root ports.
 #[derive(Debug)]
-pub(super) struct Below<'a> {
+pub(super) struct DevicesBelow<'a> {
     /// The root ports that it counts, one bit each; `None` if it counts the whole PMU.
     pub mask: Option<u64>,
     /// The requester id that it counts alone.
@@ -71,17 +71,17 @@ pub(super) struct Below<'a> {
     /// The die on which it is read.
     pub die: Option<u32>,
     /// The functions with traffic through these root ports.
-    pub functions: Vec<&'a Function>,
+    pub functions: Vec<&'a PciFunction>,
     /// Whether it is unknown for one of them which PMU counts it.
     pub is_unsure: bool,
 }
 
-impl<'a> Below<'a> {
+impl<'a> DevicesBelow<'a> {
     /// For a counter of `encoded` on `cpu`; `None` if the PMU does not count root ports.
     pub(super) fn for_counter(
         machine: &'a Machine,
         words: PmuWords<'_>,
-        encoded: &Encoded,
+        encoded: &EncodedEvent,
         cpu: u32,
     ) -> Option<Self> {
         let ports = words.family?.ports.as_ref()?;
@@ -93,7 +93,7 @@ impl<'a> Below<'a> {
         let mask = ports.term.as_ref().and_then(value);
         let requester = ports.requester.as_ref().and_then(|id_filter| value(&id_filter.term));
         let die = machine.cpus.die_number(cpu);
-        let counted = |function: &&Function| {
+        let counted = |function: &&PciFunction| {
             let Some(position) = find_position(machine, words, function) else { return false };
             !function.is_bridge()
                 && (position.die.is_none() || position.die == die)
@@ -112,9 +112,9 @@ impl<'a> Below<'a> {
 
 /// The names of these functions: each one's disk or interface, or its address; `None` if there are
 /// none.
-pub(super) fn device_label(machine: &Machine, functions: &[&Function]) -> Option<String> {
+pub(super) fn device_label(machine: &Machine, functions: &[&PciFunction]) -> Option<String> {
     // Of all devices built on a disk, the disk has the shortest name, except for dm-N and mdN.
-    let label = |function: &&Function| {
+    let label = |function: &&PciFunction| {
         let is_stacked = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
         let name = names.min_by_key(|name| (is_stacked(name), name.len()));
@@ -136,8 +136,8 @@ pub(super) fn device_label(machine: &Machine, functions: &[&Function]) -> Option
 pub(super) fn io_scope(
     machine: &Machine,
     words: PmuWords<'_>,
-    encoded: &Encoded,
-    below: Option<&Below<'_>>,
+    encoded: &EncodedEvent,
+    below: Option<&DevicesBelow<'_>>,
 ) -> Option<IoScope> {
     if let Some(statistics) = &words.pmu.statistics {
         return device_scope(words, encoded, &statistics.device);
@@ -149,8 +149,8 @@ pub(super) fn io_scope(
         (false, true) => IoDirection::Write,
         _ => return None,
     };
-    let Below { mask, functions, .. } = below?;
-    let names = |function: &Function| machine.devices.names_of(function.address);
+    let DevicesBelow { mask, functions, .. } = below?;
+    let names = |function: &PciFunction| machine.devices.names_of(function.address);
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
     let label = device_label(machine, functions);
     let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
@@ -164,7 +164,7 @@ pub(super) fn io_scope(
 }
 
 /// The bytes of a disk or an interface.
-fn device_scope(words: PmuWords<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
+fn device_scope(words: PmuWords<'_>, encoded: &EncodedEvent, device: &str) -> Option<IoScope> {
     let direction = words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {

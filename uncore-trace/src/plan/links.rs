@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::behind::few_functions as few_behind;
-use super::io::{Below, device_label};
+use super::io::{DevicesBelow, device_label};
 use super::place::Spot;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::{Counter, Plan, Role};
@@ -17,7 +17,7 @@ use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
 use crate::catalog::scope::PmuScope;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::speed::Speed;
+use crate::discover::speed::LinkSpeed;
 use crate::discover::statistics::Statistics;
 use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use crate::text::printable;
@@ -58,7 +58,7 @@ impl LinkBuilder {
         event: &ResolvedEvent<'_>,
         spot: Spot,
         id: u32,
-        below: Option<Below<'_>>,
+        below: Option<DevicesBelow<'_>>,
     ) {
         let Some(family) = event.words.family else { return };
         if event.encoded.unit != "bytes" {
@@ -157,7 +157,7 @@ fn link_key(
     rule: &link::LinkRule,
     words: PmuWords<'_>,
     spot: Spot,
-    below: Option<&Below<'_>>,
+    below: Option<&DevicesBelow<'_>>,
 ) -> LinkKey {
     let is_separate = below.is_some()
         || matches!(family.scope, Some(PmuScope::RootPort | PmuScope::RootComplex | PmuScope::Device));
@@ -216,7 +216,7 @@ fn calibrated_peaks(machine: &Machine, key: &LinkKey) -> Vec<PeakRate> {
 
 /// The total rate of the root ports with devices, in each direction; empty if the speed of one is
 /// unknown.
-fn port_peaks(machine: &Machine, below: &Below<'_>) -> Vec<PeakRate> {
+fn port_peaks(machine: &Machine, below: &DevicesBelow<'_>) -> Vec<PeakRate> {
     let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
     let port_speed = |top| machine.devices.find_function(top)?.speed;
     let Some(speeds) = tops.iter().map(|top| port_speed(*top)).collect::<Option<Vec<_>>>() else {
@@ -225,7 +225,7 @@ fn port_peaks(machine: &Machine, below: &Below<'_>) -> Vec<PeakRate> {
     if speeds.is_empty() {
         return Vec::new();
     }
-    let bytes_per_s = speeds.iter().map(Speed::bytes_per_s).sum();
+    let bytes_per_s = speeds.iter().map(LinkSpeed::bytes_per_s).sum();
     let details: BTreeSet<String> = speeds.iter().map(ToString::to_string).collect();
     let detail = details.into_iter().collect::<Vec<_>>().join("; ");
     let peak = |direction| PeakRate {

@@ -21,12 +21,12 @@ use super::resolve::{ResolvedEvent, Resolver};
 use super::together::FEW;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::ports::{Locate, PortsRule};
-use crate::catalog::rules::OneValue;
+use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
 use crate::catalog::words::PmuWords;
-use crate::discover::apart::Apart;
-use crate::discover::pci::{PciAddress, Function};
+use crate::discover::apart::SeparateFunctions;
+use crate::discover::pci::{PciAddress, PciFunction};
 use crate::text::printable;
 
 /// In a note on a function that a PMU cannot select.
@@ -38,8 +38,8 @@ impl<'a> Narrowing<'a> {
     /// # Errors
     ///
     /// No device has this name, or there is no function.
-    pub(super) fn set_apart(&mut self, devices: &[String], apart: &Apart) -> Result<()> {
-        let mut selected: Vec<&'a Function> = Vec::new();
+    pub(super) fn set_apart(&mut self, devices: &[String], apart: &SeparateFunctions) -> Result<()> {
+        let mut selected: Vec<&'a PciFunction> = Vec::new();
         for device in devices {
             selected.extend(selected_functions(self.machine, device)?);
         }
@@ -77,7 +77,7 @@ impl<'a> Narrowing<'a> {
         words: PmuWords<'_>,
         rule: &PortsRule,
         event: &str,
-        apart: &[&Function],
+        apart: &[&PciFunction],
     ) -> Vec<Subset> {
         let mut subsets = vec![Subset::default()];
         if !is_of_devices(words, rule, event) {
@@ -98,7 +98,7 @@ impl<'a> Narrowing<'a> {
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select_function(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &Function) -> Option<Subset> {
+    fn select_function(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &PciFunction) -> Option<Subset> {
         let position = singled_out(self.machine, words, function)?;
         let requester = rule.requester.as_ref().filter(|id_filter| words.term_format(&id_filter.term).is_some());
         if let Some((id_filter, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
@@ -136,9 +136,9 @@ impl<'a> Narrowing<'a> {
 
 impl Resolver<'_> {
     /// Why none of these functions is counted on its own.
-    pub(super) fn no_filter(&self, apart: &[&Function]) -> String {
+    pub(super) fn no_filter(&self, apart: &[&PciFunction]) -> String {
         let (machine, catalog) = (self.machine, self.catalog);
-        let is_counted = |function: &&&Function| {
+        let is_counted = |function: &&&PciFunction| {
             self.pmu_words().any(|words| singled_out(machine, words, function).is_some())
         };
         let is_iort = |words: PmuWords<'_>| {
@@ -240,7 +240,7 @@ impl Assembly<'_> {
 }
 
 /// The values in a filter that all counters must share.
-fn shared_values(rule: &OneValue, filter: &str) -> String {
+fn shared_values(rule: &OneValueRule, filter: &str) -> String {
     let is_one = |term: &&str| rule.terms.iter().any(|term_name| term.split('=').next() == Some(term_name));
     filter.split(',').filter(is_one).collect::<Vec<_>>().join(",")
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
 
-use super::allowance::Allowance;
+use super::allowance::WitnessAllowance;
 use super::assembly::Assembly;
 use super::notes::by_pmu;
 use super::place::Spot;
@@ -35,7 +35,7 @@ pub enum WitnessDemand {
     #[default]
     No,
     /// Those that are counted anyway, and others within this allowance.
-    Within(Allowance),
+    Within(WitnessAllowance),
     /// Yes; otherwise planning fails.
     Surely,
 }
@@ -200,7 +200,7 @@ impl<'a> Assembly<'a> {
         &mut self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &[(u32, CpuList)],
-        allowance: Allowance,
+        allowance: WitnessAllowance,
     ) -> Result<()> {
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
         let Some(first_source) = cpus.iter().find_map(|cpu| sources.get(&cpu)) else {
@@ -368,7 +368,7 @@ fn has_cpu(words: PmuWords<'_>, cpu: u32) -> bool {
 /// PMU has.
 fn witness_sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
     let source = |words: PmuWords<'a>| {
-        let mut witnesses = words.family?.witnesses.iter().filter(|candidate| candidate.is_for(words.pmu));
+        let mut witnesses = words.family?.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
         witnesses.find_map(|witness| {
             Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
         })

@@ -51,7 +51,7 @@ use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{self, EventItem};
 use crate::catalog::suggest::list_names;
-use crate::discover::apart::Apart;
+use crate::discover::apart::SeparateFunctions;
 use crate::discover::format::WORDS;
 use crate::discover::pci::PciAddress;
 use crate::discover::{CpuList, Machine};
@@ -85,7 +85,7 @@ pub struct PlanRequest {
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
     /// The functions that are counted on their own beside the whole, unless `devices` names them.
-    pub per_device: Option<Apart>,
+    pub per_device: Option<SeparateFunctions>,
     /// What the user says of the counters whose causes nothing else says.
     pub declared_cause: Option<DeclaredCause>,
     /// Whether witnesses are counted.

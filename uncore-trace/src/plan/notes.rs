@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::resolve::ResolvedEvent;
 use crate::catalog::budget::{Overcommitted, find_overcommitted};
-use crate::catalog::encode::Encoded;
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::suggest::did_you_mean;
 use crate::catalog::words::PmuWords;
@@ -46,8 +46,8 @@ fn multiplexing_notes(events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
 }
 
 /// The events of each PMU instance, once for all its reader CPUs.
-pub(super) fn by_pmu<'e, 'a>(events: &'e [ResolvedEvent<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e Encoded>)> {
-    let mut pmus: Vec<(PmuWords<'a>, Vec<&Encoded>)> = Vec::new();
+pub(super) fn by_pmu<'e, 'a>(events: &'e [ResolvedEvent<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e EncodedEvent>)> {
+    let mut pmus: Vec<(PmuWords<'a>, Vec<&EncodedEvent>)> = Vec::new();
     let mut index_by_pmu: HashMap<&str, usize> = HashMap::new();
     for event in events {
         let index = *index_by_pmu.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
@@ -98,7 +98,7 @@ fn catalog_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
             continue;
         }
         let rules = event.words.family.iter().flat_map(|family| &family.notes);
-        for rule in rules.filter(|rule| rule.is_about(&event.encoded.event)) {
+        for rule in rules.filter(|rule| rule.applies_to_event(&event.encoded.event)) {
             if !notes.contains(&rule.text.as_str()) {
                 notes.push(rule.text.as_str());
             }

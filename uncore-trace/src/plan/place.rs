@@ -8,11 +8,11 @@ use crate::catalog::domain::RegisterDomain;
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::PmuWords;
-use crate::discover::cpus::{Cache, TopologyLevel};
+use crate::discover::cpus::{CpuCache, TopologyLevel};
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;
 
-/// A CPU on which a PMU is read.
+/// A reader CPU of a PMU: a CPU on which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     /// The reader CPU.
@@ -221,7 +221,7 @@ fn cpus_of_instance(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, c
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let socket = cpus.cpus_sharing(cpu, TopologyLevel::Package)?;
-    let caches: BTreeSet<Cache> = socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
+    let caches: BTreeSet<CpuCache> = socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
     let wanted = *caches.iter().nth(index)?;
     cpus.cpus_sharing(wanted.first_cpu, TopologyLevel::Cache)
 }

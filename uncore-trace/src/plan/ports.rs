@@ -182,7 +182,7 @@ impl<'a> Assembly<'a> {
 /// The first port of an uncore PMU's family for its processor that the PMU has.
 fn port_event(words: PmuWords<'_>) -> Option<WitnessEvent<'_>> {
     let family = words.family.filter(|family| family.kind == PmuKind::Uncore)?;
-    let mut ports = family.witnesses.iter().filter(|candidate| candidate.is_for(words.pmu));
+    let mut ports = family.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
     ports.find_map(|witness| {
         Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
     })

@@ -9,7 +9,7 @@ use super::device::{Narrowing, Subset};
 use super::pmus::PmuIndex;
 use crate::catalog::Catalog;
 use crate::catalog::asides::sift_terms;
-use crate::catalog::encode::Encoded;
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
@@ -30,7 +30,7 @@ pub struct ResolvedEvent<'a> {
     /// The group under which it is recorded.
     pub group: &'static str,
     /// Its encoding.
-    pub encoded: Encoded,
+    pub encoded: EncodedEvent,
     /// The die that it is limited to, if the PMU serves several.
     pub die: Option<u32>,
     /// The functions that it counts beside the whole.

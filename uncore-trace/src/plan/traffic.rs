@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::{Plan, PlanRequest, plan};
 use crate::catalog::Catalog;
-use crate::catalog::family::Overlap;
+use crate::catalog::family::OverlapRule;
 use crate::catalog::group::Group;
 use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
@@ -27,10 +27,10 @@ impl<'a> Resolver<'a> {
     pub(super) fn traffic_events(&mut self) -> Vec<ResolvedEvent<'a>> {
         let group_events = TRAFFIC.into_iter().flat_map(|group| self.resolve_group(group));
         let events: Vec<_> = group_events.filter(|event| event.encoded.unit != "cycles").collect();
-        let mut left_out: Vec<(&Overlap, BTreeSet<&str>)> = Vec::new();
+        let mut left_out: Vec<(&OverlapRule, BTreeSet<&str>)> = Vec::new();
         let mut kept = Vec::new();
         let names: BTreeSet<(&str, &str)> = events.iter().map(family_and_event).collect();
-        let mut rules: HashMap<(&str, &str), Option<&Overlap>> = HashMap::new();
+        let mut rules: HashMap<(&str, &str), Option<&OverlapRule>> = HashMap::new();
         for event in &events {
             let rule =
                 *rules.entry(family_and_event(event)).or_insert_with(|| yields_to(event, &names));
@@ -58,7 +58,7 @@ fn family_and_event<'e>(event: &'e ResolvedEvent<'_>) -> (&'e str, &'e str) {
 }
 
 /// The rule by which an event gives way to another one of these, given as families and events.
-fn yields_to<'a>(event: &ResolvedEvent<'a>, counted: &BTreeSet<(&str, &str)>) -> Option<&'a Overlap> {
+fn yields_to<'a>(event: &ResolvedEvent<'a>, counted: &BTreeSet<(&str, &str)>) -> Option<&'a OverlapRule> {
     let mut rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
     rules.find(|rule| {
         counted.iter().any(|(family, name)| rule.applies(&event.encoded.event, family, name))

@@ -269,7 +269,7 @@ mod tests {
             node: (cpu < 3).then_some(cpu / 2),
             core: Some((cpu % 2) as i32),
             cluster: Some(7),
-            cache: (cpu < 2).then_some(cpus::Cache { level: 3, first_cpu: 0 }),
+            cache: (cpu < 2).then_some(cpus::CpuCache { level: 3, first_cpu: 0 }),
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::discover::cpus::Cache;
+use crate::discover::cpus::CpuCache;
 
 /// The value of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,7 @@ pub enum Location {
     /// A cluster of cores of a die.
     Cluster(Option<i16>, Option<i16>, Option<i32>),
     /// A last-level cache of a die.
-    Cache(Option<i16>, Option<i16>, Option<Cache>),
+    Cache(Option<i16>, Option<i16>, Option<CpuCache>),
     /// A core of a die.
     Core(Option<i16>, Option<i16>, Option<i32>),
     /// A NUMA node.

@@ -55,7 +55,7 @@ const FILTERS: &str = "\
     [[filter]]\nterms = 'rev=0x1'\n";
 
 /// The encoding of `text` after a leader with these terms.
-fn encode(text: &str, leader: &str, filters: &str) -> Result<Encoded, ColumnError> {
+fn encode(text: &str, leader: &str, filters: &str) -> Result<EncodedEvent, ColumnError> {
     let (pmu, family) = (pmu(), family(filters));
     let words = PmuWords { pmu: &pmu, family: Some(&family), base: None };
     let parsed = |text: &str| if text.is_empty() { Vec::new() } else { terms(text).unwrap() };

@@ -10,8 +10,8 @@ use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::nodes::{Drivers, DeviceNode, DeviceNumber};
-use crate::discover::pci::{PciAddress, Function};
+use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
+use crate::discover::pci::{PciAddress, PciFunction};
 use crate::plan::device::{find_position, counted_with, select_subset};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
@@ -88,9 +88,9 @@ impl Serialize for Class {
 /// The devices in the order of their addresses.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-    let nodes = Drivers::read(&machine.root).device_files(&machine.root);
+    let nodes = DeviceDrivers::read(&machine.root).device_files(&machine.root);
     let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
-    let files = |function: &Function| -> Vec<DeviceFile> {
+    let files = |function: &PciFunction| -> Vec<DeviceFile> {
         let is_of_function = |(_, node): &(&DeviceNumber, &DeviceNode)| node.functions.contains(&function.address);
         let device_nodes = nodes.iter().filter(is_of_function);
         device_nodes.map(|(number, node)| DeviceFile {
@@ -113,7 +113,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     rows.collect()
 }
 
-fn device_row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
+fn device_row(machine: &Machine, catalog: &Catalog, function: &PciFunction) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
         let words = PmuWords::new(catalog, pmu);
         // Those that groups open: an SMMU has a PMU for each of its parts.

@@ -8,7 +8,7 @@ use crate::discover::read;
 
 /// A last-level cache whose traffic is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Domain {
+pub struct CacheDomain {
     /// The cache's id in sysfs, the number in `mon_L3_NN`.
     pub id: u32,
     /// Package of its CPUs.
@@ -17,7 +17,7 @@ pub struct Domain {
 
 /// The level-3 caches of the online CPUs below `root`, by id. Those of an unknown package are left
 /// out.
-pub fn domains(root: &Path, cpus: &Cpus) -> Vec<Domain> {
+pub fn domains(root: &Path, cpus: &Cpus) -> Vec<CacheDomain> {
     let mut socket_by_cache = BTreeMap::new();
     for cpu in cpus.online.iter() {
         let location = cpus.cpu_location(cpu);
@@ -29,7 +29,7 @@ pub fn domains(root: &Path, cpus: &Cpus) -> Vec<Domain> {
             socket_by_cache.entry(id).or_insert(socket);
         }
     }
-    socket_by_cache.into_iter().map(|(id, socket)| Domain { id, socket }).collect()
+    socket_by_cache.into_iter().map(|(id, socket)| CacheDomain { id, socket }).collect()
 }
 
 /// Id of the level-3 cache of a CPU.

@@ -9,7 +9,7 @@ use super::lost::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::MonitorReading;
 use crate::confine::{ThreadNeeds, RECORDER};
-use crate::discover::resctrl::{Domain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
+use crate::discover::resctrl::{CacheDomain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
 use crate::discover::{CgroupView, Machine};
 use crate::entries::{ALL_SOCKETS, Monitored};
 
@@ -49,7 +49,7 @@ pub(super) struct MonitorReader {
     cgroups: PathBuf,
     view: CgroupView,
     resctrl: Resctrl,
-    domains: Vec<Domain>,
+    domains: Vec<CacheDomain>,
     sockets: Vec<i16>,
     groups: Vec<WatchedGroup>,
     /// Groups that this recorder makes, if it makes any.
@@ -330,7 +330,7 @@ impl MonitorReader {
 }
 
 /// Where a count is.
-fn count_file(domain: Domain, event: MbmEvent) -> String {
+fn count_file(domain: CacheDomain, event: MbmEvent) -> String {
     format!("{} of domain {}", event.file_name(), domain.id)
 }
 

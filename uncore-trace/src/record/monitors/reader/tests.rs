@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::discover;
-use crate::discover::cpus::{Cache, CpuLocation};
+use crate::discover::cpus::{CpuCache, CpuLocation};
 use crate::discover::resctrl::fake::FakeResctrl;
 use crate::discover::{CpuList, Cpus};
 
@@ -15,7 +15,7 @@ pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
     let mut places = BTreeMap::new();
     for cpu in 0..sockets {
         let (package, node, cache) =
-            (Some(cpu as i16), Some(cpu), Some(Cache { level: 3, first_cpu: cpu }));
+            (Some(cpu as i16), Some(cpu), Some(CpuCache { level: 3, first_cpu: cpu }));
         places.insert(cpu, CpuLocation { package, node, cache, ..CpuLocation::default() });
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index3"));
         std::fs::create_dir_all(&dir).unwrap();
