@@ -159,7 +159,7 @@ fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &P
     }
     set(metadata::LOSS, to_json(&loss_totals.totals)?);
     set(metadata::LOSS_FIRST, to_json(&loss_totals.first_ns)?);
-    set(metadata::CPU_TIME, to_json(&cpu_times.cpu_times(source_parts)?)?);
+    set(metadata::CPU_TIME, to_json(&cpu_times.into_cpu_times(source_parts)?)?);
     let is_complete = Losses::from_totals(loss_totals.totals).is_complete();
     if last_part.is_whole || end_ns < last_part.end_ns {
         set(metadata::STOP_TICK, (end_ns / last_part.tick_ns).to_string());

@@ -48,7 +48,7 @@ impl CopiedCpuTimes {
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn cpu_times(mut self, source_parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
+    pub(super) fn into_cpu_times(mut self, source_parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
         for source_part in source_parts {
             let Some(text) = source_part.pairs.get(metadata::CPU_TIME) else { continue };
             let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)

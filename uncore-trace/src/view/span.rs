@@ -75,7 +75,7 @@ impl TimePoint {
     ///
     /// # Errors
     ///
-    /// They cannot be read, have no rows, or have no mark of that name.
+    /// The recordings cannot be read, have no rows, or have no mark of that name.
     pub fn resolve_across(&self, recordings: &[Recording], edge: SpanEdge) -> Result<i64> {
         let first_recording = recordings.first().context("there is no recording")?;
         let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
@@ -105,7 +105,7 @@ impl TimePoint {
     }
 }
 
-/// Wall times, ns since 1970, which windows between two moments end after the first and not after the second of; `None`
+/// The wall times between two moments, ns since 1970: the first excluded, the second included; `None`
 /// where no moment is one, or where one is known only once the recording is open.
 pub fn wall_range(from_moment: Option<&TimePoint>, to_moment: Option<&TimePoint>) -> Option<(i64, i64)> {
     let wall_ns = |moment: Option<&TimePoint>, open| match moment {

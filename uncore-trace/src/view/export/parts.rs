@@ -143,8 +143,8 @@ impl ExportNames {
     /// The plan in the metadata cannot be read.
     pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
         let links = Links::from_metadata(fabric.metadata_pairs())?;
-        let (counted, tenants) = (Interned::default(), Interned::default());
-        Ok(Self { grain, tenant_grouping: None, links, counts: counted, tenants, count_by_counter: HashMap::new() })
+        let (counts, tenants) = (Interned::default(), Interned::default());
+        Ok(Self { grain, tenant_grouping: None, links, counts, tenants, count_by_counter: HashMap::new() })
     }
 
     /// Groups the tenants as the lines of a report are.
@@ -175,28 +175,28 @@ impl ExportNames {
         fabric: &SelectedRows<'_>,
         mut on_share: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
-        let Self { grain, tenant_grouping: lines, links, counts: known_counts, tenants: known_tenants, count_by_counter: counters } = self;
-        let extra_columns = lines.iter().flat_map(|(_, grouping_columns)| grouping_columns);
-        let unread_columns = extra_columns.copied().filter(|column| !COLUMNS.contains(column));
-        let columns_to_read: Vec<&str> = COLUMNS.into_iter().chain(unread_columns).collect();
+        let Self { grain, tenant_grouping: grouping_and_columns, links, counts: known_counts, tenants: known_tenants, count_by_counter: index_by_counter } = self;
+        let extra_columns = grouping_and_columns.iter().flat_map(|(_, grouping_columns)| grouping_columns);
+        let more_columns = extra_columns.copied().filter(|column| !COLUMNS.contains(column));
+        let columns_to_read: Vec<&str> = COLUMNS.into_iter().chain(more_columns).collect();
         for batch in fabric.batches(&columns_to_read)? {
             let batch = batch?;
             let columns = ShareColumns::from_batch(&batch)?;
-            let key_columns = lines.as_ref().map(|(question, _)| key::FabricColumns::new(&batch, question));
-            let key_columns_read = key_columns.transpose()?;
+            let opened_columns = grouping_and_columns.as_ref().map(|(question, _)| key::FabricColumns::new(&batch, question));
+            let key_columns_read = opened_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
-                let count_index = *counters
+                let count_index = *index_by_counter
                     .entry(id)
                     .or_insert_with(|| known_counts.intern(columns.describe_count(row, *grain, links)));
-                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |grouping| grouping.tenant_key(row));
+                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |keyed_columns| keyed_columns.tenant_key(row));
                 let tenant = *tenants.entry(dictionary_keys).or_insert_with(|| {
                     let tenant = columns.describe_tenant(row);
                     known_tenants.intern(match &key_columns_read {
-                        Some(lines) if tenant.is_task() => {
-                            let name = printable(&lines.line_key(row)).into_owned();
+                        Some(tenant_columns) if tenant.is_task() => {
+                            let name = printable(&tenant_columns.line_key(row)).into_owned();
                             ExportTenant { owner: tenant.owner, cgroup: name, ..ExportTenant::default() }
                         }
                         _ => tenant,

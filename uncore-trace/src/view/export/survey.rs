@@ -102,9 +102,9 @@ impl ExportSurvey {
         fabric: &SelectedRows<'_>,
         mut on_share: impl FnMut(&TenantShare, Option<usize>) -> Result<()>,
     ) -> Result<()> {
-        let Self { names, line_index: places, .. } = self;
+        let Self { names, line_index: line_numbers, .. } = self;
         names.each_share(fabric, |share| {
-            on_share(share, places.get(&(share.count_index, share.tenant)).copied())
+            on_share(share, line_numbers.get(&(share.count_index, share.tenant)).copied())
         })
     }
 

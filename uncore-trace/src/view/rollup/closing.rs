@@ -11,8 +11,8 @@ pub(super) const PATIENCE_NS: i64 = 5_000_000_000;
 impl RollupSummer {
     /// Closes the oldest window if it is complete, and returns its rows.
     pub fn close_complete_window(&mut self, wall_source: WallTimeSource) -> Option<RollupRows> {
-        let is_full = self.open.len() > MAX_OPEN_WINDOWS;
-        let mut oldest = self.open.first_entry()?;
+        let is_full = self.open_windows.len() > MAX_OPEN_WINDOWS;
+        let mut oldest = self.open_windows.first_entry()?;
         let end_ns = *oldest.key();
         let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
         if is_over && !is_full {
@@ -32,17 +32,17 @@ impl RollupSummer {
 
     /// Closes the oldest window, complete or not, and returns its rows.
     pub fn close_oldest_window(&mut self, wall_source: WallTimeSource) -> Option<RollupRows> {
-        let (end_ns, window) = self.open.pop_first()?;
+        let (end_ns, window) = self.open_windows.pop_first()?;
         let ts_us = match wall_source {
             WallTimeSource::Recorded => window.ts_us(end_ns),
             WallTimeSource::Clock(snapshot) => snapshot.wall_at(end_ns) / 1000,
         };
-        self.lines = self.lines.saturating_sub(window.line_count());
+        self.open_lines = self.open_lines.saturating_sub(window.line_count());
         let times = (end_ns, end_ns.saturating_sub(window.begin_ns()), ts_us);
         let mut rows = rollup::Builder::default();
         let (lines, totals) = window.into_lines(self.form.owners, self.canary.as_deref());
         for counter_index in totals.keys() {
-            if let Some(written_ns) = self.written.get_mut(*counter_index) {
+            if let Some(written_ns) = self.written_until_ns.get_mut(*counter_index) {
                 *written_ns = end_ns.max(*written_ns);
             }
         }

@@ -136,18 +136,18 @@ pub struct RollupSummer {
     canary: Option<String>,
     /// The different counters.
     rollup_counters: Vec<RollupCounter>,
-    /// By place in `rollup_counters`, the end of the last window that was written, ns.
-    written: Vec<i64>,
+    /// By index in `rollup_counters`, the end of the last window that was written, ns.
+    written_until_ns: Vec<i64>,
     /// By id.
     counters: HashMap<i32, SeenCounter>,
     grid: RollupGrid,
     /// By end, ns.
-    open: BTreeMap<i64, OpenWindow>,
+    open_windows: BTreeMap<i64, OpenWindow>,
     /// Number of lines of the open windows.
-    lines: usize,
+    open_lines: usize,
     newest_ns: i64,
     /// The window of `fabric` that was last counted, for each source and counter.
-    counted: HashMap<(u32, i32), i64>,
+    last_counted_ns: HashMap<(u32, i32), i64>,
     /// Shares that were summed in `other_tasks` because there were too many lines.
     joined: u64,
 }
@@ -166,12 +166,12 @@ impl RollupSummer {
             origin: RecordingOrigin::default(),
             canary: None,
             rollup_counters: Vec::new(),
-            written: Vec::new(),
+            written_until_ns: Vec::new(),
             counters: HashMap::new(),
-            open: BTreeMap::new(),
-            lines: 0,
+            open_windows: BTreeMap::new(),
+            open_lines: 0,
             newest_ns: i64::MIN,
-            counted: HashMap::new(),
+            last_counted_ns: HashMap::new(),
             joined: 0,
         }
     }
@@ -195,7 +195,7 @@ impl RollupSummer {
         self.canary = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
         self.rollup_counters.clear();
-        self.written.clear();
+        self.written_until_ns.clear();
         Ok(())
     }
 
@@ -233,10 +233,10 @@ impl RollupSummer {
                 self.spread_row(counter_index, (end_ns.saturating_sub(length_ns), end_ns), &mut portions);
             }
             let (value, total) = (nullable_value(values, row), nullable_value(totals, row));
-            let is_new = self.counted.insert((source, counter), end_ns) != Some(end_ns);
+            let is_new = self.last_counted_ns.insert((source, counter), end_ns) != Some(end_ns);
             for portion in &portions {
                 let RowPortion { window: (begin_ns, close_ns), time, fraction } = *portion;
-                let window = self.open.entry(close_ns);
+                let window = self.open_windows.entry(close_ns);
                 let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
                 window.note_clocks(end_ns, times.value(row));
                 let total = total.map(|total| total * fraction);
@@ -268,7 +268,7 @@ impl RollupSummer {
                         job: text(jobs.get(row)),
                     };
                     let method = methods.get(row).unwrap_or_default();
-                    let (line, is_joined) = window.find_or_add_line(counter_index, owner, method, &mut self.lines);
+                    let (line, is_joined) = window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
                     self.joined += u64::from(is_joined);
                     let socket = self.rollup_counters.get(counter_index).and_then(|rollup_counter| rollup_counter.socket);
                     let owner_kind = kinds.get(row).unwrap_or_default();
@@ -291,15 +291,15 @@ impl RollupSummer {
     /// Spreads a row of a counter over the windows that take it.
     fn spread_row(&mut self, counter_index: usize, row: (i64, i64), portions: &mut Vec<RowPortion>) {
         self.newest_ns = self.newest_ns.max(row.1);
-        let written_ns = self.written.get(counter_index).copied().unwrap_or(i64::MIN);
-        let open_windows = &self.open;
+        let written_ns = self.written_until_ns.get(counter_index).copied().unwrap_or(i64::MIN);
+        let open_windows = &self.open_windows;
         let has_room = |end_ns, portion_count| open_windows.contains_key(&end_ns) || open_windows.len() + portion_count < MAX_OPEN_WINDOWS;
         self.grid.spread_row(row, written_ns, has_room, portions);
     }
 
     /// Forgets a source that has ended.
     pub fn end_source(&mut self, source: u32) {
-        self.counted.retain(|(counted_source, _), _| *counted_source != source);
+        self.last_counted_ns.retain(|(counted_source, _), _| *counted_source != source);
     }
 
     /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
@@ -319,7 +319,7 @@ impl RollupSummer {
         let known_index = self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
         let counter_index = known_index.unwrap_or_else(|| {
             self.rollup_counters.push(described);
-            self.written.push(i64::MIN);
+            self.written_until_ns.push(i64::MIN);
             self.rollup_counters.len() - 1
         });
         self.counters.insert(id, SeenCounter { counter_index, reached_ns: end_ns, is_gone: false });

@@ -298,7 +298,7 @@ fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once(
 fn a_row_of_any_length_takes_no_more_than_a_limit() {
     let mut summer = summer(1, 100);
     summer.add_fabric(0, &row(0, 1 << 40, 1 << 40, 7e6)).unwrap();
-    assert_eq!(summer.open.len(), MAX_OPEN_WINDOWS);
+    assert_eq!(summer.open_windows.len(), MAX_OPEN_WINDOWS);
     let total: i64 = written(&mut summer, true).iter().map(|window| window.2).sum();
     assert!((6_999_000..=7_001_000).contains(&total), "{total}");
 }

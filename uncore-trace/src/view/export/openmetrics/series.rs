@@ -70,11 +70,11 @@ pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String
         .collect();
     let mut all_series = Vec::new();
     for (count_index, count) in survey.names.counts().iter().enumerate() {
-        let count_counters = survey.counters.values().filter(|counter| counter.count_index == count_index);
+        let counters_of_count = survey.counters.values().filter(|counter| counter.count_index == count_index);
         let times: Vec<(i64, i64)> =
-            count_counters.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
-        let begin_ns = times.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
-        let end_ns = times.iter().map(|(_, end)| *end).max().unwrap_or_default();
+            counters_of_count.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
+        let begin_ns = times.iter().map(|(first_begin_ns, _)| *first_begin_ns).min().unwrap_or_default();
+        let end_ns = times.iter().map(|(_, last_end_ns)| *last_end_ns).max().unwrap_or_default();
         let lines = survey.lines[count_index].iter().enumerate();
         let lines = lines.map(|(line_number, line)| (FamilyKind::TenantShares, SeriesKind::TenantLine(line_number), owner_labels(survey, *line)));
         let total = [(FamilyKind::Totals, SeriesKind::Total, Vec::new())];
