@@ -34,13 +34,13 @@ impl<'a> PmuWords<'a> {
     /// The correction for an event; `None` if no error is known.
     pub fn find_correction(&self, name: &str, alias: &EventAlias) -> Option<&'a Correction> {
         let pmu = self.pmu;
-        let is_it = |rule: &&Correction| {
+        let is_known_error = |rule: &&Correction| {
             let scale = alias.scale.unwrap_or_default();
             (scale / rule.scale - 1.0).abs() < SAME
                 && is_of(&rule.processors, pmu)
                 && rule.events.iter().any(|glob| matches_event(glob, name))
         };
-        self.family?.corrections.iter().find(is_it)
+        self.family?.corrections.iter().find(is_known_error)
     }
 
     /// Whether its counts are meaningless.

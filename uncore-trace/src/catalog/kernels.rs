@@ -138,7 +138,7 @@ pub fn gap_reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<
 pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> {
     let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
     let mut gaps = Vec::new();
-    let own_rules = RULES.iter().filter(|rule| rule.is_of(machine));
+    let own_rules = RULES.iter().filter(|rule| rule.applies_to_machine(machine));
     let mut found_gaps = own_rules.filter_map(|rule| rule.find_gap(machine, catalog, &nameless));
     // The first says the most: a kernel that does not know the processor knows none of its units.
     gaps.extend(found_gaps.next());
@@ -156,7 +156,7 @@ fn is_nameless(name: &str) -> bool {
 
 impl KernelRule {
     /// Whether it is of this machine's processor.
-    fn is_of(&self, machine: &Machine) -> bool {
+    fn applies_to_machine(&self, machine: &Machine) -> bool {
         let processor = machine.processor.as_ref().and_then(Processor::generation_name);
         processor.is_some_and(|generation| self.processors.iter().any(|pattern| matches(pattern, &generation)))
     }

@@ -29,7 +29,7 @@ impl<'a> PmuWords<'a> {
         selectors: &BTreeSet<&str>,
     ) -> Option<PmuEvent<'a>> {
         let wanted = self.selecting_bits(config, selectors);
-        let is_it = |event: &PmuEvent<'a>| {
+        let is_selected = |event: &PmuEvent<'a>| {
             // The bits of a generic event have another meaning than those of the PMU's own type.
             event.attr_type == attr_type
                 && self.has_values(event.alias, config)
@@ -40,12 +40,12 @@ impl<'a> PmuWords<'a> {
             let is_typed = typed.is_some_and(|typed| typed.name == event.name);
             (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
         };
-        let known = self.all_events().filter(is_it).min_by_key(rank);
+        let known = self.all_events().filter(is_selected).min_by_key(rank);
         known.or_else(|| {
             let vendor = self.vendor_events_if(|alias| self.has_values(alias, config));
             // Older names of an event have no unit of their own.
             let has_unit = |name: &str| self.family.is_some_and(|family| family.event_unit(name).is_some());
-            vendor.filter(is_it).min_by_key(|event| (!has_unit(event.name), rank(event)))
+            vendor.filter(is_selected).min_by_key(|event| (!has_unit(event.name), rank(event)))
         })
     }
 

@@ -61,7 +61,7 @@ pub struct OneValueRule {
 
 impl OneValueRule {
     /// Whether an event has these terms.
-    pub fn is_of(&self, event: &str) -> bool {
+    pub fn applies_to_event(&self, event: &str) -> bool {
         !self.except.iter().any(|glob| matches_event(glob, event))
     }
 }

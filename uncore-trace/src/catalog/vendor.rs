@@ -96,7 +96,7 @@ struct VendorSection {
 }
 
 impl VendorSection {
-    fn is_of(&self, pmu: &Pmu) -> bool {
+    fn describes_pmu(&self, pmu: &Pmu) -> bool {
         self.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)) && is_of(&self.processors, pmu)
     }
 
@@ -164,7 +164,7 @@ pub(super) fn vendor_events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEve
     let (named, patterned) = &*INDEX;
     let sections_for = |text: &Option<String>| text.as_deref().and_then(|text| named.get(text));
     let indexed_sections = sections_for(&pmu.processor).or_else(|| sections_for(&pmu.identifier)).into_iter().flatten();
-    indexed_sections.chain(patterned).filter(|section| section.is_of(pmu)).flat_map(|section| section.parsed_events())
+    indexed_sections.chain(patterned).filter(|section| section.describes_pmu(pmu)).flat_map(|section| section.parsed_events())
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own. A metric that
@@ -184,10 +184,10 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
                 for line in &section.lines {
                     let metric = parse_metric(line, &section, import.about);
                     let metric = metric.with_context(|| format!("the metric {line}"))?;
-                    let is_it = |existing: &&mut Metric| {
+                    let is_same_metric = |existing: &&mut Metric| {
                         !existing.vendor && existing.name == metric.name && existing.processors.is_empty()
                     };
-                    match family.metrics.iter_mut().find(is_it) {
+                    match family.metrics.iter_mut().find(is_same_metric) {
                         Some(existing) => existing.groups = metric.groups,
                         None => family.metrics.push(metric),
                     }
@@ -200,11 +200,11 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
 
 /// The metrics of one of perf's groups on a processor that are not imported.
 pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static str> {
-    let is_it = |section: &VendorSection| {
+    let is_of_group = |section: &VendorSection| {
         section.pmus.iter().any(|pmu_name| pmu_name.eq_ignore_ascii_case(group))
             && section.processors.iter().any(|pattern| matches(pattern, processor))
     };
-    parse_sections(GROUPS).into_iter().filter(is_it).flat_map(|section| section.lines).collect()
+    parse_sections(GROUPS).into_iter().filter(is_of_group).flat_map(|section| section.lines).collect()
 }
 
 /// Why a metric of perf's tables for a processor is not imported; `None` if they have none with this

@@ -142,10 +142,10 @@ impl<'a> PmuWords<'a> {
             return Some(PmuEvent { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
-        let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
+        let has_name = |event: &&'a NamedEvent| event.names.iter().any(named);
         // Few of the many events have the name, so that it is compared first.
-        let added = self.catalog_events().filter(is_it).find(|event| self.has_event(event));
-        let imported = || self.table_events().filter(is_it).find(|event| self.fits_fields(&event.encoding));
+        let added = self.catalog_events().filter(has_name).find(|event| self.has_event(event));
+        let imported = || self.table_events().filter(has_name).find(|event| self.fits_fields(&event.encoding));
         let Some(event) = added.or_else(imported) else {
             return self.generic_event(CACHE, cache_names::cache_event_config(wanted)?);
         };
@@ -172,12 +172,12 @@ impl<'a> PmuWords<'a> {
 
     /// The event of another attribute type than the PMU's with this config.
     pub fn generic_event(&self, attr_type: u32, config: u64) -> Option<PmuEvent<'a>> {
-        let is_it = |event: &&NamedEvent| match event.encoding.terms.as_slice() {
+        let has_config = |event: &&NamedEvent| match event.encoding.terms.as_slice() {
             [term] => term.name == WHOLE_WORDS[0] && term.value == AliasValue::Number(config),
             _ => false,
         };
         let mut typed = self.added_events().filter(|event| event.attr_type == Some(attr_type));
-        let event = typed.find(is_it)?;
+        let event = typed.find(has_config)?;
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
@@ -186,10 +186,10 @@ impl<'a> PmuWords<'a> {
         self.vendor_events_if(|_| true)
     }
 
-    /// Those of them whose encoding `is_it`; it is asked first, because there are thousands.
+    /// Those of them for whose encoding `has_encoding` is true; it is asked first, as there are thousands.
     pub(super) fn vendor_events_if<F: Fn(&EventAlias) -> bool>(
         &self,
-        is_it: F,
+        has_encoding: F,
     ) -> impl Iterator<Item = PmuEvent<'a>> + use<'a, F> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
@@ -198,7 +198,7 @@ impl<'a> PmuWords<'a> {
         let known: HashSet<String> = own_names.chain(added).collect();
         let vendor_only = self.table_events().filter(move |event| {
             let encoding = &event.encoding;
-            is_it(encoding) && words.fits_fields(encoding) && !known.contains(&event.names[0])
+            has_encoding(encoding) && words.fits_fields(encoding) && !known.contains(&event.names[0])
         });
         vendor_only.map(move |event| PmuEvent {
             name: &event.names[0],

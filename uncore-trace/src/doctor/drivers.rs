@@ -52,7 +52,7 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
     let gaps = find_gaps(machine);
     let mut findings = Vec::new();
     for driver in drivers {
-        let driver_gaps: Vec<_> = gaps.iter().filter(|(gap, _)| is_of(gap, driver)).collect();
+        let driver_gaps: Vec<_> = gaps.iter().filter(|(gap, _)| concerns_driver(gap, driver)).collect();
         if !wanted(driver) && driver_gaps.is_empty() {
             continue;
         }
@@ -94,7 +94,7 @@ fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
-fn is_of(gap: &CounterGap, driver: &Driver) -> bool {
+fn concerns_driver(gap: &CounterGap, driver: &Driver) -> bool {
     gap.driver.as_ref() == Some(&driver.module) || gap.pmus.iter().any(|pmu| driver.has_pmu(pmu))
 }
 

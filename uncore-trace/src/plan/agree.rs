@@ -30,7 +30,7 @@ impl RegisterTerms {
             return Ok(());
         };
         let encoded = &event.encoded;
-        if rule.turns || !rule.is_of(&encoded.event) {
+        if rule.turns || !rule.applies_to_event(&encoded.event) {
             return Ok(());
         }
         let terms = shared_terms(&rule.terms, event, leader);

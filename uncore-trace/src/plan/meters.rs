@@ -188,7 +188,7 @@ impl Assembly<'_> {
             let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
             let ids = counters.get(&words.pmu.name).into_iter().flatten();
             let pmu_counters = ids.filter_map(|id| self.plan.counters.get(*id as usize));
-            let of_rule = pmu_counters.clone().filter(|counter| rule.is_of(&counter.event));
+            let of_rule = pmu_counters.clone().filter(|counter| rule.applies_to_event(&counter.event));
             let distinct: BTreeSet<_> = of_rule.map(|candidate| shared_values(rule, &candidate.filter)).collect();
             if distinct.len() < 2 {
                 continue;

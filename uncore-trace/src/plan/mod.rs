@@ -41,7 +41,7 @@ use self::assembly::Assembly;
 pub use self::behind::CountedFunction;
 use self::device::Narrowing;
 pub use self::io::{IoDirection, IoScope};
-use self::resolve::{ResolvedEvent, Resolver, in_text};
+use self::resolve::{ResolvedEvent, Resolver, error_in_text};
 pub use self::role::Role;
 pub use self::told::DeclaredCause;
 use crate::catalog::Catalog;
@@ -221,8 +221,8 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Resu
         assembly.warn_of_sockets();
     }
     for text in &request.events {
-        for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
-            let with_text = |error| in_text(text, &error);
+        for item in spec::parse(text).map_err(|error| error_in_text(text, &error))? {
+            let with_text = |error| error_in_text(text, &error);
             match item {
                 EventItem::One(event) => {
                     let events = resolver.resolve_event(&event, &[]).map_err(with_text)?;
@@ -234,7 +234,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Resu
                     for (index, member) in members.iter().enumerate() {
                         let leader = if index == 0 { &[] } else { leader.as_slice() };
                         let resolved = resolver.resolve_event(member, leader).map_err(with_text)?;
-                        check_whole(text, &resolved)?;
+                        check_unsplit(text, &resolved)?;
                         events.extend(resolved);
                     }
                     assembly.add_group(text, weak, &events)?;
@@ -274,7 +274,7 @@ fn requested_groups(request: &PlanRequest, narrowing: &Narrowing<'_>) -> Vec<Str
 }
 
 /// A brace group is counted together, so it cannot be split by port.
-fn check_whole(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
+fn check_unsplit(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
     let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
     ensure!(

@@ -267,6 +267,6 @@ fn group_name(words: PmuWords<'_>, event: &str) -> &'static str {
 }
 
 /// Adds the text to an error, with a pointer to the column.
-pub fn in_text(text: &str, error: &ColumnError) -> anyhow::Error {
+pub fn error_in_text(text: &str, error: &ColumnError) -> anyhow::Error {
     anyhow!("-e '{}': {error}", printable(text))
 }

@@ -113,7 +113,7 @@ impl Assembly<'_> {
             sockets.entry(socket).or_insert_with(socket_cpus);
         }
         let mut families: BTreeMap<&str, Vec<&Counter>> = BTreeMap::new();
-        for counter in self.plan.counters.iter().filter(|counter| is_of_a_socket(counter)) {
+        for counter in self.plan.counters.iter().filter(|counter| is_socket_counter(counter)) {
             families.entry(&counter.family).or_default().push(counter);
         }
         let mut warnings = Vec::new();
@@ -148,7 +148,7 @@ impl Assembly<'_> {
 }
 
 /// Whether each socket has a unit that such a counter counts, and the counter says which one it is.
-fn is_of_a_socket(counter: &Counter) -> bool {
+fn is_socket_counter(counter: &Counter) -> bool {
     let is_of = |group: &Group| group.name() == counter.subsystem;
     OF_EACH_SOCKET.iter().any(is_of)
         && !counter.per_cpu
