@@ -49,10 +49,10 @@ impl Assignments {
         for (assignment, begin) in ended.collect::<Vec<_>>() {
             self.write_row(&assignment, begin, Some(*time), sink);
         }
-        let begin = self.last_reading_ns.map(|_| *time);
+        let since_ns = self.last_reading_ns.map(|_| *time);
         for assignment in list {
             if !self.current.contains_key(assignment) {
-                self.current.insert(assignment.clone(), begin);
+                self.current.insert(assignment.clone(), since_ns);
             }
         }
         self.last_reading_ns = Some(*time);
@@ -70,7 +70,7 @@ impl Assignments {
         if until_ns.is_some_and(|end| end <= self.start_ns) {
             return;
         }
-        let begin = since_ns.filter(|begin| *begin >= self.start_ns);
+        let begin_in_part = since_ns.filter(|begin| *begin >= self.start_ns);
         let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         sink.rows.assignments.append(&Row {
             host,
@@ -84,7 +84,7 @@ impl Assignments {
             cdi: assignment.cdi.as_deref(),
             bdf: join_addresses(&assignment.functions).as_deref(),
             port: join_addresses(&assignment.ports).as_deref(),
-            begin_ns: begin.map(|begin| begin as i64),
+            begin_ns: begin_in_part.map(|begin| begin as i64),
             end_ns: until_ns.map(|end| end as i64),
         });
     }

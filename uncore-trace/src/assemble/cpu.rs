@@ -100,10 +100,10 @@ impl Crossing {
     fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
         let (span_begin, span_end) = self.span;
         let until_ns = bin_end.min(self.end_ns);
-        let begin = std::mem::replace(&mut self.begin_ns, until_ns);
+        let part_begin_ns = std::mem::replace(&mut self.begin_ns, until_ns);
         let share_before = |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
         let slot_part = |slot: &IrqTime| IrqTime {
-            ns: share_before(slot.ns, until_ns) - share_before(slot.ns, begin),
+            ns: share_before(slot.ns, until_ns) - share_before(slot.ns, part_begin_ns),
             // Counted where it ended.
             count: if until_ns == span_end { slot.count } else { 0 },
             ..*slot
@@ -174,17 +174,17 @@ impl CpuTrack {
 
     /// Counts the CPU as offline until `end_ns`. Returns the span that was added.
     pub fn add_offline_until(&mut self, end_ns: u64) -> Option<(u64, u64)> {
-        let begin = self.accounted_ns;
-        let end = end_ns.min(self.stop_ns);
-        if begin >= end {
+        let begin_ns = self.accounted_ns;
+        let clipped_end_ns = end_ns.min(self.stop_ns);
+        if begin_ns >= clipped_end_ns {
             return None;
         }
         match self.offline.back_mut() {
-            Some((_, until)) if *until == begin => *until = end,
-            _ => self.offline.push_back((begin, end)),
+            Some((_, until)) if *until == begin_ns => *until = clipped_end_ns,
+            _ => self.offline.push_back((begin_ns, clipped_end_ns)),
         }
-        self.accounted_ns = end;
-        Some((begin, end))
+        self.accounted_ns = clipped_end_ns;
+        Some((begin_ns, clipped_end_ns))
     }
 
     /// Ends the CPU's offline time at `time_ns`, its first switch. Returns the span that was added.
@@ -260,9 +260,9 @@ impl CpuTrack {
         let run = &peek.run;
         let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
         self.add_combined_slots(&run.slots, run.begin_ns, run.end);
-        let begin = run.end.max(self.accounted_ns);
-        if begin <= end_ns {
-            self.add_running_task(running, begin, end_ns, names);
+        let begin_ns = run.end.max(self.accounted_ns);
+        if begin_ns <= end_ns {
+            self.add_running_task(running, begin_ns, end_ns, names);
             self.accounted_ns = end_ns;
         }
         for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end_ns) {
@@ -362,10 +362,10 @@ impl CpuTrack {
 
     /// Adds the parts of a slice that ends at `ended_ns`, or of one that goes on.
     fn add_long(&mut self, pieces: Vec<(TaskIdentity, u64, u64)>, ended_ns: Option<u64>) {
-        for (task, begin, until) in pieces {
-            let end = until.min(self.stop_ns);
-            if begin < end {
-                self.long.push_back(LongSlice { task, begin_ns: begin, end_ns: end, ends: ended_ns == Some(end) });
+        for (task, begin_ns, until_ns) in pieces {
+            let end_ns = until_ns.min(self.stop_ns);
+            if begin_ns < end_ns {
+                self.long.push_back(LongSlice { task, begin_ns, end_ns, ends: ended_ns == Some(end_ns) });
             }
         }
     }

@@ -45,8 +45,8 @@ impl CpuTimes {
 
     /// Adds a CPU whose time counts from `begin_ns`.
     pub(super) fn add_cpu(&mut self, cpu: u32, begin_ns: u64) {
-        let time = CpuTimeSplit { cpu, begin_ns, end_ns: begin_ns, ..CpuTimeSplit::default() };
-        self.0.entry(cpu).or_insert(time);
+        let new_split = CpuTimeSplit { cpu, begin_ns, end_ns: begin_ns, ..CpuTimeSplit::default() };
+        self.0.entry(cpu).or_insert(new_split);
     }
 
     /// Adds a closed bin.

@@ -276,8 +276,8 @@ impl HolderTable {
         let ended = self.ended_files.iter().map(|(key, held, end)| (*key, held, *end));
         let mut spans: BTreeMap<HolderKey, FileUse<'_>> = BTreeMap::new();
         for (key, held, end) in held.chain(ended) {
-            let begin = held.begin_ns.unwrap_or(begin_ns).max(begin_ns);
-            let ns = end.min(end_ns).saturating_sub(begin);
+            let held_from_ns = held.begin_ns.unwrap_or(begin_ns).max(begin_ns);
+            let ns = end.min(end_ns).saturating_sub(held_from_ns);
             if ns > 0 {
                 let span = FileUse { node: &held.device_file.node, task: held.task, ns: 0 };
                 spans.entry(key).or_insert(span).ns += ns;

@@ -188,9 +188,9 @@ impl Ledger {
             entry.cause = Cause::WitnessLost;
         }
         *self.totals.entry(entry.cause).or_default() += entry.count;
-        let begin = entry.time_ns.saturating_sub(entry.span_ns);
-        let first_begin = self.first_begin_ns.entry(entry.cause).or_insert(begin);
-        *first_begin = begin.min(*first_begin);
+        let begin_ns = entry.time_ns.saturating_sub(entry.span_ns);
+        let first_begin = self.first_begin_ns.entry(entry.cause).or_insert(begin_ns);
+        *first_begin = begin_ns.min(*first_begin);
         self.pending.push(entry);
     }
 

@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::accounts::PendingAccounts;
-pub use self::accounts::AccountReading as AccountReading;
+pub use self::accounts::AccountReading;
 pub use self::assignments::AssignmentReading;
 use self::assignments::Assignments;
 use self::cpus::CpuStates;
@@ -524,7 +524,7 @@ impl Timeline {
         // A request is reported when it ends, so the I/O of a tick arrives later than its other
         // records.
         let lag = if self.io.is_some() { io::LAG_NS } else { self.monitors.lag_ns() };
-        let horizon = horizon_ns.saturating_sub(lag);
+        let closable_ns = horizon_ns.saturating_sub(lag);
         // A peek shows the CPU after the horizon, so one peek serves every bin that is closed
         // here.
         let mut peeked: BTreeMap<u32, RunningTask> = BTreeMap::new();
@@ -536,13 +536,13 @@ impl Timeline {
             if let Some(stop) = self.span.stop_ns {
                 end_ns = end_ns.min(stop);
             }
-            if end_ns > horizon || self.is_done() {
+            if end_ns > closable_ns || self.is_done() {
                 return true;
             }
             if sink.is_full() {
                 return false;
             }
-            let late = horizon > end_ns + GRACE_NS;
+            let late = closable_ns > end_ns + GRACE_NS;
             let tick = end_ns / self.tick_ns;
             let is_last = self.span.stop_ns == Some(end_ns);
             // A window ends with the reading of its last tick. A reading that is still missing after
@@ -558,12 +558,12 @@ impl Timeline {
             // `GAP_NS`.
             let wait = match emptied && self.waited_ns >= end_ns {
                 false => Wait::ForRecords,
-                true if horizon <= end_ns + GAP_NS => Wait::ForSwitches,
+                true if closable_ns <= end_ns + GAP_NS => Wait::ForSwitches,
                 true => Wait::Over,
             };
             if !self.account_cpus(end_ns, wait, &mut peeked, peek) {
                 if emptied {
-                    self.waited_ns = horizon;
+                    self.waited_ns = closable_ns;
                 }
                 return true;
             }
@@ -632,8 +632,8 @@ impl Timeline {
                 if !is_final {
                     return false;
                 }
-                let span = end_ns - track.accounted_until();
-                self.ledger.add_loss(Cause::RunGap, end_ns, span, Some(cpu), None, 1);
+                let span_ns = end_ns - track.accounted_until();
+                self.ledger.add_loss(Cause::RunGap, end_ns, span_ns, Some(cpu), None, 1);
             }
         }
         true

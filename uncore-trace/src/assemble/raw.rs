@@ -80,23 +80,23 @@ pub(super) fn append_usage_rows(
 /// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
 /// follow one another without gaps from the record's begin to its end.
 pub(super) fn append_slice_rows(run: &RunRecord, span: &TimelineSpan, builder: &mut slices::Builder) {
-    let mut begin = run.begin_ns;
+    let mut begin_ns = run.begin_ns;
     for slot in &run.slots {
-        let end = begin + slot.wall_ns;
-        if !span.contains_time(end) {
-            begin = end;
+        let end_ns = begin_ns + slot.wall_ns;
+        if !span.contains_time(end_ns) {
+            begin_ns = end_ns;
             continue;
         }
         builder.append(&slices::Row {
             cpu: run.cpu as i32,
-            begin_ns: begin as i64,
-            end_ns: end as i64,
+            begin_ns: begin_ns as i64,
+            end_ns: end_ns as i64,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
             comm: &slot.task.comm.to_text(),
             cgroup_id: slot.task.cgroup_id,
             irq_ns: slot.irq_ns as i64,
         });
-        begin = end;
+        begin_ns = end_ns;
     }
 }

@@ -302,11 +302,11 @@ impl Readers {
         // A counter that had no reader for a while continues from the CPU of its plan.
         let from_cpu = old_cpu.unwrap_or(planned);
         let next_tick = self.cpus.get(&from_cpu).and_then(|from_reader| from_reader.next_tick);
-        let since = next_tick.unwrap_or(tick);
+        let since_tick = next_tick.unwrap_or(tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)
-            && !reader.inherited_from.contains(&(from_cpu, since))
+            && !reader.inherited_from.contains(&(from_cpu, since_tick))
         {
-            reader.inherited_from.push((from_cpu, since));
+            reader.inherited_from.push((from_cpu, since_tick));
         }
     }
 
@@ -469,13 +469,13 @@ impl Readers {
         // reading may arrive after that of another CPU, from another ring.
         let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| last_cpu != cpu && last_trigger == ReadingTrigger::Event);
         let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
-        let time = if moves { time_ns.max(last_time + 1) } else { time_ns };
-        if time <= last_time || progress.stopped.is_some() {
+        let logged_ns = if moves { time_ns.max(last_time + 1) } else { time_ns };
+        if logged_ns <= last_time || progress.stopped.is_some() {
             return None;
         }
         let tick = tick.max(limits.open_tick).max(last_tick);
-        (progress.latest_entry, progress.last_from) = ((time, tick), Some((cpu, trigger)));
-        Some(CounterReading { tick, time, counter, cpu, trigger, value, owner })
+        (progress.latest_entry, progress.last_from) = ((logged_ns, tick), Some((cpu, trigger)));
+        Some(CounterReading { tick, time: logged_ns, counter, cpu, trigger, value, owner })
     }
 }
 
@@ -503,8 +503,8 @@ impl ReaderCpu {
         let expected = self.next_tick.unwrap_or(tick);
         if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
             let missing = tick - expected;
-            let span = missing * tick_ns;
-            ledger.add_loss(Cause::LateTick, time_ns, span, Some(self.cpu), None, missing);
+            let span_ns = missing * tick_ns;
+            ledger.add_loss(Cause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
         }
         self.next_tick = Some(expected.max(tick + 1));
     }

@@ -204,11 +204,11 @@ fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Rec
             return;
         }
         let begin = Instant::now();
-        let time = mono_ns() as u64;
+        let read_ns = mono_ns() as u64;
         let snapshot = reader.read(held);
         had_functions = !held.functions.is_empty();
         (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
-        if let Err(TrySendError::Full(_)) = sender.try_send(RawAccountReading { time_ns: time, snapshot: snapshot }) {
+        if let Err(TrySendError::Full(_)) = sender.try_send(RawAccountReading { time_ns: read_ns, snapshot: snapshot }) {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }
     };

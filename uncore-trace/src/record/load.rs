@@ -86,15 +86,15 @@ impl RecorderLoad {
             self.calm_since_ns = None;
             return None;
         }
-        let since = *self.calm_since_ns.get_or_insert(now_ns);
-        if self.relief == Relief::None && now_ns >= since + 2 * self.calm_ns {
+        let calm_begin_ns = *self.calm_since_ns.get_or_insert(now_ns);
+        if self.relief == Relief::None && now_ns >= calm_begin_ns + 2 * self.calm_ns {
             self.calm_ns = CALM_NS;
         }
         if self.relief == Relief::None {
             return None;
         }
         let less = self.steps.iter().copied().rev().find(|step| *step < self.relief);
-        if now_ns < since + self.calm_ns {
+        if now_ns < calm_begin_ns + self.calm_ns {
             return None;
         }
         (self.calm_since_ns, self.eased_ns) = (Some(now_ns), Some(now_ns));

@@ -70,7 +70,7 @@ impl PodSetup {
                 let kubelet = Kubelet::new(stream).await?;
                 let mut has_failed = false;
                 loop {
-                    let time = mono_ns() as u64;
+                    let asked_ns = mono_ns() as u64;
                     let listed = kubelet.fetch_assignments().await;
                     let list = listed.and_then(|listed| list_assignments(&listed, &root));
                     // Of failures in a row one is said. A kubelet that is busy answers later.
@@ -78,7 +78,7 @@ impl PodSetup {
                     has_failed = list.is_err();
                     let list = list.map_err(|error| not_asked(&error));
                     // The recorder has ended if it takes no answer.
-                    if is_news && sender.send(AssignmentReading { time_ns: time, list }).is_err() {
+                    if is_news && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err() {
                         return Ok(());
                     }
                     sleep(PAUSE).await;

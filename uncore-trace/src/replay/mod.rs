@@ -114,7 +114,7 @@ impl ReplayLog {
 
 fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Writer) -> Result<()> {
     let mut readings = StoredReadings::open_table(recording)?;
-    let mut time = StoredTimes::open_tables(recording)?;
+    let mut times = StoredTimes::open_tables(recording)?;
     let mut io = StoredIo::open_table(recording)?;
     let mut held = StoredEntries::open_table(recording, held::FORM)?;
     let mut monitors = StoredEntries::open_table(recording, monitors::FORM)?;
@@ -134,22 +134,22 @@ fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Wri
     };
     let mut tick = facts.start_tick;
     while facts.stop_tick.is_none_or(|stop| tick < stop) {
-        if facts.stop_tick.is_none() && time.is_over()? {
+        if facts.stop_tick.is_none() && times.is_over()? {
             break;
         }
         tick += 1;
-        let end = tick * facts.plan.tick_ns;
+        let tick_end_ns = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
         // The last count may be logged in a tick after the last one. The order within a tick is
         // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names, and last
         // the end of the tick, which divides the windows that are complete then.
         readings.feed_until(if is_last { u64::MAX } else { tick }, &mut log)?;
-        time.feed_tick(end, &mut log)?;
-        io.feed_until(end, &mut log)?;
-        held.feed_until(end, &mut log)?;
-        monitors.feed_until(end, &mut log)?;
-        accounts.feed_until(end, &mut log)?;
-        cgroups.feed_until(end, &mut log)?;
+        times.feed_tick(tick_end_ns, &mut log)?;
+        io.feed_until(tick_end_ns, &mut log)?;
+        held.feed_until(tick_end_ns, &mut log)?;
+        monitors.feed_until(tick_end_ns, &mut log)?;
+        accounts.feed_until(tick_end_ns, &mut log)?;
+        cgroups.feed_until(tick_end_ns, &mut log)?;
         log.log_entry(LogEntry::EndOfTick { tick, is_last })?;
         loop {
             let has_all_rows = log.attributor.make_rows(&mut log.fabric);
