@@ -64,7 +64,7 @@ struct PlayedRecording {
 
 /// The owner whose processes are shown.
 pub(super) struct OpenedOwner {
-    /// Its grouping and name.
+    /// The grouping and the name of that owner.
     pub(super) grouping: GroupBy,
     pub(super) name: String,
     /// What is shown again afterwards: the chosen grouping, if any, and the selected owner.
@@ -204,7 +204,7 @@ impl App {
         self.paused.is_some() || self.played.is_some_and(|played| played.is_stopped)
     }
 
-    /// What a key asked for, once.
+    /// Takes the request of a key, if there is one.
     pub(super) fn take_request(&mut self) -> Option<PlayRequest> {
         self.played.as_mut()?.request.take()
     }

@@ -147,8 +147,8 @@ fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
 /// The line between the lists: the result of a key, a held message, or why there are no links.
 fn message_line(app: &App, width: usize) -> Vec<StyledText> {
     let held = held::lines();
-    let within = app.opened_owner.as_ref().map(|OpenedOwner { grouping: by, name, .. }| {
-        format!("processes of {} {}; Esc goes back", by.name(), printable(name))
+    let within = app.opened_owner.as_ref().map(|OpenedOwner { grouping: grouped_by, name, .. }| {
+        format!("processes of {} {}; Esc goes back", grouped_by.name(), printable(name))
     });
     let ended =
         app.has_ended().then(|| "the recording ends here; Left goes back, q quits".to_owned());

@@ -50,7 +50,7 @@ impl<'a> Player<'a> {
         Ok(TablePiece::Metadata(self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone()))
     }
 
-    /// Goes on if a frame has been shown for its length, and does what a key asked for. Returns whether the
+    /// Advances if a frame has been shown for its length, and does what a key asked for. Returns whether the
     /// screen changed.
     pub(super) fn advance_if_due(&mut self, app: &mut App) -> Result<bool> {
         let shown_frame = app.live.last_frame_ns();
@@ -117,7 +117,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Goes to the rows that end in this time.
+    /// Opens the tables at the rows that end in this time.
     fn open_tables(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
         let open_rows = |def: &'static TableDef, columns: &[&str]| -> Result<Option<UnplayedRows>> {
             if wanted.is_empty() || !self.recording.list_tables().iter().any(|listed| listed.name == def.name)

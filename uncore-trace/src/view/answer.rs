@@ -29,7 +29,7 @@ const HOLDERS: usize = 3;
 /// One direction of a link, or an event, of which something was counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankedEvent<'a> {
-    /// Its sums.
+    /// The event, or the direction of a link, with its sums.
     pub event: &'a UsageEvent,
     /// Average rate, in the event's unit per second.
     pub rate: f64,

@@ -1,6 +1,6 @@
 //! A recording in three lines: the fullest links or the largest events, and who had them.
 //!
-//! Guarantee: at most [`MOST_ROWS`] rows, and those of the row groups at their ends, are read
+//! Guarantee: at most [`MAX_ROWS`] rows, and those of the row groups at their ends, are read
 //! however long the recording is. What is said of a longer one is of its last part, and says so.
 
 use anyhow::Result;
@@ -20,7 +20,7 @@ use crate::units::{self, percent};
 
 /// Number of rows that are read: about half a second. `report` reads 5 million in 0.9 s and 33 MiB
 /// (a recording of `cargo xtask bench read`, 2026-11-26).
-pub const MOST_ROWS: i64 = 3_000_000;
+pub const MAX_ROWS: i64 = 3_000_000;
 
 /// Number of links or events.
 const EVENTS: usize = 3;
@@ -39,7 +39,7 @@ const MIN_NAME_CELLS: usize = 16;
 ///
 /// The recording cannot be read.
 pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
-    brief_of_rows(recording, width, MOST_ROWS)
+    brief_of_rows(recording, width, MAX_ROWS)
 }
 
 fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {

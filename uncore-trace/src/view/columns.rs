@@ -40,8 +40,8 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
         cells: lines.iter().map(|line| cell(line)).collect(),
         noted: false,
     };
-    let hides_unit = !units::has_symbol(&event.unit) && !shape.units;
-    let unit = if hides_unit { Cow::Borrowed("") } else { printable(&event.unit) };
+    let is_unit_hidden = !units::has_symbol(&event.unit) && !shape.units;
+    let unit = if is_unit_hidden { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
     let number_column = |column_kind: ReportColumnKind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);

@@ -57,7 +57,7 @@ impl GroupBy {
         GroupBy::Owner,
     ];
 
-    /// Its name in the output.
+    /// The name of the grouping in the output.
     pub fn name(self) -> &'static str {
         match self {
             GroupBy::Cgroup => "cgroup",

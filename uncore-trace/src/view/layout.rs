@@ -56,7 +56,7 @@ pub(super) enum ReportColumnKind {
 }
 
 impl ReportColumnKind {
-    /// Its name in the list of hidden columns.
+    /// The name of the column in the list of hidden columns.
     pub(super) const fn column_word(self) -> &'static str {
         match self {
             Self::Owner => "owner",
@@ -123,7 +123,7 @@ pub(super) struct TableColumn {
     pub(super) head: String,
     /// Unit of its numbers, below the heading; empty without one.
     pub(super) unit: String,
-    /// Its text in each line.
+    /// The text of each line.
     pub(super) cells: Vec<String>,
     /// Whether it shows something unusual.
     pub(super) noted: bool,

@@ -84,7 +84,7 @@ pub(super) fn row(second: i64, counter: i32, owner: &'static str) -> fabric::Row
     }
 }
 
-fn rows(second: i64) -> TablePiece {
+fn rows_of_second(second: i64) -> TablePiece {
     let mut builder = fabric::Builder::default();
     for counter in 0..8 {
         // Each direction of a link has its own rate, which grows.
@@ -131,23 +131,23 @@ fn app(ascii: bool) -> App {
     ];
     let mut app = app_of(links, ascii);
     for second in 1..9 {
-        app.add_piece(rows(second)).unwrap();
+        app.add_piece(rows_of_second(second)).unwrap();
     }
     app
 }
 
-fn press(app: &mut App, keys: &[KeyCode]) {
+fn press_keys(app: &mut App, keys: &[KeyCode]) {
     for key in keys {
         app.handle_key(KeyEvent::new(*key, KeyModifiers::NONE));
     }
 }
 
 /// The drawn screen without the head line, which contains the time.
-fn drawn(app: &App, width: usize, height: usize) -> String {
-    whole(app, width, height).split_once('\n').unwrap().1.to_owned()
+fn drawn_body(app: &App, width: usize, height: usize) -> String {
+    drawn_screen(app, width, height).split_once('\n').unwrap().1.to_owned()
 }
 
-fn whole(app: &App, width: usize, height: usize) -> String {
+fn drawn_screen(app: &App, width: usize, height: usize) -> String {
     let text = |line: Vec<StyledText>| line.into_iter().map(|(text, _)| text).collect::<String>();
     let lines = screen_lines(app, width, height).into_iter().map(text);
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
@@ -156,22 +156,22 @@ fn whole(app: &App, width: usize, height: usize) -> String {
 #[test]
 fn a_terminal_of_80_columns_says_who_fills_which_link() {
     let mut app = app(false);
-    let mut pictures = vec![("at the begin", drawn(&app, 80, 24))];
-    press(&mut app, &[KeyCode::Down, KeyCode::Tab, KeyCode::Char('s')]);
-    pictures.push(("the second link, the tenants by a group", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Enter]);
-    pictures.push(("processes of a tenant", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')]);
-    pictures.push(("a filter", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
-    pictures.push(("help", drawn(&app, 80, 24)));
+    let mut pictures = vec![("at the begin", drawn_body(&app, 80, 24))];
+    press_keys(&mut app, &[KeyCode::Down, KeyCode::Tab, KeyCode::Char('s')]);
+    pictures.push(("the second link, the tenants by a group", drawn_body(&app, 80, 24)));
+    press_keys(&mut app, &[KeyCode::Enter]);
+    pictures.push(("processes of a tenant", drawn_body(&app, 80, 24)));
+    press_keys(&mut app, &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')]);
+    pictures.push(("a filter", drawn_body(&app, 80, 24)));
+    press_keys(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
+    pictures.push(("help", drawn_body(&app, 80, 24)));
     pictures.push(("a wide terminal", {
-        press(&mut app, &[KeyCode::Char('x')]);
-        drawn(&app, 132, 16)
+        press_keys(&mut app, &[KeyCode::Char('x')]);
+        drawn_body(&app, 132, 16)
     }));
-    pictures.push(("a terminal that is too small", whole(&app, 50, 10)));
+    pictures.push(("a terminal that is too small", drawn_screen(&app, 50, 10)));
     let all: Vec<String> =
-        pictures.into_iter().map(|(what, picture)| format!("== {what}\n{picture}")).collect();
+        pictures.into_iter().map(|(title, picture)| format!("== {title}\n{picture}")).collect();
     insta::assert_snapshot!("pictures", all.concat());
 }
 
@@ -194,7 +194,7 @@ fn colours_are_left_out_of_a_plain_picture() {
 fn a_small_terminal_is_told_what_is_needed() {
     let app = app(false);
     for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
-        let told = whole(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
+        let told = drawn_screen(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(told, format!("60x12 needed, {width}x{height} here; q quits"));
     }
 }
@@ -204,7 +204,7 @@ fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
     for ascii in [false, true] {
         let mut app = app(ascii);
         for key in ['g', 's', 's', 's', 'g', 'g', '?', ' '] {
-            press(&mut app, &[KeyCode::Char(key)]);
+            press_keys(&mut app, &[KeyCode::Char(key)]);
             for (width, height) in [(60, 12), (61, 13), (80, 24), (100, 30), (200, 60)] {
                 for line in screen_lines(&app, width, height) {
                     let text: String = line.into_iter().map(|(text, _)| text).collect();
@@ -255,8 +255,8 @@ fn keys_that_have_nothing_to_do_do_nothing() {
         KeyCode::Char('p'),
     ];
     for code in codes {
-        press(&mut app, &[code]);
-        assert!(!drawn(&app, 80, 24).is_empty());
+        press_keys(&mut app, &[code]);
+        assert!(!drawn_body(&app, 80, 24).is_empty());
     }
     app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     assert!(app.has_quit());
@@ -265,10 +265,10 @@ fn keys_that_have_nothing_to_do_do_nothing() {
 #[test]
 fn a_narrow_terminal_keeps_the_rates_of_the_links() {
     let mut app = app(false);
-    press(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
-    let head = |app: &App| drawn(app, 60, 20).lines().next().unwrap().to_owned();
+    press_keys(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
+    let head = |app: &App| drawn_body(app, 60, 20).lines().next().unwrap().to_owned();
     let narrow = head(&app);
     assert!(narrow.contains("its GB/s") && narrow.contains("in GB/s"), "{narrow}");
     assert!(narrow.contains("out GB/s") && !narrow.contains("of peak"), "{narrow}");
-    assert!(drawn(&app, 80, 24).contains("of peak"));
+    assert!(drawn_body(&app, 80, 24).contains("of peak"));
 }

@@ -45,7 +45,7 @@ pub enum CheckOutcome {
 pub struct CheckFinding {
     /// The invariant, in a few words.
     pub name: &'static str,
-    /// Its result.
+    /// The result of the verification.
     pub outcome: CheckOutcome,
 }
 

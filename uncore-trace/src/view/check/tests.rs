@@ -16,7 +16,7 @@ use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
 
 /// Names of the invariants that fail, and of those that cannot be verified.
-fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
+fn judge_checks(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
     let sample = SampleRecording::new(dataset, broken);
     let findings = verify_recording(&sample.open()).unwrap();
     let mut lists = (Vec::new(), Vec::new());
@@ -33,25 +33,25 @@ fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str
     lists
 }
 
-fn fails(broken: &Broken) -> Vec<&'static str> {
-    judge(true, broken).0
+fn failed_checks(broken: &Broken) -> Vec<&'static str> {
+    judge_checks(true, broken).0
 }
 
 #[test]
 fn a_sound_dataset_keeps_every_invariant() {
-    assert_eq!(judge(true, &INTACT), (vec![], vec![]));
+    assert_eq!(judge_checks(true, &INTACT), (vec![], vec![]));
 }
 
 #[test]
 fn a_sound_file_keeps_what_a_file_can_show() {
     assert_eq!(
-        judge(false, &INTACT),
+        judge_checks(false, &INTACT),
         (vec![], vec!["time adds up per tick", "totals agree with readings"])
     );
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
-fn changed(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+fn faults_after_change(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let change = |def: &&'static TableDef| {
         let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
@@ -68,7 +68,7 @@ fn changed(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(
 
 #[test]
 fn a_table_that_is_missing_is_named() {
-    for (name, failed) in changed(|_, path| fs::remove_file(path).unwrap()) {
+    for (name, failed) in faults_after_change(|_, path| fs::remove_file(path).unwrap()) {
         let missing = ("all tables are there", format!("{name}.parquet is missing"));
         assert!(failed.contains(&missing), "{name}: {failed:?}");
     }
@@ -83,7 +83,7 @@ fn a_table_of_another_recording_is_named() {
     let replace = |_: &SampleRecording, path: &Path| {
         fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
     };
-    for (name, failed) in changed(replace) {
+    for (name, failed) in faults_after_change(replace) {
         let replaced = ("all tables are there", format!("{name}.parquet is of another recording"));
         assert!(failed.contains(&replaced), "{name}: {failed:?}");
     }
@@ -139,7 +139,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
 #[test]
 fn a_value_that_vanished_breaks_conservation() {
     let broken = Broken { fabric: |_, number| number != 1001, ..INTACT };
-    assert_eq!(fails(&broken), ["shares sum to totals"]);
+    assert_eq!(failed_checks(&broken), ["shares sum to totals"]);
     let broken = Broken {
         fabric: |row, number| {
             row.value = row.value.map(|v| if number == 7 { v * (1.0 + 1e-7) } else { v });
@@ -147,7 +147,7 @@ fn a_value_that_vanished_breaks_conservation() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["shares sum to totals"]);
+    assert_eq!(failed_checks(&broken), ["shares sum to totals"]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
         },
     ];
     for wrong in wrongs {
-        assert_eq!(fails(&Broken { io: wrong, ..INTACT }), ["device bytes are valid"]);
+        assert_eq!(failed_checks(&Broken { io: wrong, ..INTACT }), ["device bytes are valid"]);
     }
 }
 
@@ -171,7 +171,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
 fn a_row_out_of_order_is_found() {
     let late =
         Broken { io: |row, tick| row.mono_ns -= if tick == 7 { 5_000_000 } else { 0 }, ..INTACT };
-    assert_eq!(fails(&late), ["tables are readable"]);
+    assert_eq!(failed_checks(&late), ["tables are readable"]);
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn a_total_that_readings_do_not_make_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["totals agree with readings"]);
+    assert_eq!(failed_checks(&broken), ["totals agree with readings"]);
 }
 
 #[test]
 fn a_lost_reading_is_no_disagreement() {
     let broken = Broken { readings: |_, number| number % 50 != 7, ..INTACT };
-    assert_eq!(fails(&broken), Vec::<&str>::new());
+    assert_eq!(failed_checks(&broken), Vec::<&str>::new());
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_multiplexed_counter_is_scaled_by_its_times() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), Vec::<&str>::new());
+    assert_eq!(failed_checks(&broken), Vec::<&str>::new());
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_cgroup_has_one_confidence_in_a_window() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&same), Vec::<&str>::new());
+    assert_eq!(failed_checks(&same), Vec::<&str>::new());
     let wrongs: [fn(&mut fabric::Row<'_>, usize) -> bool; 4] = [
         |row, number| {
             row.cgroup_id = row.cgroup_id.map(|_| 7);
@@ -245,7 +245,7 @@ fn a_cgroup_has_one_confidence_in_a_window() {
         },
     ];
     for fabric in wrongs {
-        assert_eq!(fails(&Broken { fabric, ..INTACT }), ["values are valid"]);
+        assert_eq!(failed_checks(&Broken { fabric, ..INTACT }), ["values are valid"]);
     }
 }
 
@@ -258,7 +258,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&never_ran), ["values are valid"]);
+    assert_eq!(failed_checks(&never_ran), ["values are valid"]);
     let nan = Broken {
         fabric: |row, number| {
             row.value = if number == 3 { Some(f64::NAN) } else { row.value };
@@ -266,7 +266,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nan), ["shares sum to totals", "values are valid"]);
+    assert_eq!(failed_checks(&nan), ["shares sum to totals", "values are valid"]);
     let word = Broken {
         fabric: |row, number| {
             row.owner = if number == 3 { "nobody" } else { row.owner };
@@ -274,7 +274,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&word), ["values are valid"]);
+    assert_eq!(failed_checks(&word), ["values are valid"]);
     let nobody = Broken {
         fabric: |row, number| {
             row.pid = if number == 0 { None } else { row.pid };
@@ -282,7 +282,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nobody), ["values are valid"]);
+    assert_eq!(failed_checks(&nobody), ["values are valid"]);
     let without_number = Broken {
         fabric: |row, number| {
             row.number = if number == 2 { None } else { row.number };
@@ -290,7 +290,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&without_number), ["values are valid"]);
+    assert_eq!(failed_checks(&without_number), ["values are valid"]);
 }
 
 /// With `--cgroup`, all other tasks have one owner.
@@ -311,7 +311,7 @@ fn other_tasks_are_an_owner_of_their_own() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&others), Vec::<&str>::new());
+    assert_eq!(failed_checks(&others), Vec::<&str>::new());
     let named = Broken {
         fabric: |row, number| {
             row.owner = if number % 4 == 1 { "other_tasks" } else { row.owner };
@@ -319,7 +319,7 @@ fn other_tasks_are_an_owner_of_their_own() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&named), ["values are valid"]);
+    assert_eq!(failed_checks(&named), ["values are valid"]);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
         },
         ..INTACT
     };
-    let (failed, unknown) = judge(true, &broken);
+    let (failed, unknown) = judge_checks(true, &broken);
     assert_eq!(failed, Vec::<&str>::new());
     assert_eq!(unknown, ["shares sum to totals", "totals agree with readings"]);
 }
@@ -341,7 +341,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
 fn a_gap_needs_a_loss() {
     let gap = |row: &mut fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
     let broken = Broken { fabric: gap, ..INTACT };
-    assert_eq!(fails(&broken), ["windows are contiguous"]);
+    assert_eq!(failed_checks(&broken), ["windows are contiguous"]);
     let told = Broken {
         fabric: gap,
         loss: Some(loss::Row {
@@ -361,7 +361,7 @@ fn a_gap_needs_a_loss() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&told), Vec::<&str>::new());
+    assert_eq!(failed_checks(&told), Vec::<&str>::new());
 }
 
 #[test]
@@ -372,14 +372,14 @@ fn loss_that_is_hidden_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&hidden), ["losses are recorded"]);
+    assert_eq!(failed_checks(&hidden), ["losses are recorded"]);
     let malformed = Broken {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), "[".to_owned());
         },
         ..INTACT
     };
-    assert_eq!(fails(&malformed), ["losses are recorded"]);
+    assert_eq!(failed_checks(&malformed), ["losses are recorded"]);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&elsewhere), ["counters read on their CPUs"]);
+    assert_eq!(failed_checks(&elsewhere), ["counters read on their CPUs"]);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&broken), ["time adds up per tick"]);
     let summed = Broken {
         metadata: |pairs| {
             let text =
@@ -412,7 +412,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&summed), ["CPU time adds up"]);
+    assert_eq!(failed_checks(&summed), ["CPU time adds up"]);
 }
 
 /// The recorder was killed after it had synced `runtime` and before `irqs`.
@@ -425,10 +425,10 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&killed), Vec::<&str>::new());
-    assert_eq!(fails(&Broken { metadata: INTACT.metadata, ..killed }), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&killed), Vec::<&str>::new());
+    assert_eq!(failed_checks(&Broken { metadata: INTACT.metadata, ..killed }), ["time adds up per tick"]);
     let early = Broken { irqs: |tick| tick > 100, ..killed };
-    assert_eq!(fails(&early), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&early), ["time adds up per tick"]);
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn a_label_off_the_clock_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["wall time agrees"]);
+    assert_eq!(failed_checks(&broken), ["wall time agrees"]);
 }
 
 proptest! {

@@ -65,7 +65,7 @@ fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
         .then(|| format!("CPU {cpu}: one window is {worst} ns off (allowed: {EDGE_NS})"))
 }
 
-/// Tick and CPU.
+/// End of a tick, and the CPU.
 type TickAndCpu = (i64, i32);
 
 #[derive(Default)]

@@ -57,7 +57,7 @@ type CgroupConfidences = HashMap<u64, Option<u32>, RandomState>;
 #[derive(Debug, Default)]
 pub(super) struct WindowCollector {
     names: Vec<CheckedCounter>,
-    /// Names for messages.
+    /// Names of the counters for messages.
     display_names: Vec<String>,
     index: HashMap<CheckedCounter, usize, RandomState>,
     open: Vec<Option<CheckedWindow>>,

@@ -85,11 +85,11 @@ pub struct DiffSubject {
 /// A tenant, or an owner that is no task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedTenant {
-    /// Its name, as recorded: not escaped.
+    /// Name of the tenant, as recorded: not escaped.
     pub key: String,
     /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
-    /// Its rate before and after.
+    /// The tenant's rate before and after.
     pub change: RateChange,
 }
 

@@ -53,7 +53,7 @@ fn map_restarted_keys(
     new_keys
 }
 
-/// What several lines are.
+/// The plural noun for the lines of a grouping.
 fn plural_noun(grouping: GroupBy) -> &'static str {
     match grouping {
         GroupBy::Container => "containers",

@@ -53,7 +53,7 @@ pub fn render_text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style
     output
 }
 
-/// Name, length and incompleteness of one of the two.
+/// Name, length and incompleteness of one of the two sides.
 fn describe_side(side_name: &str, facts: &SpanFacts) -> String {
     let length = units::human(facts.length_s() * 1e9, "ns");
     let called = printable(side_name);

@@ -19,7 +19,7 @@ pub(super) fn rate_class(per_s: f64) -> i32 {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct WindowSums {
     pub(super) windows: u64,
-    /// Their total length, ns.
+    /// Total length of the windows, ns.
     pub(super) ns: f64,
     /// Bytes of the tenant.
     pub(super) own_bytes: f64,

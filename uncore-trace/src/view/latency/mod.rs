@@ -51,7 +51,7 @@ pub struct LinkLatency {
     pub metric: String,
     /// Description of the metric.
     pub about: String,
-    /// Its unit: ns.
+    /// Unit of the metric: ns.
     pub unit: String,
     /// Over all windows with values.
     pub overall: WindowMeans,
@@ -65,7 +65,7 @@ pub struct LinkLatency {
 /// A tenant on a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLatency {
-    /// Its name, as recorded: not escaped.
+    /// Name of the tenant, as recorded: not escaped.
     pub key: String,
     /// `task`, `other_tasks`, `device`.
     pub owner: String,

@@ -58,14 +58,14 @@ fn window(number: usize) -> (f64, f64, f64) {
 }
 
 /// Value of each of two further owners.
-const REST: f64 = 80e3;
+const OTHER_VALUE: f64 = 80e3;
 
 fn set_window(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
-    let bytes = own + other + 2.0 * REST;
+    let bytes = own + other + 2.0 * OTHER_VALUE;
     let value = match row.pid {
         Some(100) => own,
         Some(200) => other,
-        _ => REST,
+        _ => OTHER_VALUE,
     };
     let (value, total) = match row.event {
         "read_bytes" => (value, bytes),
@@ -109,7 +109,7 @@ fn assert_near(value: Option<f64>, expected: f64) {
 fn pooled_latency(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
     for (own, other, ns) in (0..WINDOWS as usize).filter(|number| wanted(*number)).map(window) {
-        let count = (own + other + 2.0 * REST) / 64.0;
+        let count = (own + other + 2.0 * OTHER_VALUE) / 64.0;
         (total_ns, reads, windows) = (total_ns + count * ns, reads + count, windows + 1);
     }
     (total_ns / reads, windows)
@@ -132,8 +132,8 @@ fn a_tenant_waits_longer_with_others_busy() {
     assert_near(quiet.value, expected);
     assert_near(busy.value, 148.0);
     assert_eq!((quiet.windows, busy.windows, windows), (150, 150, 150));
-    assert_near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
-    assert_near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
+    assert_near(Some(quiet.others_per_s), (2.0 * OTHER_VALUE + 16e3) * 100.0);
+    assert_near(Some(busy.others_per_s), (2.0 * OTHER_VALUE + 480e3) * 100.0);
     assert_near(latency.tenants[0].latency_difference(), 148.0 - expected);
 
     // `/other` uses the link only in its own blocks, where its latency is that with others busy.
