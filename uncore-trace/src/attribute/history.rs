@@ -490,18 +490,18 @@ impl History {
             self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
         self.lock_shared().grams_around.clear();
-        let mut slots: HashMap<u32, u16, RandomState> = HashMap::default();
+        let mut slot_of_number: HashMap<u32, u16, RandomState> = HashMap::default();
         for (source, state) in &mut self.source_states {
             state.recent_use *= FORGETTING_FACTOR;
             state.slot = self.columns.slot_of_source(*source);
-            slots.insert(state.number, state.slot);
+            slot_of_number.insert(state.number, state.slot);
         }
         let mut rows = RowBatch::default();
         let first_index = self.review_end_tick.saturating_sub(self.first_tick) as usize;
         for index in first_index..self.rows.len() {
             let mut has_moved = false;
             for entry in &mut self.rows[index] {
-                let column_slot = slots.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
+                let column_slot = slot_of_number.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
                 has_moved |= column_slot != entry.slot;
                 entry.slot = column_slot;
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::schema::cgroups::CgroupNames;
 
 /// Largest number of cgroups in memory: there may be millions of short-lived ones.
-const MOST_CGROUPS: usize = 1 << 17;
+const MAX_CGROUPS: usize = 1 << 17;
 
 /// A cgroup.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct CachedCgroup {
 
 /// The known names.
 ///
-/// At most [`MOST_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
+/// At most [`MAX_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
 /// looked up since its last turn; then it gets another turn (second chance, or CLOCK: Corbató,
 /// 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl OwnerNames {
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
-        if self.order.len() > MOST_CGROUPS {
+        if self.order.len() > MAX_CGROUPS {
             self.remove_oldest();
         }
     }
@@ -62,7 +62,7 @@ impl OwnerNames {
             self.cgroups.remove(&id);
         }
         if !std::mem::replace(&mut self.is_short, true) {
-            log::warn!("more than {MOST_CGROUPS} cgroups are in use: some have no path from here");
+            log::warn!("more than {MAX_CGROUPS} cgroups are in use: some have no path from here");
         }
     }
 
@@ -93,16 +93,16 @@ mod tests {
     fn memory_is_bounded() {
         let mut names = OwnerNames::default();
         let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
-        for id in 0..MOST_CGROUPS as u64 {
+        for id in 0..MAX_CGROUPS as u64 {
             names.set_cgroup(id, &root);
         }
         assert!(names.cgroup_names(0).is_some());
         // The first one is in use, and short-lived ones come and go.
-        for id in 0..3 * MOST_CGROUPS as u64 {
-            names.set_cgroup(id + MOST_CGROUPS as u64, &root);
+        for id in 0..3 * MAX_CGROUPS as u64 {
+            names.set_cgroup(id + MAX_CGROUPS as u64, &root);
             assert!(names.cgroup_names(0).is_some(), "{id}");
         }
-        assert_eq!((names.cgroups.len(), names.order.len()), (MOST_CGROUPS, MOST_CGROUPS));
+        assert_eq!((names.cgroups.len(), names.order.len()), (MAX_CGROUPS, MAX_CGROUPS));
         assert!(names.cgroup_names(1).is_none());
     }
 

@@ -80,7 +80,7 @@ impl SquareMatrix {
 }
 
 /// Solves `A x = rhs` with a symmetric positive definite `A`. `product` multiplies it and a vector;
-/// `diagonal` is that of `A`, which conditions it (Shewchuk 1994, "An Introduction to the Conjugate
+/// `diagonal` is that of `A`, the preconditioner (Shewchuk 1994, "An Introduction to the Conjugate
 /// Gradient Method Without the Agonizing Pain", B3). `limits` has the number of iterations, and
 /// the fraction of the squared residual at which it has converged. `rhs` becomes the residual.
 pub(super) fn conjugate_gradient(
@@ -92,7 +92,7 @@ pub(super) fn conjugate_gradient(
     let n = rhs.len();
     let mut solution = vec![0.0; n];
     let mut preconditioned: Vec<f64> =
-        rhs.iter().zip(diagonal).map(|(residual, diagonal)| residual / diagonal).collect();
+        rhs.iter().zip(diagonal).map(|(r_i, d_i)| r_i / d_i).collect();
     let mut direction = preconditioned.clone();
     let mut image = vec![0.0; n];
     let mut residual_norm = dot_product(&rhs, &preconditioned);

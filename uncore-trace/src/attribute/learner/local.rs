@@ -128,32 +128,32 @@ impl Variance {
 }
 
 impl BlockRates {
-    /// The learnt rates, not corrected, for a block. Their prior scales are `spreads`.
+    /// The learnt rates, not corrected, for a block. Their prior scales are `prior_scales`.
     pub(super) fn from_learnt(
         number: u64,
         solution: &RateSolution,
         history: &History,
-        spreads: &PriorScales,
+        prior_scales: &PriorScales,
     ) -> Self {
         let rates = solution.rates.clone();
-        let momentary = spreads.0.iter().map(|spread| spread * spread).sum();
+        let momentary = prior_scales.0.iter().map(|spread| spread * spread).sum();
         let variance = relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
         // No block follows it whose slow rates are the same.
         Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
 
-    /// Corrects the learnt rates for the block of a tick. `error` is the variance of a tick, and
-    /// `last` has the rates of the block before it, if they were learnt at the same time.
+    /// Corrects the learnt rates for the block of a tick. `tick_variance` is that of a tick, and
+    /// `previous` has the rates of the block before it, if they were learnt at the same time.
     pub(super) fn correct_learnt(
         tick: u64,
         solution: &RateSolution,
         (counts, history): (&VecDeque<BlockCounts>, &History),
-        error: f64,
-        spreads: &mut PriorScales,
+        tick_variance: f64,
+        prior_scales: &mut PriorScales,
         previous: Option<Self>,
     ) -> Self {
         let number = history.block_of(tick);
-        let learnt = &solution.rates;
+        let learnt_rates = &solution.rates;
         let mut correct_stage = |stage_index: usize, center_rates: &[f64]| {
             let stage = &STAGES[stage_index];
             let middle = number.div_ceil(stage.length);
@@ -168,13 +168,13 @@ impl BlockRates {
                 rhs_of_blocks.iter_mut().zip(&block.products).for_each(|(entry, product)| *entry += weight * product);
             }
             let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks };
-            let spread = &mut spreads.0[stage_index];
-            problem.solve_correction(center_rates, learnt, (stage, history.predictor(), error), spread)
+            let prior_scale = &mut prior_scales.0[stage_index];
+            problem.solve_correction(center_rates, learnt_rates, (stage, history.predictor(), tick_variance), prior_scale)
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
         let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number) {
             Some(same_long) => same_long.long_block.1,
-            None => correct_stage(0, learnt).0,
+            None => correct_stage(0, learnt_rates).0,
         };
         let (fast_rates, _) = correct_stage(1, &slow_rates);
         let (rates, momentary_variance) = correct_stage(2, &fast_rates);

@@ -290,8 +290,8 @@ impl<'a> RatePosterior<'a> {
                 }
             }
         }
-        let square = SquareMatrix::from_lower(&gram);
-        NormalEquations { gram, approximate_gram: square, rhs }
+        let approximate_gram = SquareMatrix::from_lower(&gram);
+        NormalEquations { gram, approximate_gram, rhs }
     }
 
     /// The change of the log rates in a Newton step. The gradient makes the curvature larger,
