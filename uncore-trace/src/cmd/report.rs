@@ -25,7 +25,7 @@ use crate::view::render::{self, TextStyle};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{GroupBy, UsageQuestion, Usage, top};
+use crate::view::usage::{GroupBy, UsageQuestion, Usage, keep_top_lines};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -210,7 +210,7 @@ pub fn run(args: &Args) -> Result<u8> {
         answer = answer_text(&recording, &question, &usage, style)?;
     }
     if let Some(count) = args.top {
-        top(&mut usage.events, count);
+        keep_top_lines(&mut usage.events, count);
     }
     let incomplete = Incomplete::from_recording(&recording)?;
     let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));

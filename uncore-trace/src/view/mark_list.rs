@@ -16,7 +16,7 @@ use crate::text::{csv_field, csv_text, escape_json, printable};
 
 /// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is the
 /// begin of the recording.
-pub fn table(marks: &[&RecordedMark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
+pub fn draw_marks(marks: &[&RecordedMark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
     if marks.is_empty() {
         return String::new();
     }
@@ -74,7 +74,7 @@ pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Resu
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
-pub fn csv(marks: &[&RecordedMark], start_ns: i64) -> String {
+pub fn marks_as_csv(marks: &[&RecordedMark], start_ns: i64) -> String {
     let mut csv_lines = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
         let object = MarkObject::new(mark, start_ns);
@@ -114,14 +114,14 @@ mod tests {
     fn people_see_when_and_nothing_hostile() {
         let marks = marks();
         let marks: Vec<&RecordedMark> = marks.iter().collect();
-        let wide = table(&marks, BEGIN, 10, TextStyle::default());
+        let wide = draw_marks(&marks, BEGIN, 10, TextStyle::default());
         insta::assert_snapshot!("marks", wide);
         assert!(!wide.contains('\u{1b}'), "{wide:?}");
-        assert_eq!(table(&marks, BEGIN, 2, TextStyle::default()).lines().count(), 3);
-        assert_eq!(table(&[], BEGIN, 2, TextStyle::default()), "");
+        assert_eq!(draw_marks(&marks, BEGIN, 2, TextStyle::default()).lines().count(), 3);
+        assert_eq!(draw_marks(&[], BEGIN, 2, TextStyle::default()), "");
         for width in [34, 40, 80] {
             for ascii in [false, true] {
-                let text = table(&marks, BEGIN, 10, TextStyle { ascii, width: Some(width) });
+                let text = draw_marks(&marks, BEGIN, 10, TextStyle { ascii, width: Some(width) });
                 assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
                 assert!(!ascii || text.is_ascii(), "{text}");
             }
@@ -144,7 +144,7 @@ mod tests {
         );
         assert_eq!((&lines[1]["kind"], &lines[1]["pid"]), (&"span".into(), &7.into()));
         assert_eq!(lines[3]["kind"], "span");
-        let csv_shown = csv(&marks, BEGIN);
+        let csv_shown = marks_as_csv(&marks, BEGIN);
         assert_eq!(csv_shown.lines().count(), 5, "{csv_shown}");
         assert!(csv_shown.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv_shown}");
         for text in [text, csv_shown] {

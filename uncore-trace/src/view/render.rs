@@ -178,7 +178,7 @@ fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[ReportColumnKind]) ->
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{GroupBy, UsageQuestion, top, usage};
+    use super::super::usage::{GroupBy, UsageQuestion, keep_top_lines, usage};
     use super::*;
 
     /// In the second half of the recording everything is 0, and a part is not known.
@@ -204,7 +204,7 @@ mod tests {
             shown.push(draw_usage(&usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(), TextStyle::default()));
         }
         let mut usage = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
-        top(&mut usage.events, 1);
+        keep_top_lines(&mut usage.events, 1);
         shown.push(format!(
             "--by pid --top 1 --ascii\n{}",
             draw_usage(&usage, TextStyle { ascii: true, width: None })
@@ -313,7 +313,7 @@ mod tests {
     fn top_hides_no_value_and_no_owner_but_tasks() {
         let sample = SampleRecording::new(false, &INTACT);
         let mut events = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
-        top(&mut events, 1);
+        keep_top_lines(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
     }

@@ -249,7 +249,7 @@ struct EventSummer {
 impl EventSummer {
     fn new(grouping: GroupBy, scale: Scale, wanted: RangeInclusive<i64>, thread_and_count: (usize, usize)) -> Self {
         Self {
-            thread_and_count: thread_and_count,
+            thread_and_count,
             event_numbers: HashMap::new(),
             counters: Vec::new(),
             grouping,
@@ -475,7 +475,7 @@ impl ReportLine {
 
 /// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so that
 /// the lines still sum to the total. Lines of other owners always stay.
-pub fn top(events: &mut [UsageEvent], max_tasks: usize) {
+pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;
         let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) = event.lines.drain(..).partition(|line| {

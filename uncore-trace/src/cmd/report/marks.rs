@@ -27,7 +27,7 @@ pub(super) fn before_tables(
 ) -> Result<String> {
     let recorded = RecordedMarks::read_marks(recording)?;
     let marks = marks_within(args, &recorded, usage.span_ns);
-    let mut text = mark_list::table(&marks, usage.start_ns, MARKS, style);
+    let mut text = mark_list::draw_marks(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
         let path = printable(&args.path.display().to_string()).into_owned();
         let hidden_count = marks.len() - MARKS;
@@ -69,12 +69,12 @@ pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let text = if args.json {
         mark_list::marks_as_json(&marks, start_ns).context("cannot write the marks as JSON")?
     } else if args.csv {
-        mark_list::csv(&marks, start_ns)
+        mark_list::marks_as_csv(&marks, start_ns)
     } else if marks.is_empty() {
         "there are no marks\n".to_owned()
     } else {
         let width = terminal::width(args.wide);
-        mark_list::table(&marks, start_ns, usize::MAX, TextStyle { ascii: args.ascii, width })
+        mark_list::draw_marks(&marks, start_ns, usize::MAX, TextStyle { ascii: args.ascii, width })
     };
     print(&text)?;
     Ok(0)

@@ -156,8 +156,8 @@ impl StretchSums {
         let earliest_ns = self.end_ns.saturating_sub(self.patience_ns);
         for touched_index in touched {
             let sum = &mut self.sums[touched_index];
-            let has_later_windows = |source: &&SummedCounter| source.known_ns < source.counter.end_ns;
-            let known_until_ns = sum.counters.values().filter(has_later_windows).map(|source| source.known_ns).min();
+            let has_later_windows = |candidate: &&SummedCounter| candidate.known_ns < candidate.counter.end_ns;
+            let known_until_ns = sum.counters.values().filter(has_later_windows).map(|unfinished| unfinished.known_ns).min();
             let until_ns = known_until_ns.unwrap_or(self.end_ns).max(earliest_ns).min(self.end_ns);
             sum.pass_stretches(touched_index, until_ns, &mut on_stretch)?;
         }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::super::key::GroupBy;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
-use super::super::usage::{UsageEvent, ReportLine, UsageQuestion, top};
+use super::super::usage::{UsageEvent, ReportLine, UsageQuestion, keep_top_lines};
 use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -70,23 +70,23 @@ struct EventWithTenants {
     event: UsageEvent,
     tenants: Vec<PageTenant>,
     /// Whether the last line is a sum of small ones.
-    summed: bool,
+    has_others_line: bool,
 }
 
 impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
     fn new(event: UsageEvent, grouping: GroupBy, count: usize) -> Self {
         let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
-        let summed = event.lines.iter().filter(is_task).count() > count;
+        let has_others_line = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
-        top(&mut events, count);
+        keep_top_lines(&mut events, count);
         let [event] = events;
         let mut tenants: Vec<PageTenant> =
             event.lines.iter().map(|line| PageTenant::of_line(line, grouping)).collect();
-        if let Some(last_tenant) = tenants.last_mut().filter(|_| summed) {
+        if let Some(last_tenant) = tenants.last_mut().filter(|_| has_others_line) {
             *last_tenant = PageTenant::sum_of_others();
         }
-        Self { event, tenants, summed }
+        Self { event, tenants, has_others_line: has_others_line }
     }
 }
 
@@ -106,8 +106,8 @@ pub(super) struct PagePlot {
 }
 
 impl PagePlot {
-    fn new(ranked_event: EventWithTenants, index: &HashMap<PageTenant, usize>) -> Self {
-        let EventWithTenants { event, tenants, summed } = ranked_event;
+    fn new(shown_event: EventWithTenants, index: &HashMap<PageTenant, usize>) -> Self {
+        let EventWithTenants { event, tenants, has_others_line: summed } = shown_event;
         let tenant_indices: Vec<usize> =
             tenants.iter().map(|tenant| index.get(tenant).copied().unwrap_or_default()).collect();
         let numbered = || event.lines.iter().zip(&tenant_indices);

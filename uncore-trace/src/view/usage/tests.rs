@@ -74,7 +74,7 @@ fn the_peak_is_that_of_the_best_window() {
 /// For each line, the ends of its interval as fractions of the value.
 fn intervals(sample: &SampleRecording, by: GroupBy, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
     let mut usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
-    top(&mut usage.events, most);
+    keep_top_lines(&mut usage.events, most);
     let event = &usage.events[1];
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
     let line = |line: &ReportLine| {
@@ -268,7 +268,7 @@ proptest! {
                 prop_assert_eq!(inside().count(), 0);
                 continue;
             };
-            top(&mut usage.events, count);
+            keep_top_lines(&mut usage.events, count);
             let lines = || usage.events.iter().flat_map(|event| &event.lines);
             let sum: f64 = lines().map(|line| line.sum.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9, "{by:?}: {sum} of {total}");
