@@ -63,11 +63,11 @@ struct OpenGroup<'e, 'a> {
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub(super) fn new(machine: &'a Machine, request: &PlanRequest) -> Self {
-        let PlanRequest { tick_ns, window_ns, declared_cause: told, .. } = *request;
+        let PlanRequest { tick_ns, window_ns, declared_cause: declared, .. } = *request;
         let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
-            declared_cause: told,
+            declared_cause: declared,
             seen: HashMap::new(),
             agreement: RegisterTerms::default(),
             typed: HashSet::new(),
