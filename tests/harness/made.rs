@@ -401,7 +401,7 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
             cluster: None,
             mono_ns: at(begin),
             end_ns: end.map(at),
-            kind: kind.name(),
+            kind: kind.kind_name(),
             text: name,
             source: marks::COMMAND,
             pid: Some(101),

@@ -30,7 +30,7 @@ pub fn offer_line(line: &str) -> bool {
 }
 
 /// The lines held so far.
-pub fn lines() -> Vec<String> {
+pub fn held_lines() -> Vec<String> {
     with_held_lines(|held| held.clone().unwrap_or_default())
 }
 
@@ -48,9 +48,9 @@ mod tests {
         assert!(!offer_line("shown"));
         begin_hold();
         assert!((0..2 * MOST).all(|_| offer_line("held")));
-        assert_eq!(lines().len(), MOST);
+        assert_eq!(held_lines().len(), MOST);
         assert_eq!(end_hold().len(), MOST);
         assert!(!offer_line("shown"));
-        assert_eq!(lines(), Vec::<String>::new());
+        assert_eq!(held_lines(), Vec::<String>::new());
     }
 }

@@ -78,7 +78,7 @@ impl TextColumn {
 
 /// The width of each column, the same in all tables, which have the same columns; `None`: the
 /// column is dropped.
-pub fn fit(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Option<usize>> {
+pub fn fit_widths(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Option<usize>> {
     let count = tables.first().map_or(0, Vec::len);
     let columns_at = |index: usize| tables.iter().filter_map(move |table| table.get(index));
     let larger = |a: (usize, usize), b: (usize, usize)| (a.0.max(b.0), a.1.max(b.1));
@@ -215,7 +215,7 @@ impl TextTable {
     }
 
     /// Adds a row: one cell for each column, already safe to print.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             column.cells.push(cell);
         }
@@ -223,7 +223,7 @@ impl TextTable {
 
     /// The text, with lines of at most `width` cells if there is a limit.
     pub fn to_text(&self, width: Option<usize>, mark: &str) -> String {
-        draw_columns(&self.columns, &fit(width, std::slice::from_ref(&self.columns)), mark)
+        draw_columns(&self.columns, &fit_widths(width, std::slice::from_ref(&self.columns)), mark)
     }
 
     /// As [`TextTable::to_text`], with values that are equal in every row printed once above, and the
@@ -233,7 +233,7 @@ impl TextTable {
         let (constant, varying): (Vec<_>, Vec<_>) =
             self.columns.iter().cloned().partition(is_same_in_every_row);
         let tables = [varying];
-        let widths = fit(Some(width), &tables);
+        let widths = fit_widths(Some(width), &tables);
         let [varying] = &tables;
         let mut text = String::new();
         if !constant.is_empty() {
@@ -272,11 +272,11 @@ mod tests {
             ("formula", ColumnFit::Drop(1)),
             ("what it is", ColumnFit::Wrap),
         ]);
-        table.row(
+        table.add_row(
             ["mem_read_bandwidth", "GB/s", "cas_count_read / duration_ns", "-"].map(str::to_owned),
         );
         let about = "what the CPUs of this socket read from the memory of this socket";
-        table.row(["x", "%", "a / b", about].map(str::to_owned));
+        table.add_row(["x", "%", "a / b", about].map(str::to_owned));
         table
     }
 
@@ -315,7 +315,7 @@ mod tests {
             ("events", ColumnFit::Count(3)),
         ]);
         for (name, events) in [("a", "1"), ("b", "10")] {
-            table.row([name, "64", "-", events].map(str::to_owned));
+            table.add_row([name, "64", "-", events].map(str::to_owned));
         }
         let text = "In every row: scale 64, no port\n name  events\n a          1\n b         10\n";
         assert_eq!(table.to_listing(Some(60)), text);
@@ -327,7 +327,7 @@ mod tests {
         let name = "local_or_remote_socket_upstream_read_data_beats_io_0";
         let mut table =
             TextTable::new([("group", ColumnFit::Whole), ("counters", ColumnFit::Drop(1)), ("events", ColumnFit::Wrap)]);
-        table.row(["pcie".to_owned(), "2".to_owned(), format!("{name}, {name}")]);
+        table.add_row(["pcie".to_owned(), "2".to_owned(), format!("{name}, {name}")]);
         let text = table.to_listing(Some(64));
         assert_eq!(text.matches(name).count(), 2, "{text}");
         assert!(text.ends_with("Not shown: counters (see --wide)\n"), "{text}");

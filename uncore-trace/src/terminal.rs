@@ -90,18 +90,18 @@ fn shorten_at<'a>(
     if cells(text) <= width {
         return Cow::Borrowed(text);
     }
-    let mark = first(mark, width);
+    let mark = longest_prefix(mark, width);
     let room = width - cells(mark);
-    let begin = first(text, room * numerator / denominator);
+    let begin = longest_prefix(text, room * numerator / denominator);
     let end = longest_suffix(&text[begin.len()..], room.saturating_sub(cells(begin)));
     Cow::Owned(format!("{begin}{mark}{end}"))
 }
 
 /// The longest prefix of at most `width` cells that ends at a grapheme boundary, so that an accent
 /// stays with its letter.
-fn first(text: &str, width: usize) -> &str {
+fn longest_prefix(text: &str, width: usize) -> &str {
     let mut room = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut room, grapheme);
+    let fits = |(_, grapheme): &(usize, &str)| take_cells(&mut room, grapheme);
     let end = text.grapheme_indices(true).take_while(fits).last();
     end.map_or("", |(offset, grapheme)| &text[..offset + grapheme.len()])
 }
@@ -110,7 +110,7 @@ fn first(text: &str, width: usize) -> &str {
 pub fn pieces(text: &str, width: usize) -> Vec<&str> {
     let (mut pieces, mut remaining) = (Vec::new(), text);
     while cells(remaining) > width {
-        let begin = first(remaining, width);
+        let begin = longest_prefix(remaining, width);
         let begin =
             if begin.is_empty() { remaining.graphemes(true).next().unwrap_or(remaining) } else { begin };
         pieces.push(begin);
@@ -123,7 +123,7 @@ pub fn pieces(text: &str, width: usize) -> Vec<&str> {
 /// The longest suffix of at most `width` cells.
 fn longest_suffix(text: &str, width: usize) -> &str {
     let mut room = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut room, grapheme);
+    let fits = |(_, grapheme): &(usize, &str)| take_cells(&mut room, grapheme);
     let begin = text.grapheme_indices(true).rev().take_while(fits).last();
     begin.map_or("", |(offset, _)| &text[offset..])
 }
@@ -146,7 +146,7 @@ pub fn wrap_words(text: &str, width: usize) -> String {
     wrapped
 }
 
-fn take(room: &mut usize, grapheme: &str) -> bool {
+fn take_cells(room: &mut usize, grapheme: &str) -> bool {
     let remaining = room.checked_sub(cells(grapheme));
     *room = remaining.unwrap_or(0);
     remaining.is_some()

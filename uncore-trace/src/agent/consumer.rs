@@ -214,7 +214,7 @@ impl TapConsumer {
             self.metrics.canary.read_metadata(&pairs)?;
             self.wishes.set_boot(RecordingOrigin::from_metadata(&pairs).boot_id);
             if let Some(rollup) = &self.config.rollup {
-                let pairs = rollup::pairs(&pairs);
+                let pairs = rollup::file_metadata(&pairs);
                 self.hours = Some(Hours::open(&rollup.directory, rollup.mode, pairs)?);
             }
         }

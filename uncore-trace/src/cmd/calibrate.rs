@@ -114,7 +114,7 @@ fn format_peaks(links: &[MeasuredPeak]) -> String {
         |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::human_rate(bytes_per_s, "bytes"));
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
-        table.row([
+        table.add_row([
             format!("{}{socket}", link.kind),
             rate(link.in_per_s),
             rate(link.out_per_s),

@@ -98,7 +98,7 @@ fn sum_recording(
     let form = RollupForm { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
     let mut summer = RollupSummer::new(form);
     summer.read_metadata(&pairs)?;
-    let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
+    let hours = Hours::open(&args.output, args.permissions.mode, rollup::file_metadata(&pairs))?;
     let mut hours = hours.allow_existing(earlier_files.clone());
     let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();

@@ -144,7 +144,7 @@ impl Args {
 
     fn install_signals(&self, runtime: &Runtime) -> Result<Signals> {
         let _entered = runtime.enter();
-        run::signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
+        run::install_signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
     }
 
     /// The output file, unless that is standard output.
@@ -248,7 +248,7 @@ fn count_by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let Selection { cgroups: named, missing } = cgroups::select(machine.cgroups.v2_mount()?, list)?;
+    let Selection { cgroups: named, missing } = cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;
     for why in missing {
         log::warn!("{why}");
     }

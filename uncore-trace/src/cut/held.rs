@@ -163,7 +163,7 @@ mod tests {
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-        let RowTime::Holds { since, key, last } = TABLE.when else { unreachable!("tasks hold") };
+        let RowTime::Holds { since, key, last_row: last } = TABLE.when else { unreachable!("tasks hold") };
         let (mut held, mut found) = (HeldStates::default(), Vec::new());
         for (at, rows) in tables.iter().enumerate() {
             let path = dir.path().join(format!("{at}.parquet"));

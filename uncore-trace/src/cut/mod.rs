@@ -138,7 +138,7 @@ fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &P
                 RowTime::During(from_column, to_column) => {
                     copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
                 }
-                RowTime::Holds { since, key, last } => {
+                RowTime::Holds { since, key, last_row: last } => {
                     // Only the first part can begin before `begin_ns`; the states of later parts are compared
                     // with those that were already written.
                     let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };

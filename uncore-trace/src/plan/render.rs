@@ -37,7 +37,7 @@ impl Plan {
             "leader",
         ]);
         for counter in &self.counters {
-            table.row(counter_row(counter));
+            table.add_row(counter_row(counter));
         }
         let readers = self.reader_cpus();
         let mut text = format!(
@@ -106,7 +106,7 @@ fn metrics_table(metrics: &[PlannedMetric]) -> String {
     for metric in metrics {
         let constants = metric.constants.iter().map(|(name, value)| format!("{name} = {value}"));
         let inputs: Vec<_> = metric.inputs.iter().map(input).chain(constants).collect();
-        table.row([
+        table.add_row([
             or_dash(&metric.name),
             or_dash(&metric.unit),
             or_dash(&metric.pmu),

@@ -157,8 +157,8 @@ impl CanarySummary {
     ///
     /// A column is missing, or a list of links is damaged.
     pub fn add_rows(&mut self, batch: &RecordBatch) -> Result<()> {
-        for BurstRow { burst_kind: kind, links, bytes, .. } in decode_bursts(batch)? {
-            self.add_burst(kind, &links, bytes);
+        for BurstRow { burst_kind: moved_kind, links, bytes, .. } in decode_bursts(batch)? {
+            self.add_burst(moved_kind, &links, bytes);
         }
         Ok(())
     }
@@ -186,10 +186,10 @@ pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
     let (ends, kinds) = (i64_column(batch, "end_ns")?, words(batch, "kind")?);
     let (bytes, links) = (bits_column(batch, "bytes")?, texts(batch, "links")?);
     let burst = |row| {
-        let kind = CanaryKind::ALL.into_iter().find(|kind| kinds.get(row) == Some(kind.kind_name()));
+        let known_kind = CanaryKind::ALL.into_iter().find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
-        let kind = kind.context("column kind has a value that this version does not know")?;
-        Ok(BurstRow { end_ns: ends.value(row), burst_kind: kind, links, bytes: bytes.value_or_zero(row) })
+        let stored_kind = known_kind.context("column kind has a value that this version does not know")?;
+        Ok(BurstRow { end_ns: ends.value(row), burst_kind: stored_kind, links, bytes: bytes.value_or_zero(row) })
     };
     (0..batch.num_rows()).map(burst).collect()
 }

@@ -61,7 +61,7 @@ fn cause_rows() -> String {
     let mut text =
         "\n| cause | several of them in words | what to do |\n|---|---|---|\n".to_owned();
     for cause in Cause::ALL {
-        let words = loss::words(cause.name(), 2);
+        let words = loss::loss_in_words(cause.name(), 2);
         let remedy = match cause.cost() {
             LossCost::Precision => "nothing: less precise, no count is missing",
             LossCost::Counts(remedy) => remedy,

@@ -9,7 +9,7 @@ use super::when::RowTime;
 
 table! {
     "held", "from which tick on an owner holds a PCI function for how much of each tick", sorted by [], in order of "mono_ns";
-    RowTime::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last: None };
+    RowTime::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last_row: None };
     mono_ns: I64 => Delta, "End of the first tick with this number, `CLOCK_MONOTONIC`, ns; it holds until the next row of the same function and owner.";
     bdf: Word => Dict, "The PCI function.";
     owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not asked for).";

@@ -240,14 +240,14 @@ impl Losses {
     }
 
     fn list_in_words(list: &[(String, u64)]) -> Option<String> {
-        let words: Vec<_> = list.iter().map(|(cause, count)| words(cause, *count)).collect();
+        let words: Vec<_> = list.iter().map(|(cause, count)| loss_in_words(cause, *count)).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 }
 
 /// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`] stays
 /// as it is: print it through [`crate::text::printable`].
-pub fn words(cause: &str, count: u64) -> String {
+pub fn loss_in_words(cause: &str, count: u64) -> String {
     let words = find_cause(cause).map_or(cause, |known| known.words(count));
     format!("{count} {words}")
 }

@@ -57,7 +57,7 @@ pub enum MarkKind {
 
 impl MarkKind {
     /// The value in the column `kind`.
-    pub const fn name(self) -> &'static str {
+    pub const fn kind_name(self) -> &'static str {
         match self {
             Self::Instant => "instant",
             Self::Span => "span",
@@ -91,7 +91,7 @@ impl Mark {
             cluster: origin.cluster.as_deref(),
             mono_ns: self.mono_ns,
             end_ns: self.end_ns,
-            kind: self.kind.name(),
+            kind: self.kind.kind_name(),
             text: &self.text,
             source: &self.source,
             pid: self.pid,
@@ -139,13 +139,13 @@ impl ListedMarks {
 /// A column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid` is missing.
 pub fn decode_marks(batch: &RecordBatch) -> Result<Vec<Mark>> {
     let (begin, end) = (i64_column(batch, "mono_ns")?, i64_column(batch, "end_ns")?);
-    let (kind, source) = (words(batch, "kind")?, words(batch, "source")?);
+    let (kinds, source) = (words(batch, "kind")?, words(batch, "source")?);
     let (text, pid) = (texts(batch, "text")?, i32_column(batch, "pid")?);
     let mark = |row| Mark {
         mono_ns: begin.value(row),
         end_ns: nullable_value(end, row),
-        kind: match kind.get(row) {
-            Some(word) if word == MarkKind::Span.name() => MarkKind::Span,
+        kind: match kinds.get(row) {
+            Some(word) if word == MarkKind::Span.kind_name() => MarkKind::Span,
             _ => MarkKind::Instant,
         },
         text: text.value(row).to_owned(),

@@ -26,7 +26,7 @@ pub const LONGEST_WINDOW_NS: i64 = 300_000_000_000;
 const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
 
 /// The metadata of a roll-up file, from those of the recording.
-pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn file_metadata(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let kept = KEPT.iter().filter_map(|key| recorded.get_key_value(*key));
     let mut pairs: BTreeMap<_, _> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
     for (key, value) in [

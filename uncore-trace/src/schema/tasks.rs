@@ -7,7 +7,7 @@ use super::when::RowTime;
 
 table! {
     "tasks", "events in the life of each task", sorted by [];
-    RowTime::Holds { since: Some("mono_ns"), key: &["tid"], last: Some(("what", "exit")) };
+    RowTime::Holds { since: Some("mono_ns"), key: &["tid"], last_row: Some(("what", "exit")) };
     mono_ns: I64 => Delta, "When, `CLOCK_MONOTONIC`, ns.";
     pid: I32 => Delta, "Process.";
     tid: I32 => Delta, "Thread.";

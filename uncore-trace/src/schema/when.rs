@@ -19,7 +19,7 @@ pub enum RowTime {
         /// The key columns.
         key: &'static [&'static str],
         /// A column, and its value in the last row for a key.
-        last: Option<(&'static str, &'static str)>,
+        last_row: Option<(&'static str, &'static str)>,
     },
     /// The table has its own rules, see [`crate::cut`].
     Own,

@@ -113,7 +113,7 @@ impl Grouping {
             lines.entry((index, location)).or_default().push(counter);
             instances.entry(self.event_key(counter)).or_default().insert(&counter.pmu);
         }
-        let line = |((_, place), members): ((usize, Location), Vec<&Counter>)| {
+        let line = |((_, line_location), members): ((usize, Location), Vec<&Counter>)| {
             let leading = members.first()?;
             let event = self.event_key(leading);
             let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
@@ -132,7 +132,7 @@ impl Grouping {
                 unit: unit.clone(),
                 factor,
                 integral: members.iter().all(whole),
-                location: place,
+                location: line_location,
                 members: members.iter().map(|counter| counter.id).collect(),
             })
         };

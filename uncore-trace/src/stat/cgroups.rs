@@ -44,7 +44,7 @@ pub struct Selection {
 /// # Errors
 ///
 /// No item selects a cgroup, or an expression is invalid; the message names what exists.
-pub fn select(mount: &Path, typed: &str) -> Result<Selection> {
+pub fn select_cgroups(mount: &Path, typed: &str) -> Result<Selection> {
     let paths = list_cgroups(mount)?;
     let mut selection = Selection::default();
     for word in typed.split(',').filter(|word| !word.is_empty()) {
@@ -163,7 +163,7 @@ mod tests {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         fs::write(dir.path().join("cgroup.procs"), "").unwrap();
-        let select = |typed: &str| select(dir.path(), typed);
+        let select = |typed: &str| select_cgroups(dir.path(), typed);
         let of = |typed: &str| {
             let selection = select(typed).unwrap();
             assert_eq!(selection.missing, Vec::<String>::new(), "{typed}");
@@ -192,13 +192,13 @@ mod tests {
     #[test]
     fn a_cgroup_is_called_as_it_was_typed_and_one_that_is_missing_leaves_the_others() {
         let dir = tempfile::tempdir().unwrap();
-        let missing = |typed: &str| select(dir.path(), typed).unwrap_err().to_string();
+        let missing = |typed: &str| select_cgroups(dir.path(), typed).unwrap_err().to_string();
         let alone = missing("a");
         assert!(alone.contains("no cgroup /a; 1 cgroup is below "), "{alone}");
         assert!(alone.ends_with("; the nearest is /"), "{alone}");
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let typed = format!("a,nosuch,/a/b/,{}/a,^x,/", dir.path().display());
-        let Selection { cgroups, missing } = select(dir.path(), &typed).unwrap();
+        let Selection { cgroups, missing } = select_cgroups(dir.path(), &typed).unwrap();
         let shown = |cgroups: &[SelectedCgroup]| {
             let pairs = cgroups.iter().map(|cgroup| format!("{} {}", cgroup.path, cgroup.label));
             pairs.collect::<Vec<_>>()
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(shown(&cgroups), ["/a a", "/a/b /a/b/", "/ /"]);
         assert!(missing[0].starts_with("there is no cgroup /nosuch; 3 cgroups are"), "{missing:?}");
         assert!(missing[1].starts_with("no cgroup matches '^x'; "), "{missing:?}");
-        let matched = select(dir.path(), "^a|^$").unwrap().cgroups;
+        let matched = select_cgroups(dir.path(), "^a|^$").unwrap().cgroups;
         assert_eq!(shown(&matched), ["/ /", "/a a", "/a/b a/b"]);
     }
 }

@@ -11,7 +11,7 @@ use crate::text::{csv_field, printable};
 pub fn rows(rows: &[StatRow], when: RowPeriod, separator: &str) -> String {
     let mut text = String::new();
     for row in rows {
-        let fields = fields(row, when);
+        let fields = row_fields(row, when);
         let fields: Vec<_> = fields.iter().map(|field| csv_field(field, separator)).collect();
         text.push_str(&fields.join(separator));
         text.push('\n');
@@ -19,7 +19,7 @@ pub fn rows(rows: &[StatRow], when: RowPeriod, separator: &str) -> String {
     text
 }
 
-fn fields(row: &StatRow, when: RowPeriod) -> Vec<String> {
+fn row_fields(row: &StatRow, when: RowPeriod) -> Vec<String> {
     let mut fields = Vec::new();
     match when {
         RowPeriod::Whole => {}

@@ -34,7 +34,7 @@ pub struct MetricLine {
 }
 
 /// The lines of the plan's metrics, split in the same way as those of its events.
-pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
+pub fn group_lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
     let mut order: Vec<(&str, &str, &str)> = Vec::new();
     let mut lines: BTreeMap<(usize, Location), Vec<usize>> = BTreeMap::new();
     for (index, planned) in plan.metrics.iter().enumerate() {
@@ -46,7 +46,7 @@ pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
         let location = grouping.counter_location(cpus, planned.cpu);
         lines.entry((position, location)).or_default().push(index);
     }
-    let line = |((position, place), members): ((usize, Location), Vec<usize>)| {
+    let line = |((position, line_location), members): ((usize, Location), Vec<usize>)| {
         let &(name, pmu, filter) = order.get(position)?;
         let same_metric =
             plan.metrics.iter().filter(|planned| metric_key(planned, grouping) == (name, pmu, filter));
@@ -57,7 +57,7 @@ pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
         Some(MetricLine {
             label: format!("{name} [{pmu}{comma}{filter}]"),
             unit: plan.metrics.get(*members.first()?)?.unit.clone(),
-            location: place,
+            location: line_location,
             members,
         })
     };
@@ -175,7 +175,7 @@ mod tests {
             used: None,
         };
         let grouping = Grouping { split: by, ..Grouping::default() };
-        lines(plan, cpus, &grouping).iter().map(|line| line.to_row(plan, &lap, true)).collect()
+        group_lines(plan, cpus, &grouping).iter().map(|line| line.to_row(plan, &lap, true)).collect()
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         let (plan, cpus) = grace("pcie_read_latency*");
         let all = rows(&plan, &cpus, LineSplit::Machine, |_, _| 0);
         assert!(!all.is_empty() && all.iter().all(|row| row.value == RowValue::Undefined), "{all:#?}");
-        let lines = lines(&plan, &cpus, &Grouping::default());
+        let lines = group_lines(&plan, &cpus, &Grouping::default());
         let tallies = vec![Tally::NotSupported; plan.counters.len()];
         let row = lines[0].to_row(&plan, &Lap { tallies, counted_ns: 1000, used: None }, true);
         assert!(matches!(&row.value, RowValue::Missing(inputs) if !inputs.is_empty()), "{row:#?}");

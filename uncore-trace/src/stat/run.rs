@@ -77,7 +77,7 @@ pub async fn run(
     let mut runner =
         Runner { options, table, meter, output, workload, signals, control, absent, runs_left };
     let mut repeats = Repeats::default();
-    let mut each = Vec::new();
+    let mut lengths = Vec::new();
     let mut used = None;
     let mut code = 0;
     let mut printed = false;
@@ -88,7 +88,7 @@ pub async fn run(
         // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 && !printed {
             used = total.used;
-            each.push(seconds);
+            lengths.push(seconds);
             repeats.push(table.lap_rows(&total), seconds, total.counted_ns as f64 / 1e9);
         }
         if forever && repeats.runs > 0 {
@@ -108,10 +108,10 @@ pub async fn run(
         (None, _) => {
             let Repeats { runs, seconds, counted, .. } = repeats;
             if !options.table || runs < 2 {
-                each.clear();
+                lengths.clear();
             }
             let used = used.filter(|_| runs == 1);
-            runner.output.print_whole(&rows, &Ending { runs, seconds, counted, run_seconds: each, used })?;
+            runner.output.print_whole(&rows, &Ending { runs, seconds, counted, run_seconds: lengths, used })?;
         }
         (Some(_), true) => runner.output.print_summary(&rows)?,
         (Some(_), false) => {}
@@ -126,7 +126,7 @@ pub async fn run(
 /// # Errors
 ///
 /// The kernel refuses to install a handler.
-pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
+pub fn install_signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
     if has_command && !ends_by_itself {
         Signals::install_but_first_interrupt()
     } else {

@@ -56,7 +56,7 @@ impl<'a> StatTable<'a> {
         selection: RowSelection,
     ) -> Self {
         let lines = if selection.events { grouping.group_lines(plan, cpus, catalog) } else { Vec::new() };
-        Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), selection }
+        Self { plan, lines, metrics: metrics::group_lines(plan, cpus, grouping), selection }
     }
 
     /// The rows for a lap.

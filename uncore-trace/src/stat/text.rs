@@ -35,10 +35,10 @@ pub fn rows(rows: &[StatRow], when: RowPeriod) -> String {
         &|row| row.cgroup_share.as_ref().map_or(0, |cgroup_share| printable(&cgroup_share.cgroup).chars().count()),
         0,
     );
-    let units = units(rows);
+    let units = shared_units(rows);
     let mut text = String::new();
     for row in rows {
-        line(&mut text, row, when, &units, (labels, cgroups));
+        write_row(&mut text, row, when, &units, (labels, cgroups));
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
@@ -46,14 +46,14 @@ pub fn rows(rows: &[StatRow], when: RowPeriod) -> String {
 }
 
 /// The units of each event: its rows are compared with each other, so they share a unit.
-fn units(rows: &[StatRow]) -> Units<'_> {
+fn shared_units(rows: &[StatRow]) -> Units<'_> {
     let mut numbers: HashMap<_, (Vec<f64>, Vec<f64>, &str)> = HashMap::new();
     for row in rows {
-        let (values, rates, of) = numbers.entry(key(row)).or_default();
+        let (values, rates, rate_unit) = numbers.entry(unit_key(row)).or_default();
         values.extend(row.value.as_number());
         if let Some((rate, unit)) = row.rate.as_ref().and_then(prefixed) {
             rates.push(rate);
-            *of = unit;
+            *rate_unit = unit;
         }
     }
     let shared = |(key, (values, rates, rate_unit)): (_, (Vec<f64>, Vec<f64>, &str))| {
@@ -64,7 +64,7 @@ fn units(rows: &[StatRow]) -> Units<'_> {
 }
 
 /// Rows with equal keys share a unit.
-fn key(row: &StatRow) -> (&str, &str) {
+fn unit_key(row: &StatRow) -> (&str, &str) {
     (&row.label, &row.unit)
 }
 
@@ -77,7 +77,7 @@ fn prefixed(rate: &Rate) -> Option<(f64, &'static str)> {
     }
 }
 
-fn line(
+fn write_row(
     text: &mut String,
     row: &StatRow,
     when: RowPeriod,
@@ -96,7 +96,7 @@ fn line(
         location @ Location::Cpu(_) => write(format_args!("{location:<0$} ", location.column_width())),
         location => write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members)),
     }
-    let shared = units.get(&key(row));
+    let shared = units.get(&unit_key(row));
     let (number, unit) = number_and_unit(row, shared.map(|(values, _)| values));
     write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
     match (&row.cgroup_share, &row.rate) {

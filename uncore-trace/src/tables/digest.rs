@@ -91,7 +91,7 @@ pub fn close_with_digests(mut writer: SerializedFileWriter<File>, file: &File) -
 /// # Errors
 ///
 /// The file cannot be read.
-pub fn footer(file: &File) -> io::Result<FooterState> {
+pub fn verify_footer(file: &File) -> io::Result<FooterState> {
     let Some(position) = locate_digest(file)? else { return Ok(FooterState::Without) };
     let mut written = [0; DIGITS];
     file.read_exact_at(&mut written, position.digits)?;
@@ -307,10 +307,10 @@ mod tests {
         for after in (0..3).chain(around - 40..around + 80).chain([10_000, 1 << 20]) {
             for before in [0, 20_000] {
                 let file = file(before, after);
-                assert!(matches!(footer(&file).unwrap(), FooterState::Sound(_)), "{before} {after}");
+                assert!(matches!(verify_footer(&file).unwrap(), FooterState::Sound(_)), "{before} {after}");
                 if after > 0 {
                     file.write_all_at(&[3], file.metadata().unwrap().len() - TRAILER - 1).unwrap();
-                    assert_eq!(footer(&file).unwrap(), FooterState::Damaged, "{before} {after}");
+                    assert_eq!(verify_footer(&file).unwrap(), FooterState::Damaged, "{before} {after}");
                 }
             }
         }
@@ -322,9 +322,9 @@ mod tests {
         let end = file.metadata().unwrap().len();
         for length in [0, 4, end as u32 - 8, end as u32 - 11, u32::MAX] {
             file.write_all_at(&length.to_le_bytes(), end - TRAILER).unwrap();
-            assert_eq!(footer(&file).unwrap(), FooterState::Without, "{length}");
+            assert_eq!(verify_footer(&file).unwrap(), FooterState::Without, "{length}");
         }
         file.set_len(7).unwrap();
-        assert_eq!(footer(&file).unwrap(), FooterState::Without);
+        assert_eq!(verify_footer(&file).unwrap(), FooterState::Without);
     }
 }

@@ -188,7 +188,7 @@ pub(super) fn merge_files(path: &Path, properties: &FileProperties<'_>, inputs: 
 /// The file cannot be read, or its footer was changed.
 pub(super) fn read_footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let file = disk::open_file(path)?;
-    let digest = disk::with_action("read", path, digest::footer(&file))?;
+    let digest = disk::with_action("read", path, digest::verify_footer(&file))?;
     if !matches!(digest, FooterState::Sound(_)) {
         bail!("cannot read {}: it is damaged or not complete", path.display());
     }

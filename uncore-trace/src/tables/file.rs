@@ -80,7 +80,7 @@ impl TableFile {
             );
         }
         // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
-        let digest = match disk::with_action("read", path, digest::footer(file))? {
+        let digest = match disk::with_action("read", path, digest::verify_footer(file))? {
             FooterState::Sound(digest) => Some(digest),
             FooterState::Damaged => {
                 bail!("{} is damaged: its footer is not what was written", path.display())

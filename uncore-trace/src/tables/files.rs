@@ -353,7 +353,7 @@ fn make_dataset(path: &Path, mode: FileMode) -> Result<Option<PathBuf>> {
 
 /// The error for an output whose partial directory `dir` already exists.
 fn occupied_error(path: &Path, dir: &Path, tables: &[(&'static TableDef, PathBuf)]) -> anyhow::Error {
-    match tables.last().and_then(|(_, fabric)| lock::holder(fabric)) {
+    match tables.last().and_then(|(_, fabric)| lock::find_holder(fabric)) {
         Some(holder) => lock::in_use(path, holder),
         None => anyhow!(
             "{} is left from a recording that did not end; make it a file with \

@@ -214,7 +214,7 @@ pub fn repair_hours(root: &Path) -> Result<Vec<PathBuf>> {
     for target in list_files(root, PARTIAL)? {
         let name = target.to_string_lossy();
         let target = PathBuf::from(name.strip_suffix(".partial").unwrap_or(&name));
-        if lock::holder(&target).is_some() {
+        if lock::find_holder(&target).is_some() {
             continue;
         }
         match repair_table(&rollup::TABLE, &target) {

@@ -55,26 +55,26 @@ impl LockingCommand {
 pub struct LockHolder {
     /// Its pid in its own pid namespace.
     pid: Option<u32>,
-    act: LockingCommand,
+    command: LockingCommand,
 }
 
 impl LockHolder {
     /// Whether the process is a recorder.
     pub fn is_recorder(self) -> bool {
-        self.act == LockingCommand::Record
+        self.command == LockingCommand::Record
     }
 
     fn parse(text: &str) -> LockHolder {
         let mut words = text.split_whitespace();
         let pid = words.next().and_then(|word| word.parse().ok());
         let act = words.next().and_then(|word| LockingCommand::ALL.into_iter().find(|act| act.command_name() == word));
-        LockHolder { pid, act: act.unwrap_or_default() }
+        LockHolder { pid, command: act.unwrap_or_default() }
     }
 }
 
 impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let act = match self.act {
+        let act = match self.command {
             LockingCommand::Record => "is being recorded now",
             LockingCommand::Attribute => "is being written now by `uncore-trace attribute`",
             LockingCommand::Repair => "is being repaired now",
@@ -170,7 +170,7 @@ fn write_holder(file: &mut File, path: &Path, act: &str) -> Result<()> {
 }
 
 /// The process that is writing the output, if any.
-pub fn holder(fabric_target: &Path) -> Option<LockHolder> {
+pub fn find_holder(fabric_target: &Path) -> Option<LockHolder> {
     let mut file = bounds::open_regular(&lock_path(fabric_target)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
@@ -191,11 +191,11 @@ fn read_holder(file: &mut File) -> LockHolder {
 
 /// The error for an output that another process is writing.
 pub fn in_use(output: &Path, holder: LockHolder) -> anyhow::Error {
-    let way_out = match holder.act {
+    let remedy = match holder.command {
         LockingCommand::Upload => "end that process first",
         _ => "choose another name, or end that process first",
     };
-    anyhow!("{} {holder}; {way_out}", output.display())
+    anyhow!("{} {holder}; {remedy}", output.display())
 }
 
 #[cfg(test)]
@@ -210,10 +210,10 @@ mod tests {
         std::fs::create_dir(partial_dir(&target)).unwrap();
         let lock = lock_output(&target, &target, FileMode::default(), LockingCommand::Record).unwrap();
         let _copy = lock.0.try_clone().unwrap();
-        let expected = LockHolder { pid: Some(std::process::id()), act: LockingCommand::Record };
-        assert_eq!(holder(&target), Some(expected));
+        let expected = LockHolder { pid: Some(std::process::id()), command: LockingCommand::Record };
+        assert_eq!(find_holder(&target), Some(expected));
         drop(lock);
-        assert_eq!(holder(&target), None);
+        assert_eq!(find_holder(&target), None);
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn find_recorder(path: &Path, fabric: &Path) -> Result<LockHolder> {
     // Without the right to read the directory nobody can know whether somebody records.
     disk::with_action("read", &partial, std::fs::read_dir(&partial))?;
     let path = path.display();
-    match lock::holder(fabric) {
+    match lock::find_holder(fabric) {
         Some(holder) if holder.is_recorder() => Ok(holder),
         Some(holder) => bail!("{path} {holder}: wait until it has ended"),
         None => bail!("{path} was not finished; run `uncore-trace repair {path}` first"),

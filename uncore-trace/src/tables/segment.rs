@@ -134,10 +134,10 @@ impl Partial {
             let path = dir.join(range.file_name());
             disk::with_action("remove", &path, fs::remove_file(&path))?;
         }
-        let next = kept.last().map_or(0, |range| range.last_seal + 1);
+        let next_number = kept.last().map_or(0, |range| range.last_seal + 1);
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
         let mode = FileMode::from_path(&dir)?;
-        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next_seal: next, mode, opened };
+        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next_seal: next_number, mode, opened };
         partial.bytes = partial.size_of(&partial.segments);
         Ok(partial)
     }

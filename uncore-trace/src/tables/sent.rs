@@ -49,11 +49,11 @@ pub fn line(name: &str, stamp: Stamp) -> String {
 /// Parses the complete lines. The first line names the store, not a file.
 pub fn parse_journal(text: &str) -> BTreeMap<String, Stamp> {
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    let line = |line: &str| {
+    let parse_line = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let size = words.next()?.parse().ok()?;
         let modified_ns = words.next()?.parse().ok()?;
         Some((words.next()?.to_owned(), Stamp { size, modified_ns }))
     };
-    whole.filter_map(line).collect()
+    whole.filter_map(parse_line).collect()
 }

@@ -84,7 +84,7 @@ impl PartSeries {
     /// The target is neither a file nor a directory, or is a recording that was not rotated;
     /// another process records into the series; the directory cannot be created or read.
     pub fn open(target: &RecordingTarget, keep: Option<Keep>, mode: FileMode) -> Result<Self> {
-        let (dir, stem, kind) = match target {
+        let (dir, stem, output_kind) = match target {
             RecordingTarget::Dataset(path) => (path.clone(), String::new(), PartKind::Dataset),
             RecordingTarget::File(path) => {
                 let stem = path.file_stem().and_then(OsStr::to_str);
@@ -97,13 +97,13 @@ impl PartSeries {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };
-        match kind {
+        match output_kind {
             PartKind::File => place::require_parent(&dir.join("part"))?,
             PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
-        let mut series = Self { names: PartNames { dir, stem, part_kind: kind }, keep, next_number: 1 };
+        let mut series = Self { names: PartNames { dir, stem, part_kind: output_kind }, keep, next_number: 1 };
         for number in series.names.list_numbers()? {
-            if let Some(holder) = lock::holder(&series.names.fabric_path(number)) {
+            if let Some(holder) = lock::find_holder(&series.names.fabric_path(number)) {
                 return Err(lock::in_use(&series.names.part_path(number), holder));
             }
             series.next_number = number + 1;
@@ -136,7 +136,7 @@ impl PartSeries {
     pub fn trim_parts(&self, live: u64) -> Result<()> {
         let Some(keep) = self.keep else { return Ok(()) };
         let mut finished = self.names.list_numbers()?;
-        finished.retain(|&number| lock::holder(&self.names.fabric_path(number)).is_none());
+        finished.retain(|&number| lock::find_holder(&self.names.fabric_path(number)).is_none());
         let mut sizes: Vec<(u64, u64)> =
             finished.into_iter().map(|number| (number, self.part_size(number))).collect();
         let mut bytes = live + sizes.iter().map(|(_, size)| size).sum::<u64>();
@@ -171,7 +171,7 @@ impl PartSeries {
 
     /// Removes the oldest part that nobody is recording. Returns its size; `None` if there is none.
     fn remove_oldest(&self) -> Result<Option<u64>> {
-        let is_free = |number: &u64| lock::holder(&self.names.fabric_path(*number)).is_none();
+        let is_free = |number: &u64| lock::find_holder(&self.names.fabric_path(*number)).is_none();
         let Some(oldest) = self.names.list_numbers()?.into_iter().find(is_free) else { return Ok(None) };
         let size = self.part_size(oldest);
         self.remove_part(oldest)?;

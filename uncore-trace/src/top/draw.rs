@@ -146,7 +146,7 @@ fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
 
 /// The line between the lists: the result of a key, a held message, or why there are no links.
 fn message_line(app: &App, width: usize) -> Vec<StyledText> {
-    let held = held::lines();
+    let held = held::held_lines();
     let within = app.opened_owner.as_ref().map(|OpenedOwner { grouping: grouped_by, name, .. }| {
         format!("processes of {} {}; Esc goes back", grouped_by.name(), printable(name))
     });

@@ -113,7 +113,7 @@ impl Incomplete {
 
 impl Loss {
     fn describe_loss(&self, seconds_after: impl Fn(i64) -> f64) -> String {
-        let lost = loss::words(&self.cause, self.count.unsigned_abs());
+        let lost = loss::loss_in_words(&self.cause, self.count.unsigned_abs());
         match self.first_ns.map(seconds_after) {
             Some(first_s) if first_s > 0.0 => format!("{lost} (first at {first_s:.3} s)"),
             Some(_) => format!("{lost} (from the start)"),

@@ -160,7 +160,7 @@ impl TableFit {
     /// Fits all tables, which have the same columns, to the width of the style.
     pub(super) fn new(style: TextStyle, tables: &[Vec<TableColumn>]) -> Self {
         let drawables: Vec<_> = tables.iter().map(|columns| drawable_columns(columns)).collect();
-        let widths = table::fit(style.width, &drawables);
+        let widths = table::fit_widths(style.width, &drawables);
         let first_table = tables.first().into_iter().flatten();
         let hidden = first_table.zip(&widths).filter(|(_, width)| width.is_none());
         let hidden = hidden.map(|(column, _)| column.column_kind).collect();

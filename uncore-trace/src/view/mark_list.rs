@@ -29,7 +29,7 @@ pub fn draw_marks(marks: &[&RecordedMark], start_ns: i64, max_marks: usize, styl
             None if mark.is_open() => "not ended".to_owned(),
             None => String::new(),
         };
-        mark_table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
+        mark_table.add_row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
     }
     mark_table.to_text(style.width, mark(style.ascii))
 }
@@ -52,7 +52,7 @@ impl<'a> MarkObject<'a> {
         let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         Self {
             text: &mark.text,
-            kind: mark.kind.name(),
+            kind: mark.kind.kind_name(),
             begin_s: second(mark.begin_ns),
             end_s: mark.end_ns.map(second),
             begin_ns: mark.begin_ns,

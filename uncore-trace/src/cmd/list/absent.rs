@@ -57,7 +57,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     if !drivers.is_empty() {
         let mut table = TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
         for row in drivers {
-            table.row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
+            table.add_row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
         text.push_str(&table.to_listing(view.width));
     }
@@ -77,7 +77,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = TextTable::new(columns);
     for row in families {
         let group = row.group.map(Group::name);
-        table.row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
+        table.add_row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
     text + gap + &table.to_listing(view.width)

@@ -176,7 +176,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             let files: Vec<_> = row.files.iter().map(|file| printable(&file.path)).collect();
             cells.extend([cell_text(Some(&files.join(" "))), row.holders_text()]);
         }
-        table.row(cells);
+        table.add_row(cells);
     }
     let mut text = table.to_listing(view.width);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {

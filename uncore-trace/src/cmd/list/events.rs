@@ -89,7 +89,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     ]);
     let shows = |row: &&Row| view.shows_all || !row.vendor;
     for row in rows.iter().filter(shows) {
-        table.row([
+        table.add_row([
             cell_text(Some(&row.pmu)),
             cell_text(Some(&row.event)),
             cell_text(Some(&row.unit)),

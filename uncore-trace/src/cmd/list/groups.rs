@@ -72,7 +72,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
     for row in rows {
-        table.row([
+        table.add_row([
             row.group.to_string(),
             row.counters.to_string(),
             joined(&row.pmus),

@@ -113,7 +113,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let is_shown = |row: &&Row| view.shows_all || row.is_here() && !row.vendor;
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
     for row in &shown_rows {
-        table.row([
+        table.add_row([
             cell_text(Some(&row.name)),
             cell_text(Some(&row.unit)),
             cell_text(Some(&row.family)),

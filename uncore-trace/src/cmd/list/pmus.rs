@@ -68,7 +68,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
             Some(cpus) => cpus.to_string(),
         };
-        table.row([
+        table.add_row([
             cell_text(Some(&row.name)),
             row.attr_type.map_or_else(|| cell_text(None), |number| number.to_string()),
             cpumask,

@@ -54,7 +54,7 @@ impl Boot<'_> {
             (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
-        let mut hours = Hours::open(self.root, FileMode::default(), rollup::pairs(&pairs)).unwrap();
+        let mut hours = Hours::open(self.root, FileMode::default(), rollup::file_metadata(&pairs)).unwrap();
         for window in windows {
             let mono_ns = window.number * WINDOW;
             let ts = self.wall_ns + mono_ns;

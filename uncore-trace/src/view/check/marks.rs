@@ -25,7 +25,7 @@ pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Opti
     for mark in &marks.list {
         tally.examine_item(|| {
             let wrong = mark_fault(mark, begin, end)?;
-            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
+            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.kind_name(), mark.begin_ns))
         });
     }
     let has_table = recording.list_tables().iter().any(|table| table.name == marks::TABLE.name);

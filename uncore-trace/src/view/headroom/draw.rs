@@ -37,7 +37,7 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
     ]);
     let percent_of_peak = |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
     for headroom in headrooms {
-        table.row([
+        table.add_row([
             printable(&links.direction_label(headroom.link_index, headroom.direction)).into_owned(),
             rate(headroom.average_per_s()),
             rate(headroom.highest_per_s),

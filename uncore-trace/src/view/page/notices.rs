@@ -219,5 +219,5 @@ fn overlaps_span(span: &SelectedTime, from_ns: i64, to_ns: i64) -> bool {
 
 /// Losses in words, escaped.
 fn loss_words(cause: &str, count: u64) -> String {
-    printable(&loss::words(cause, count)).into_owned()
+    printable(&loss::loss_in_words(cause, count)).into_owned()
 }
