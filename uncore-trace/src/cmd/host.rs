@@ -23,7 +23,7 @@ impl HostArgs {
     ///
     /// # Errors
     ///
-    /// As [`Recording::of_part`].
+    /// As [`Recording::open_selection`].
     pub(super) fn open(
         &self,
         path: &Path,

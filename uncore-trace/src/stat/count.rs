@@ -138,14 +138,14 @@ impl CounterMeter {
         self.first_reading = self.last_reading.clone();
     }
 
-    /// The counts since the last call, or since [`Meter::restart_measurement`].
+    /// The counts since the last call, or since [`CounterMeter::restart_measurement`].
     pub fn take_lap(&mut self) -> Lap {
         let reading = self.take_reading();
         let previous = std::mem::replace(&mut self.last_reading, reading);
         self.lap_since(&previous)
     }
 
-    /// The counts from [`Meter::restart_measurement`] to the last [`Meter::take_lap`].
+    /// The counts from [`CounterMeter::restart_measurement`] to the last [`CounterMeter::take_lap`].
     pub fn total_lap(&self) -> Lap {
         self.lap_since(&self.first_reading)
     }

@@ -16,7 +16,7 @@ fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
     plan.counters.iter().map(|counter| counter.id).map(recorded_id).collect()
 }
 
-/// Sums shares, and makes rows of the sums.
+/// Sums the shares of cgroups, and makes rows of the sums.
 #[derive(Debug)]
 pub struct CgroupRows<'a> {
     table: &'a StatTable<'a>,

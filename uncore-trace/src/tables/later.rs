@@ -18,7 +18,7 @@ pub(super) fn absent_columns(def: &TableDef, stored: &Schema) -> Vec<FieldRef> {
     later.filter(|field| stored.field_with_name(field.name()).is_err()).cloned().collect()
 }
 
-/// The batch with these columns as nulls behind its own.
+/// The batch with these columns, all null, after the columns that it has.
 pub(super) fn add_absent_columns(batch: RecordBatch, absent: &[FieldRef]) -> Result<RecordBatch> {
     if absent.is_empty() {
         return Ok(batch);

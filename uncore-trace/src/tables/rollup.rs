@@ -118,7 +118,7 @@ impl RollupReader {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or has not these hosts or times. Files that are damaged or do not belong there are
+    /// The roll-up cannot be read, or has not these hosts or times. Files that are damaged or do not belong there are
     /// [left out](Self::left_out).
     pub(super) fn open(path: &Path, wanted: &RollupSelection) -> Result<Option<Self>> {
         if !path.is_dir() {

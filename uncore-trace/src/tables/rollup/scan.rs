@@ -69,7 +69,7 @@ struct ScanGroup {
 /// The rows of a stretch of time.
 #[derive(Debug, Default)]
 struct ScanTurn {
-    /// By batch that was read, the columns of the schema. Words are their numbers in `words`.
+    /// For each batch that was read, the columns of the schema. A word is its number in `words`.
     chunks: Vec<Vec<ArrayRef>>,
     /// By column, its words.
     words: Vec<Interner>,
