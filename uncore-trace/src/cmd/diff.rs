@@ -14,7 +14,7 @@ use crate::terminal;
 use crate::text::printable;
 use crate::units;
 use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
-use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, diff, json, page, text};
+use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, compare_spans, json, page, text};
 use crate::view::render::TextStyle;
 use crate::view::span::TimePoint;
 use crate::view::usage::GroupBy;
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let question = DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
     let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
-    let compared = diff(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
+    let compared = compare_spans(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);
     let labels = [span_label(&args.first, before_span), span_label(second, after_span)];
     let called = labels.each_ref().map(String::as_str);

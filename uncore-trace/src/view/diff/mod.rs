@@ -98,7 +98,7 @@ pub struct ComparedTenant {
 /// # Errors
 ///
 /// A recording cannot be read, or nothing was recorded in the selected time.
-pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &DiffQuestion) -> Result<Diff> {
+pub fn compare_spans(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &DiffQuestion) -> Result<Diff> {
     let DiffQuestion { grouping: grouped_by, cgroup_depth, events } = *question;
     let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links =

@@ -49,7 +49,7 @@ fn request_span<'a>(recording: &'a Recording, from: &str, to: &str) -> Requested
 fn compare(before: &Broken, after: &Broken, question: &DiffQuestion) -> Diff {
     let (before, after) = (SampleRecording::new(false, before), SampleRecording::new(false, after));
     let (before, after) = (before.open(), after.open());
-    diff(&request_span(&before, "", ""), &request_span(&after, "", ""), question).unwrap()
+    compare_spans(&request_span(&before, "", ""), &request_span(&after, "", ""), question).unwrap()
 }
 
 fn tenant_change<'a>(subject: &'a DiffSubject, key: &str) -> &'a RateChange {
@@ -150,7 +150,7 @@ fn spans_of_one_recording_are_compared() {
     let compare_parts = |before_bounds: (&str, &str), after_bounds: (&str, &str)| {
         let (before_span, after_span) =
             (request_span(&recording, before_bounds.0, before_bounds.1), request_span(&recording, after_bounds.0, after_bounds.1));
-        diff(&before_span, &after_span, &BY_CGROUP)
+        compare_spans(&before_span, &after_span, &BY_CGROUP)
     };
     let halves = compare_parts(("", "1.5s"), ("1.5s", "")).unwrap();
     assert_near(halves.subjects[0].total.rate_ratio(), 1.5);
