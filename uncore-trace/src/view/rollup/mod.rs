@@ -149,7 +149,7 @@ pub struct RollupSummer {
     /// The window of `fabric` that was last counted, for each source and counter.
     last_counted_ns: HashMap<(u32, i32), i64>,
     /// Shares that were summed in `other_tasks` because there were too many lines.
-    joined: u64,
+    joined_shares: u64,
 }
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
@@ -172,7 +172,7 @@ impl RollupSummer {
             open_lines: 0,
             newest_ns: i64::MIN,
             last_counted_ns: HashMap::new(),
-            joined: 0,
+            joined_shares: 0,
         }
     }
 
@@ -269,7 +269,7 @@ impl RollupSummer {
                     };
                     let method = methods.get(row).unwrap_or_default();
                     let (line, is_joined) = window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
-                    self.joined += u64::from(is_joined);
+                    self.joined_shares += u64::from(is_joined);
                     let socket = self.rollup_counters.get(counter_index).and_then(|rollup_counter| rollup_counter.socket);
                     let owner_kind = kinds.get(row).unwrap_or_default();
                     let cause = cause_name(owner_kind, cgroups.get(row), comms.get(row));
@@ -304,7 +304,7 @@ impl RollupSummer {
 
     /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
     pub const fn joined_shares(&self) -> u64 {
-        self.joined
+        self.joined_shares
     }
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in
