@@ -438,7 +438,7 @@ impl Attributor {
             let track: &mut TrackedCounter = track;
             let (learns, last_tick) = plan?;
             let histories = self.histories.get(track.set)?.as_ref()?;
-            Some(CounterTurn { track, histories, learns, last_tick: last_tick, windows: windows })
+            Some(CounterTurn { track, histories, learns, last_tick, windows })
         };
         let turns = self.tracks.iter_mut().zip(windows_by_counter).zip(plans);
         let mut turns: Vec<CounterTurn<'_>> = turns.filter_map(turn).collect();

@@ -333,7 +333,7 @@ impl TrackedCounter {
                 total,
                 factor,
                 running,
-                own_cpu: self.counter.per_cpu,
+                sees_one_cpu: self.counter.per_cpu,
                 len_ns: (end_tick - window_begin_tick) * tick_ns,
                 end_tick,
                 time,

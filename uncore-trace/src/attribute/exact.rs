@@ -118,7 +118,7 @@ mod tests {
             total: 100.0,
             factor: 1.0,
             running: 1.0,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 1,
             end_tick: 1,
             time: &[],

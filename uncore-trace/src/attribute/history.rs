@@ -587,7 +587,7 @@ impl History {
         };
         let mut owners: Vec<_> = amounts.into_iter().filter_map(owner_use).collect();
         owners.sort_unstable_by_key(|owner| (cgroup_of_owner(&owner.source.owner), owner.source, owner.slot));
-        WindowUse { owners: owners, by_slot }
+        WindowUse { owners, by_slot }
     }
 
     /// The block with this number.

@@ -288,7 +288,7 @@ pub struct CountedWindow<'a> {
     /// The part of the window in which the counter ran, 0 to 1.
     pub running: f32,
     /// Whether the counter sees one CPU only.
-    pub own_cpu: bool,
+    pub sees_one_cpu: bool,
     /// Length, ns.
     pub len_ns: u64,
     /// The tick at which it ends.
@@ -410,7 +410,7 @@ mod tests {
             total: 8.0,
             factor: 1.0,
             running: 0.5,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 1,
             end_tick: 1,
             time: &[(Owner::Idle, 1)],

@@ -328,7 +328,7 @@ mod tests {
                     total,
                     factor: 1.0,
                     running: 1.0,
-                    own_cpu: false,
+                    sees_one_cpu: false,
                     len_ns: WINDOW * TICK_NS,
                     end_tick: tick,
                     time: &time,

@@ -26,7 +26,7 @@ impl Attribution for Residency {
 
 /// The shares of a part of a window's count.
 pub(super) fn residency_shares(value: f64, window: &CountedWindow<'_>) -> Vec<Share> {
-    divide_by_time(value, window.time, window.own_cpu, window.running)
+    divide_by_time(value, window.time, window.sees_one_cpu, window.running)
 }
 
 /// Adds the shares of a part of a window's count to those of its other part.
@@ -41,9 +41,9 @@ pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &Counte
     }
 }
 
-/// Divides `total` by nanoseconds. `own_cpu` says that the counter sees only the one CPU whose time
+/// Divides `total` by nanoseconds. `sees_one_cpu` says that the counter sees only the one CPU whose time
 /// is given; `running` is the part of the window in which the counter ran.
-fn divide_by_time(total: f64, time: &[(Owner, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
+fn divide_by_time(total: f64, time: &[(Owner, u64)], sees_one_cpu: bool, running: f32) -> Vec<Share> {
     let total_ns: u64 = time.iter().map(|(_, ns)| ns).sum();
     if total_ns == 0 {
         return vec![Share::new(Owner::Unattributed, total, 0.0)];
@@ -54,7 +54,7 @@ fn divide_by_time(total: f64, time: &[(Owner, u64)], own_cpu: bool, running: f32
             let share = ns as f64 / total_ns as f64;
             let confidence = match owner {
                 Owner::Unattributed => 0.0,
-                _ if own_cpu && ns == total_ns => running,
+                _ if sees_one_cpu && ns == total_ns => running,
                 _ => 0.2 * share as f32 * running,
             };
             Share::new(owner, total * share, confidence)

@@ -208,7 +208,7 @@ mod tests {
                     total,
                     factor: 1.0,
                     running: 1.0,
-                    own_cpu: false,
+                    sees_one_cpu: false,
                     len_ns: length * TICK_NS,
                     end_tick: end,
                     time: &[],

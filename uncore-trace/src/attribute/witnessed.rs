@@ -258,7 +258,7 @@ mod tests {
             total,
             factor: 1.0,
             running: 1.0,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 10 * TICK_NS,
             end_tick: TICKS,
             time: &time,

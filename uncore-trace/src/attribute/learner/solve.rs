@@ -208,7 +208,7 @@ impl<'a> RatePosterior<'a> {
                 .collect()
         });
         let baseline_prior_mean = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
-        Self { sums, counts, active_slots: active_slots, priors: priors.collect(), baseline_prior_mean, is_informative }
+        Self { sums, counts, active_slots, priors: priors.collect(), baseline_prior_mean, is_informative }
     }
 
     fn total_use(&self, index: usize) -> f64 {
