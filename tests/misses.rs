@@ -8,7 +8,7 @@ use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
-use uncore_trace::plan::{Counter, Plan, PlanRequest, Role, plan};
+use uncore_trace::plan::{Counter, Plan, PlanRequest, CounterRole, plan};
 
 use crate::machines::{captured, request};
 
@@ -70,7 +70,7 @@ fn each_cpu_that_a_counter_sees_has_one() {
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
     for counter in &weights {
-        assert_eq!((counter.role, counter.event.as_str()), (Role::Weight, STAND_IN));
+        assert_eq!((counter.role, counter.event.as_str()), (CounterRole::Weight, STAND_IN));
         assert!(counter.at_switch && counter.per_cpu);
         assert_eq!(counter.witness_bytes, Some(64.0));
     }
@@ -111,8 +111,8 @@ fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
 fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
     let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
-    let counted = Role::Counted;
-    assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, Role::Both), (3, Role::Both)]);
+    let counted = CounterRole::Counted;
+    assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, CounterRole::Both), (3, CounterRole::Both)]);
     assert_eq!(plan.only_witnesses().count(), 0);
 }
 

@@ -4,7 +4,7 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::{CpuList, Machine};
-use uncore_trace::plan::{Plan, PlanRequest, Role, plan};
+use uncore_trace::plan::{Plan, PlanRequest, CounterRole, plan};
 
 use crate::machines::{captured, request};
 
@@ -15,7 +15,7 @@ fn planned(machine: &Machine, groups: &[&str], events: &[&str]) -> Result<Plan, 
 }
 
 /// Reader CPU, role, event and CPUs of each port.
-fn ports(plan: &Plan) -> Vec<(u32, Role, &str, String)> {
+fn ports(plan: &Plan) -> Vec<(u32, CounterRole, &str, String)> {
     let ports = plan.counters.iter().filter(|counter| counter.is_port());
     ports.map(|its| (its.cpu, its.role, its.event.as_str(), its.sees.to_string())).collect()
 }
@@ -32,7 +32,7 @@ fn each_last_level_cache_is_a_port_of_the_memory() {
         let machine = captured(machine);
         let plan = planned(&machine, &["mem"], &[]).unwrap();
         let ports = ports(&plan);
-        assert!(ports.len() > 1 && ports.iter().all(|its| its.1 == Role::Weight), "{ports:?}");
+        assert!(ports.len() > 1 && ports.iter().all(|its| its.1 == CounterRole::Weight), "{ports:?}");
         assert!(ports.iter().all(|its| its.2 == event), "{ports:?}");
         let seen: CpuList = plan
             .counters
@@ -64,7 +64,7 @@ fn a_note_says_what_ports_do_not_count() {
 fn a_port_that_was_asked_for_serves_both() {
     let events = &["amd_l3/l3_lookup_state.l3_miss/"];
     let plan = planned(&captured("zen4-2s"), &["mem"], events).unwrap();
-    assert!(ports(&plan).iter().all(|its| its.1 == Role::Both));
+    assert!(ports(&plan).iter().all(|its| its.1 == CounterRole::Both));
     let its = |counter: &&uncore_trace::plan::Counter| plan.has_ports_of(counter);
     assert!(plan.counters.iter().filter(its).all(|counter| counter.subsystem == "mem"));
 }

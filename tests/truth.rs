@@ -5,7 +5,7 @@
 mod bench;
 
 use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger};
-use uncore_trace::plan::Role;
+use uncore_trace::plan::CounterRole;
 
 use self::bench::random::Random;
 use self::bench::scores::Scores;
@@ -41,7 +41,7 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
     let schedule = schedule::simulate(&machine, len_ns, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let counters = logged::plan(case).counters;
-    let counted = counters.iter().filter(|counter| counter.role == Role::Counted).count();
+    let counted = counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
     let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
     let mut value = vec![0.0; counters.len()];
     let mut last = |readings: Vec<CounterReading>| {
@@ -103,7 +103,7 @@ fn ports_count_what_their_cpus_move() {
     let case = Case { ports: Some(2), ..case() };
     let (ticks, counted) = ticks(&case);
     let plan = logged::plan(&case);
-    let ports: Vec<_> = plan.counters.iter().filter(|its| its.role == Role::Weight).collect();
+    let ports: Vec<_> = plan.counters.iter().filter(|its| its.role == CounterRole::Weight).collect();
     assert_eq!(ports.iter().map(|port| port.sees.len()).collect::<Vec<_>>(), [2; 3]);
     assert!(plan.counters[..SOCKETS].iter().all(|memory| plan.has_ports_of(memory)));
     let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use uncore_trace::plan::{Plan, Role};
+use uncore_trace::plan::{Plan, CounterRole};
 use uncore_trace::schema::metadata;
 
 use crate::attribute::again_the_same;
@@ -93,7 +93,7 @@ fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> S
 /// The witnesses of the plan, and those that were lost.
 fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
     let plan: Plan = serde_json::from_str(&rows::pair(run, metadata::PLAN).unwrap()).unwrap();
-    let weights = plan.counters.iter().filter(|its| its.role == Role::Weight);
+    let weights = plan.counters.iter().filter(|its| its.role == CounterRole::Weight);
     let lost = rows::losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
     (weights.map(|its| its.id as i32).collect(), lost.count())
 }

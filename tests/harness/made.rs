@@ -8,7 +8,7 @@ use std::f64::consts::TAU;
 use std::path::Path;
 
 use uncore_trace::discover::CpuList;
-use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::plan::{Counter, Plan, CounterRole};
 use uncore_trace::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use uncore_trace::schema::marks::MarkKind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
@@ -136,7 +136,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
         part_of: None,
         exclusive: false,
         leader: None,
-        role: Role::Counted,
+        role: CounterRole::Counted,
         witness_bytes: None,
     }
 }

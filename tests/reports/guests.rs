@@ -11,7 +11,7 @@ use uncore_trace::discover::machine;
 use uncore_trace::identity::containers::Inside;
 use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
-use uncore_trace::plan::{Plan, PlanRequest, Role, plan};
+use uncore_trace::plan::{Plan, PlanRequest, CounterRole, plan};
 
 use crate::harness::run_ok;
 use crate::machines::{request, unpacked};
@@ -94,11 +94,11 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
     let roles =
         |role| typed.counters.iter().filter(|its| its.pmu == "cpu" && its.role == role).count();
-    assert!(roles(Role::Counted) > 0);
-    assert_eq!((roles(Role::Weight), roles(Role::Both)), (roles(Role::Counted), 0));
+    assert!(roles(CounterRole::Counted) > 0);
+    assert_eq!((roles(CounterRole::Weight), roles(CounterRole::Both)), (roles(CounterRole::Counted), 0));
     mediated(&dir, "kvm_amd", "N\n");
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
-    assert!(typed.counters.iter().any(|its| its.role == Role::Both));
+    assert!(typed.counters.iter().any(|its| its.role == CounterRole::Both));
     assert_eq!(typed.only_witnesses().count(), 0);
 }
 

@@ -26,7 +26,7 @@ use uncore_trace::drain::{
 };
 use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, PlacedCounter};
-use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::plan::{Counter, Plan, CounterRole};
 use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
@@ -324,7 +324,7 @@ fn plan(size: Size) -> Plan {
             io: None,
             behind: Vec::new(),
             leader: None,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         }
     };

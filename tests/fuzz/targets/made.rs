@@ -11,7 +11,7 @@ use uncore_trace::attribute::{
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
-use uncore_trace::plan::{Counter, IoDirection, IoScope, Plan, Role};
+use uncore_trace::plan::{Counter, IoDirection, IoScope, Plan, CounterRole};
 use uncore_trace::schema::columns::{f64_column, nullable_value, i32_column, i64_column};
 use uncore_trace::schema::origin::RecordingOrigin;
 
@@ -83,7 +83,7 @@ fn counter(id: u32) -> Counter {
         io: (id == 2).then_some(io),
         behind: Vec::new(),
         leader: None,
-        role: Role::Counted,
+        role: CounterRole::Counted,
         witness_bytes: None,
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
-use uncore_trace::plan::{Plan, Role};
+use uncore_trace::plan::{Plan, CounterRole};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
@@ -140,7 +140,7 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let plan = ticks::plan(case);
-    let counters = plan.counters.iter().filter(|counter| counter.role == Role::Counted).count();
+    let counters = plan.counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
     // Both see the same recording.
     let ticks = || Ticks::new(case, &traffic, case.start(), counters, stream(4));
     let tenant_of = &schedule.tenant_of;

@@ -15,7 +15,7 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger, CounterValue};
-use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::plan::{Counter, Plan, CounterRole};
 use uncore_trace::schema::link::{LinkCounter, Direction, Link, MEMORY};
 
 use super::random::Random;
@@ -351,7 +351,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
             io: None,
             behind: Vec::new(),
             leader: None,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         });
     }
@@ -366,7 +366,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
             far: CpuList::default(),
             cause: Some(Cause::Cpu),
             causes: BTreeSet::new(),
-            role: Role::Weight,
+            role: CounterRole::Weight,
             witness_bytes: Some(SCALE),
             ..like.clone()
         }));
@@ -392,7 +392,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
             at_switch: true,
             cause: Some(Cause::Cpu),
             causes: BTreeSet::new(),
-            role: Role::Weight,
+            role: CounterRole::Weight,
             witness_bytes: Some(64.0),
             ..like.clone()
         }));
@@ -409,7 +409,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
         peaks: Vec::new(),
         latencies: Vec::new(),
     };
-    let counted = counters.iter().filter(|counter| counter.role == Role::Counted);
+    let counted = counters.iter().filter(|counter| counter.role == CounterRole::Counted);
     let links = case.monitors.map(|_| counted.map(link).collect()).unwrap_or_default();
     Plan { tick_ns: TICK_NS, window_ns, counters, links, ..Plan::default() }
 }

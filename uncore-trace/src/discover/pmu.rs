@@ -12,7 +12,7 @@ use super::format::FormatField;
 use super::name;
 use super::processor::Processor;
 use super::read::Problems;
-use super::statistics::Statistics;
+use super::statistics::KernelCountedDevice;
 
 /// A PMU. A missing file is `None` or an empty map.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -59,7 +59,7 @@ pub struct Pmu {
     pub caps: BTreeMap<String, String>,
     /// The device that it stands for, if it is a disk or an interface.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<KernelCountedDevice>,
 }
 
 impl Pmu {

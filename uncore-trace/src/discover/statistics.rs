@@ -26,7 +26,7 @@ pub enum DeviceKind {
 
 /// A device whose bytes the kernel counts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Statistics {
+pub struct KernelCountedDevice {
     /// Name of the device, as in `/dev` or `ip link`.
     pub device: String,
     /// Its kind.
@@ -45,7 +45,7 @@ pub(super) fn read_pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
     let mut net = read_devices(root, "net", problems, read_interface);
     // Within a container no interface is of hardware. Then those that are built on no other one
     // count.
-    let is_of_hardware = |candidate: &Statistics| !candidate.counts_again && candidate.device != LOOPBACK;
+    let is_of_hardware = |candidate: &KernelCountedDevice| !candidate.counts_again && candidate.device != LOOPBACK;
     if !net.iter().any(|(candidate, _)| is_of_hardware(candidate)) {
         for (candidate, has_lower) in &mut net {
             candidate.counts_again = *has_lower;
@@ -53,7 +53,7 @@ pub(super) fn read_pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
     }
     disks.append(&mut net);
     let types = STATISTICS..;
-    let pmu = |((statistics, _), attr_type): ((Statistics, bool), u32)| {
+    let pmu = |((statistics, _), attr_type): ((KernelCountedDevice, bool), u32)| {
         let prefix = match statistics.kind {
             DeviceKind::Disk => "disk",
             DeviceKind::Net => "net",
@@ -72,8 +72,8 @@ fn read_devices(
     root: &Path,
     class: &str,
     problems: &mut Problems,
-    read: fn(&str, &Path) -> Option<(Statistics, bool)>,
-) -> Vec<(Statistics, bool)> {
+    read: fn(&str, &Path) -> Option<(KernelCountedDevice, bool)>,
+) -> Vec<(KernelCountedDevice, bool)> {
     let class = root.join("sys/class").join(class);
     let mut statistics = Vec::new();
     for name in problems.read_names(&class) {
@@ -83,7 +83,7 @@ fn read_devices(
     statistics
 }
 
-fn read_disk(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
+fn read_disk(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
     let has_file = |file: &str| dir.join(file).exists();
     let is_text = |file: &str, value: &str| read_text(dir, file).is_some_and(|text| text == value);
     if !has_file("stat") || has_file("partition") || is_text("size", "0") || is_text("hidden", "1") {
@@ -94,10 +94,10 @@ fn read_disk(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
     let counts_again = has_lower || has_file("loop") || has_file("mm_stat");
     let device = name.to_owned();
     let kind = DeviceKind::Disk;
-    Some((Statistics { device, kind, counts_again, bytes_per_s: None }, has_lower))
+    Some((KernelCountedDevice { device, kind, counts_again, bytes_per_s: None }, has_lower))
 }
 
-fn read_interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
+fn read_interface(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
     if !dir.join("statistics/rx_bytes").exists() {
         return None;
     }
@@ -108,7 +108,7 @@ fn read_interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
     let is_of_hardware = fs::symlink_metadata(dir.join("device")).is_ok();
     // In Mb/s; -1 or an error if unknown (`speed_show`, net/core/net-sysfs.c, Linux 7.2).
     let speed = read_text(dir, "speed").and_then(|text| text.parse::<f64>().ok());
-    let statistics = Statistics {
+    let statistics = KernelCountedDevice {
         device: name.to_owned(),
         kind: DeviceKind::Net,
         counts_again: has_lower || !(is_of_hardware || name == LOOPBACK),

@@ -9,10 +9,10 @@ use super::agree::{RegisterTerms, cannot_lead};
 use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::notes::{self, by_pmu};
-use super::place::{Sight, Spot, offline_readers, reader_spots};
+use super::place::{Sight, ReaderSpot, offline_readers, reader_spots};
 use super::resolve::{ResolvedEvent, Resolver};
 use super::told::{self, DeclaredCause};
-use super::{Counter, Plan, PlanRequest, Role, behind, guests, io};
+use super::{Counter, Plan, PlanRequest, CounterRole, behind, guests, io};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
@@ -153,7 +153,7 @@ impl<'a> Assembly<'a> {
         &mut self,
         events: &'e [ResolvedEvent<'a>],
         leader: Option<&ResolvedEvent<'a>>,
-    ) -> Result<Vec<(&'e ResolvedEvent<'a>, Spot)>> {
+    ) -> Result<Vec<(&'e ResolvedEvent<'a>, ReaderSpot)>> {
         let mut placed = Vec::new();
         let mut unreadable = Vec::new();
         for event in events {
@@ -185,10 +185,10 @@ impl<'a> Assembly<'a> {
     pub(super) fn push(
         &mut self,
         event: &ResolvedEvent<'_>,
-        spot: Spot,
+        spot: ReaderSpot,
         leader: Option<u32>,
     ) -> (u32, bool) {
-        let Spot { cpu, socket } = spot;
+        let ReaderSpot { cpu, socket } = spot;
         let encoded = &event.encoded;
         let id = self.plan.counters.len() as u32;
         let existing = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
@@ -247,7 +247,7 @@ impl<'a> Assembly<'a> {
             part_of,
             exclusive: false,
             leader,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         });
         if let Some(leader) = leader {
@@ -350,7 +350,7 @@ impl<'a> Assembly<'a> {
 }
 
 /// The reader CPUs of an event that `cpu=` leaves.
-fn chosen_spots(event: &ResolvedEvent<'_>, mut spots: Vec<Spot>) -> Result<Vec<Spot>> {
+fn chosen_spots(event: &ResolvedEvent<'_>, mut spots: Vec<ReaderSpot>) -> Result<Vec<ReaderSpot>> {
     let Some(cpus) = &event.encoded.asides.cpus else { return Ok(spots) };
     let all_cpus: CpuList = spots.iter().map(|spot| spot.cpu).collect();
     spots.retain(|spot| cpus.contains(spot.cpu));

@@ -13,9 +13,9 @@ use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
-/// Why the devices in [`DeviceStatistics::counts_again`] are left out.
+/// Why the devices in [`KernelCountedDevice::counts_again`] are left out.
 ///
-/// [`DeviceStatistics::counts_again`]: crate::discover::statistics::DeviceStatistics::counts_again
+/// [`KernelCountedDevice::counts_again`]: crate::discover::statistics::KernelCountedDevice::counts_again
 const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
                      one of them";
 

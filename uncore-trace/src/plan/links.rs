@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::behind::few_functions as few_behind;
 use super::io::{DevicesBelow, device_label};
-use super::place::Spot;
+use super::place::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::{Counter, Plan, Role};
+use super::{Counter, Plan, CounterRole};
 use crate::catalog::family::Family;
 use crate::catalog::link;
 use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
@@ -18,7 +18,7 @@ use crate::catalog::scope::PmuScope;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::speed::LinkSpeed;
-use crate::discover::statistics::Statistics;
+use crate::discover::statistics::KernelCountedDevice;
 use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use crate::text::printable;
 
@@ -56,7 +56,7 @@ impl LinkBuilder {
         &mut self,
         machine: &Machine,
         event: &ResolvedEvent<'_>,
-        spot: Spot,
+        spot: ReaderSpot,
         id: u32,
         below: Option<DevicesBelow<'_>>,
     ) {
@@ -106,7 +106,7 @@ impl LinkBuilder {
 
     /// The links, with unique names and their latencies.
     pub(super) fn finish_links(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
-        let is_divided = |counter: &Counter| counter.role != Role::Weight;
+        let is_divided = |counter: &Counter| counter.role != CounterRole::Weight;
         let counted: BTreeSet<u32> =
             plan.counters.iter().filter(|candidate| is_divided(candidate)).map(|candidate| candidate.id).collect();
         let mut links = self.links;
@@ -133,7 +133,7 @@ const MORE: [NameAddition; 4] = [
         let port_mask = key.root_ports.as_ref()?.mask;
         port_mask.map(|mask| format!("ports {mask:#x}"))
     },
-    |key, _| Some(key.root_ports.as_ref().map_or(&key.family, |part| &part.pmu).clone()),
+    |key, _| Some(key.root_ports.as_ref().map_or(&key.family, |root_ports| &root_ports.pmu).clone()),
     |_, index| Some(index.to_string()),
 ];
 
@@ -156,7 +156,7 @@ fn link_key(
     family: &Family,
     rule: &link::LinkRule,
     words: PmuWords<'_>,
-    spot: Spot,
+    spot: ReaderSpot,
     below: Option<&DevicesBelow<'_>>,
 ) -> LinkKey {
     let is_separate = below.is_some()
@@ -190,7 +190,7 @@ fn catalog_peak(peak: &link::LinkPeak) -> PeakRate {
 }
 
 /// The line rate of an interface. Bytes between packets take a part of it.
-fn line_rate(statistics: &Statistics, direction: Direction) -> Option<PeakRate> {
+fn line_rate(statistics: &KernelCountedDevice, direction: Direction) -> Option<PeakRate> {
     let bytes_per_s = statistics.bytes_per_s?;
     let detail = format!("line rate, {} Mb/s", bytes_per_s * 8.0 / 1e6);
     Some(PeakRate { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
@@ -432,7 +432,7 @@ mod tests {
                 let on = links.iter().flat_map(|link| &link.counters);
                 let on = on.filter(|its| its.counter == counter.id).count();
                 let traffic = ["mem", "pcie", "c2c", "mesh"].contains(&counter.subsystem.as_str());
-                let bytes = counter.unit == "bytes" && counter.role != Role::Weight;
+                let bytes = counter.unit == "bytes" && counter.role != CounterRole::Weight;
                 assert!(on <= 1, "{machine}: {} {}", counter.pmu, counter.event);
                 let is_missing = traffic && bytes && on == 0;
                 assert!(!is_missing, "{machine}: {} {}", counter.pmu, counter.event);

@@ -14,9 +14,9 @@ use anyhow::{Result, bail};
 use super::allowance::WitnessAllowance;
 use super::assembly::Assembly;
 use super::notes::by_pmu;
-use super::place::Spot;
+use super::place::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::{Counter, Plan, Role};
+use super::{Counter, Plan, CounterRole};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
@@ -74,7 +74,7 @@ impl Plan {
     /// The counters that are only witnesses.
     pub fn only_witnesses(&self) -> impl Iterator<Item = &Counter> {
         let witnesses = self.counters.iter().filter(|counter| counter.is_witness());
-        witnesses.filter(|counter| counter.role == Role::Weight)
+        witnesses.filter(|counter| counter.role == CounterRole::Weight)
     }
 
     /// The counters that are only witnesses and become useless without those in `removed`: a counter
@@ -107,7 +107,7 @@ impl Counter {
 
     /// Whether it is a witness, and nothing else, that does not count virtual machines.
     pub fn is_blind_witness(&self) -> bool {
-        self.is_witness() && self.exclude_guest && self.role == Role::Weight
+        self.is_witness() && self.exclude_guest && self.role == CounterRole::Weight
     }
 
     /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
@@ -312,20 +312,20 @@ impl<'a> Assembly<'a> {
     ) -> Result<()> {
         let event = encoder.resolve_event(source)?;
         let location = self.machine.cpus.cpu_location(cpu);
-        let spot = Spot { cpu, socket: location.package };
+        let spot = ReaderSpot { cpu, socket: location.package };
         if self.machine.mediated_pmu.is_some() {
             // Readings of a witness that does not count guests are marked, those of the user's are
             // not: it is another counter.
             let key = (event.encoded.attr_type, event.encoded.config, cpu);
             let counted = |id: &u32| self.plan.counters.get(*id as usize).map(|planned| planned.role);
-            if self.seen.get(&key).and_then(counted) == Some(Role::Counted) {
+            if self.seen.get(&key).and_then(counted) == Some(CounterRole::Counted) {
                 self.seen.remove(&key);
             }
         }
         let (id, new) = self.push(event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            let is_witness = new || counter.role == Role::Weight;
-            counter.role = if is_witness { Role::Weight } else { Role::Both };
+            let is_witness = new || counter.role == CounterRole::Weight;
+            counter.role = if is_witness { CounterRole::Weight } else { CounterRole::Both };
             counter.at_switch = true;
             counter.witness_bytes = Some(source.witness.bytes);
         }

@@ -42,7 +42,7 @@ pub use self::behind::CountedFunction;
 use self::device::Narrowing;
 pub use self::io::{IoDirection, IoScope};
 use self::resolve::{ResolvedEvent, Resolver, error_in_text};
-pub use self::role::Role;
+pub use self::role::CounterRole;
 pub use self::told::DeclaredCause;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
@@ -176,8 +176,8 @@ pub struct Counter {
     /// comes before its siblings.
     pub leader: Option<u32>,
     /// Its purpose.
-    #[serde(default, skip_serializing_if = "Role::is_counted")]
-    pub role: Role,
+    #[serde(default, skip_serializing_if = "CounterRole::is_counted")]
+    pub role: CounterRole,
     /// For a witness, the bytes of traffic per count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness_bytes: Option<f64>,

@@ -14,7 +14,7 @@ use crate::text::printable;
 
 /// A reader CPU of a PMU: a CPU on which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct ReaderSpot {
     /// The reader CPU.
     pub cpu: u32,
     /// Its package.
@@ -72,7 +72,7 @@ pub(super) fn reader_spots(
     words: PmuWords<'_>,
     event: &str,
     die: Option<u32>,
-) -> Result<Vec<Spot>> {
+) -> Result<Vec<ReaderSpot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
     let first_cpu: CpuList = online.first_cpu().into_iter().collect();
@@ -88,12 +88,12 @@ pub(super) fn reader_spots(
     }
     let spot = |cpu| {
         let socket = machine.cpus.cpu_location(cpu).package;
-        Spot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
+        ReaderSpot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
     let owners = one_cpu_per_domain(machine, &owners, words.family.and_then(|family| family.register_domain(pmu, event)));
-    let spots: Vec<Spot> = owners.iter().map(spot).collect();
+    let spots: Vec<ReaderSpot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
             "{} has no CPU online on die {die}: bring one of its CPUs online",

@@ -10,9 +10,9 @@ use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
 use super::misses::{WitnessEvent, name_counters};
-use super::place::{Sight, Spot, reader_spots};
+use super::place::{Sight, ReaderSpot, reader_spots};
 use super::resolve::Resolver;
-use super::{Counter, Plan, Role};
+use super::{Counter, Plan, CounterRole};
 use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
@@ -57,7 +57,7 @@ impl Plan {
 /// A port that a PMU can count.
 struct PortCandidate<'a> {
     source: WitnessEvent<'a>,
-    spot: Spot,
+    spot: ReaderSpot,
     sees: CpuList,
 }
 
@@ -165,11 +165,11 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    fn add_port(&mut self, source: WitnessEvent<'a>, spot: Spot) -> Result<()> {
+    fn add_port(&mut self, source: WitnessEvent<'a>, spot: ReaderSpot) -> Result<()> {
         let event = source.resolve_event()?;
         let (id, new) = self.push(&event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            counter.role = if new { Role::Weight } else { Role::Both };
+            counter.role = if new { CounterRole::Weight } else { CounterRole::Both };
             counter.witness_bytes = Some(source.witness.bytes);
         }
         if new {

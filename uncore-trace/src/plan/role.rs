@@ -7,7 +7,7 @@ use crate::schema::counters;
 /// The purpose of a counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum CounterRole {
     /// Its counts are divided.
     #[default]
     Counted,
@@ -17,7 +17,7 @@ pub enum Role {
     Both,
 }
 
-impl Role {
+impl CounterRole {
     /// The value in the column `role`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::assembly::Assembly;
 use super::measure::ResolvedMetric;
-use super::place::{Spot, reader_spots};
+use super::place::{ReaderSpot, reader_spots};
 use super::resolve::ResolvedEvent;
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::family::PmuKind;
@@ -70,7 +70,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds one metric on one CPU.
-    fn add_metric(&mut self, measured: &ResolvedMetric<'a>, spot: Spot) {
+    fn add_metric(&mut self, measured: &ResolvedMetric<'a>, spot: ReaderSpot) {
         let ResolvedMetric { metric, words, .. } = measured;
         let mut inputs = Vec::new();
         for (name, event) in &measured.inputs {

@@ -11,7 +11,7 @@ use crate::attribute::{Choice, MIN_SHARE};
 use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
-use crate::plan::{Counter, Plan, Role};
+use crate::plan::{Counter, Plan, CounterRole};
 use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
@@ -217,7 +217,7 @@ impl AtSwitch {
     /// What `plan` reads at every switch. With `optional`, its witnesses may be dropped.
     pub fn from_plan(plan: &Plan, optional: bool) -> Self {
         let read_by = |counter: &Counter| match counter {
-            _ if optional && counter.role == Role::Weight => Self::Witness,
+            _ if optional && counter.role == CounterRole::Weight => Self::Witness,
             _ if counter.attr_type == PERF_TYPE_SOFTWARE => Self::Software,
             _ => Self::Counter,
         };

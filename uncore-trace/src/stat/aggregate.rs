@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::count::Count;
     use crate::discover::{CpuList, captured_machine, cpus};
-    use crate::plan::{PlanRequest, Role, plan};
+    use crate::plan::{PlanRequest, CounterRole, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -245,7 +245,7 @@ mod tests {
             part_of: None,
             exclusive: false,
             leader: None,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         }
     }
