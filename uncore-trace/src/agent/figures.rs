@@ -15,10 +15,10 @@ pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
 }
 
 /// The size of a file system and its free space, if it can be read.
-pub(super) fn read_disk(of: &'static str, directory: &Path) -> Option<AgentDisk> {
+pub(super) fn read_disk(content: &'static str, directory: &Path) -> Option<AgentDisk> {
     let file_system = rustix::fs::statvfs(directory).ok()?;
     let block_bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
-    Some(AgentDisk { content: of, free_bytes: block_bytes(file_system.f_bavail), size_bytes: block_bytes(file_system.f_blocks) })
+    Some(AgentDisk { content, free_bytes: block_bytes(file_system.f_bavail), size_bytes: block_bytes(file_system.f_blocks) })
 }
 
 /// The files of the roll-up that wait for the object store, if there is one.

@@ -100,7 +100,7 @@ impl OwnProcess {
 
     /// What answered `call` with `errno`; `None` if it is none of what is known here.
     fn find_barrier(self, call: Call, errno: i32) -> Option<Barrier> {
-        let make_barrier = |what: String, ways: &[&'static str]| Barrier { reason: what, remedies: ways.to_vec() };
+        let make_barrier = |reason: String, remedies: &[&'static str]| Barrier { reason, remedies: remedies.to_vec() };
         let (needed, names) = call.needed_privileges();
         let Self { privileges, is_paranoid } = self;
         let is_admin = privileges.has_capabilities(CapabilitySet::SYS_ADMIN);
@@ -121,9 +121,9 @@ impl OwnProcess {
                 &["run it on the host, outside of the user namespace"],
             )),
             libc::EACCES if call == Call::Perf && has_all && !is_admin && is_paranoid => {
-                let what =
+                let reason =
                     "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough";
-                Some(make_barrier(what.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
+                Some(make_barrier(reason.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
             }
             libc::EPERM | libc::EACCES if has_all && privileges.is_filtered => Some(profile()),
             libc::EPERM | libc::EACCES if has_all => Some(make_barrier(
@@ -131,8 +131,8 @@ impl OwnProcess {
                 &["allow it in its policy"],
             )),
             libc::EPERM | libc::EACCES if privileges.euid == 0 => {
-                let what = format!("{names} is needed, which this container or service withholds");
-                Some(make_barrier(what, &CAPABILITIES))
+                let reason = format!("{names} is needed, which this container or service withholds");
+                Some(make_barrier(reason, &CAPABILITIES))
             }
             libc::EPERM | libc::EACCES => {
                 Some(make_barrier(format!("root, or {names}, is needed"), &[]))

@@ -196,16 +196,16 @@ impl ConditionWatch {
     /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
     /// true, if it did.
     fn add_tick_rate(&mut self, meter: usize, tick_number: i64, tick_rate: TickRate, scale: f64) -> Option<i64> {
-        let TickRate { rate, begin_ns: from, end_ns: to } = tick_rate;
+        let TickRate { rate, begin_ns, end_ns } = tick_rate;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
         let state = &mut self.states[meter];
-        let empty_tick = PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns: from, end_ns: to };
+        let empty_tick = PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns, end_ns };
         let tick = state.ticks.entry(tick_number).or_insert(empty_tick);
         tick.rate += rate.unwrap_or_default() * scale;
         tick.read += 1;
         tick.has_stopped_counter |= rate.is_none();
-        tick.begin_ns = tick.begin_ns.max(from);
-        tick.end_ns = tick.end_ns.max(to);
+        tick.begin_ns = tick.begin_ns.max(begin_ns);
+        tick.end_ns = tick.end_ns.max(end_ns);
         let mut came_true = None;
         if tick.read >= state.awaited {
             // Earlier ticks are complete: the readings of each counter come in the order of time.
@@ -237,11 +237,11 @@ impl ConditionWatch {
 
     /// A line for each meter with more unread counters than were logged before.
     fn unread_warnings(&mut self) -> Vec<String> {
-        let Self { condition, states, watched_counters: of, .. } = self;
+        let Self { condition, states, watched_counters, .. } = self;
         let mut lines = Vec::new();
         for (state, meter) in states.iter_mut().zip(&condition.meters) {
             let is_read = |counter: u32| {
-                let counter_state = &of[counter as usize];
+                let counter_state = &watched_counters[counter as usize];
                 counter_state.tick > i64::MIN && !counter_state.is_absent
             };
             let (counter_count, text) = (meter.counters.len(), &condition.text);
