@@ -292,8 +292,8 @@ impl HolderTable {
         if self.device_files.len() >= MOST {
             self.device_files.clear();
         }
-        let Self { device_files: places, drivers, root, .. } = self;
-        let device_file = places.entry(number).or_insert_with(|| {
+        let Self { device_files: known_files, drivers, root, .. } = self;
+        let device_file = known_files.entry(number).or_insert_with(|| {
             let node = drivers.device_file(root, number)?;
             let ports: BTreeSet<PciAddress> =
                 node.functions.iter().filter_map(|function| pci::top(root, *function)).collect();

@@ -66,8 +66,8 @@ pub fn listening_pids(unix: &str) -> BTreeSet<u32> {
     let pid = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let path = fields.nth(3)?.strip_prefix('@')?;
-        (flags >> 16 & 1 == 1).then(|| path.strip_prefix(NAME)?.parse().ok()).flatten()
+        let abstract_name = fields.nth(3)?.strip_prefix('@')?;
+        (flags >> 16 & 1 == 1).then(|| abstract_name.strip_prefix(NAME)?.parse().ok()).flatten()
     };
     unix.lines().filter_map(pid).collect()
 }
