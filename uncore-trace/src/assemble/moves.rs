@@ -120,9 +120,9 @@ impl Transfers {
                 open.direct.add_moved(&moved);
             }
         }
-        let read_until_ns = if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
+        let unread_limit_ns = if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
-            while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= read_until_ns) {
+            while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns) {
                 let (device, owner) = (Rc::clone(device), Owner::Device);
                 open.direct.add_moved(&MovedBytes {
                     device,
