@@ -215,8 +215,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let incomplete = Incomplete::from_recording(&recording)?;
     let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
-        let credits = canary::credits(&recording)?;
-        programs::usage_as_json(&usage, incomplete.as_ref(), credits.as_deref())
+        let canary_credits = canary::credits(&recording)?;
+        programs::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
         programs::usage_as_csv(&usage, incomplete.as_ref())
@@ -261,7 +261,7 @@ fn answer_text(
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::credits(recording)?;
-    let credited = credited.map(|credits| canary::credits_sentence(&credits)).unwrap_or_default();
+    let credited = credited.map(|canary_credits| canary::credits_sentence(&canary_credits)).unwrap_or_default();
     for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }

@@ -54,12 +54,12 @@ pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<Ra
 fn find_fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links) -> Option<f64> {
     let (link_index, direction) = event.link?;
     let link = links.links.get(link_index)?;
-    if let Some(limit) = limit(link, direction) {
-        return Some(limit.fraction_of_peak(rate));
+    if let Some(link_peak) = limit(link, direction) {
+        return Some(link_peak.fraction_of_peak(rate));
     }
     let of_link = events.iter().filter(|other_event| other_event.link.is_some_and(|(index, _)| index == link_index));
     let rate_of_both = of_link.filter_map(|other_event| other_event.mean_rate(other_event.total)).sum();
-    limit(link, Direction::Both).map(|limit| limit.fraction_of_peak(rate_of_both))
+    limit(link, Direction::Both).map(|link_peak| link_peak.fraction_of_peak(rate_of_both))
 }
 
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
@@ -155,9 +155,9 @@ fn fullness_sentence(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroo
     let find_headroom = |direction| headrooms.iter().find(|headroom| (headroom.link_index, headroom.direction) == (link_index, direction));
     let with_peak = |direction| find_headroom(direction).filter(|headroom| headroom.link_peak(links).is_some());
     let sentence = with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|headroom| {
-        let limit = headroom.link_peak(links)?;
+        let link_peak = headroom.link_peak(links)?;
         let [average, highest] =
-            [headroom.average_per_s()?, headroom.highest_per_s?].map(|rate| percent(limit.fraction_of_peak(rate)));
+            [headroom.average_per_s()?, headroom.highest_per_s?].map(|rate| percent(link_peak.fraction_of_peak(rate)));
         let full_ns = headroom.full_ns.filter(|ns| *ns > 0);
         let full_time = full_ns
             .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));

@@ -38,7 +38,7 @@ const MIN_NAME_CELLS: usize = 16;
 /// # Errors
 ///
 /// The recording cannot be read.
-pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
+pub fn brief_of_recording(recording: &Recording, width: usize) -> Result<Vec<String>> {
     brief_of_rows(recording, width, MAX_ROWS)
 }
 
@@ -69,8 +69,8 @@ fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<V
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
     }
-    if is_whole && let Some(credits) = canary::credits(recording)? {
-        let sentence = wrap_words(&canary::credits_sentence(&credits), width);
+    if is_whole && let Some(canary_credits) = canary::credits(recording)? {
+        let sentence = wrap_words(&canary::credits_sentence(&canary_credits), width);
         answer.extend(sentence.lines().map(str::to_owned));
     }
     Ok(answer)
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_fullest_links_come_first() {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/grace");
-        let lines = brief(&Recording::open(&sample).unwrap(), 100).unwrap();
+        let lines = brief_of_recording(&Recording::open(&sample).unwrap(), 100).unwrap();
         assert_eq!(
             lines,
             [
@@ -163,7 +163,7 @@ mod tests {
         let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         for width in [66, 86, 186] {
-            let lines = brief(&recording, width).unwrap();
+            let lines = brief_of_recording(&recording, width).unwrap();
             assert!((2..=1 + EVENTS).contains(&lines.len()), "{lines:?}");
             for line in &lines {
                 assert!(cells(line) <= width, "{width}: {line}");

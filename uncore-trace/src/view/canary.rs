@@ -54,10 +54,10 @@ pub fn credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
     let links = Links::from_recording(recording)?;
     let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let usage = usage(recording, &question)?;
-    Ok(Some(compared(&canary, &links, &usage)))
+    Ok(Some(compare_credits(&canary, &links, &usage)))
 }
 
-fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryCredit> {
+fn compare_credits(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryCredit> {
     let mut moved: BTreeMap<(CanaryKind, Option<&LinkDirection>), (u64, u64)> = BTreeMap::new();
     for movement in &canary.moved {
         let link_directions = movement.links.iter().map(Some);
@@ -99,7 +99,7 @@ fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryC
             link_kind: link_index.map_or_else(String::new, |index| links.links[index].kind.clone()),
         }
     };
-    let mut credits: Vec<CanaryCredit> = moved.into_iter().map(compare).collect();
+    let mut all_credits: Vec<CanaryCredit> = moved.into_iter().map(compare).collect();
     let without_number = |traffic_kind: CanaryKind, why: String| CanaryCredit {
         kind: traffic_kind,
         link: None,
@@ -111,14 +111,14 @@ fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryC
         why: Some(why),
         link_kind: String::new(),
     };
-    credits.extend(canary.skipped.iter().map(|skipped| without_number(skipped.kind, skipped.why.clone())));
+    all_credits.extend(canary.skipped.iter().map(|skipped| without_number(skipped.kind, skipped.why.clone())));
     for traffic_kind in CanaryKind::ALL {
-        if !credits.iter().any(|credit| credit.kind == traffic_kind) {
-            credits.push(without_number(traffic_kind, "it had no burst".to_owned()));
+        if !all_credits.iter().any(|credit| credit.kind == traffic_kind) {
+            all_credits.push(without_number(traffic_kind, "it had no burst".to_owned()));
         }
     }
-    credits.sort_by_key(|credit| credit.kind);
-    credits
+    all_credits.sort_by_key(|credit| credit.kind);
+    all_credits
 }
 
 /// The sum over the links of one kind.
@@ -140,9 +140,9 @@ impl KindCredit<'_> {
 }
 
 /// The credits in a sentence: a number for each kind of link, and the kinds without one.
-pub fn credits_sentence(credits: &[CanaryCredit]) -> String {
+pub fn credits_sentence(canary_credits: &[CanaryCredit]) -> String {
     let mut sums: Vec<KindCredit<'_>> = Vec::new();
-    for credit in credits {
+    for credit in canary_credits {
         let Some(credited) = credit.credited_bytes.filter(|_| credit.credited.is_some()) else {
             continue;
         };
@@ -160,7 +160,7 @@ pub fn credits_sentence(credits: &[CanaryCredit]) -> String {
     }
     let sum_texts: Vec<String> = sums.iter().map(KindCredit::describe_share).collect();
     let mut kinds_without_number: Vec<String> = Vec::new();
-    for credit in credits.iter().filter(|credit| credit.credited.is_none()) {
+    for credit in canary_credits.iter().filter(|credit| credit.credited.is_none()) {
         let why = credit.why.as_deref().unwrap_or("it moved nothing");
         let kind_and_reason = format!("{} ({})", credit.kind.kind_name(), printable(why));
         if !kinds_without_number.contains(&kind_and_reason) {
@@ -210,7 +210,7 @@ mod tests {
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
         let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
-        compared(canary, &links, &usage(&recording, &question).unwrap())
+        compare_credits(canary, &links, &usage(&recording, &question).unwrap())
     }
 
     fn memory() -> Vec<LinkDirection> {
@@ -221,12 +221,12 @@ mod tests {
     fn what_was_credited_is_compared_with_what_was_moved() {
         // A quarter of the 192 MB of the link.
         let (canary, sample) = recorded("/other", &memory());
-        let credits = credits_of(&canary, &sample);
-        let credit = &credits[0];
+        let canary_credits = credits_of(&canary, &sample);
+        let credit = &canary_credits[0];
         assert_eq!((credit.bursts, credit.moved_bytes), (2, 100_000_000));
         assert!((credit.credited.unwrap() - 0.48).abs() < 1e-9, "{credit:?}");
         assert_eq!(
-            credits_sentence(&credits),
+            credits_sentence(&canary_credits),
             "The canary was credited 48 % of its bytes of memory (2 bursts); no number for disk \
              (no\\u{1b}[2J disk), network (it had no burst)."
         );
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_has_no_number() {
         let (canary, sample) = recorded("/nowhere", &memory());
-        let credits = credits_of(&canary, &sample);
-        assert_eq!((credits[0].credited, credits[0].credited_bytes), (None, None));
-        assert_eq!(credits[0].why.as_deref(), Some("its cgroup has no rows of its own"));
+        let canary_credits = credits_of(&canary, &sample);
+        assert_eq!((canary_credits[0].credited, canary_credits[0].credited_bytes), (None, None));
+        assert_eq!(canary_credits[0].why.as_deref(), Some("its cgroup has no rows of its own"));
         let (canary, sample) = recorded("/other", &[]);
-        let credits = credits_of(&canary, &sample);
-        assert_eq!(credits[0].why.as_deref(), Some("no counter counts it"));
-        let text = credits_sentence(&credits);
+        let canary_credits = credits_of(&canary, &sample);
+        assert_eq!(canary_credits[0].why.as_deref(), Some("no counter counts it"));
+        let text = credits_sentence(&canary_credits);
         assert!(text.starts_with("The canary has no number: memory (no counter counts it), disk"));
         assert!(super::credits(&sample.open()).unwrap().is_none());
     }

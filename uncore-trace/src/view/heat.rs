@@ -100,8 +100,8 @@ impl Heat {
 
     /// Adds the steps of another line.
     pub fn add_line(&mut self, line_heat: &Self) {
-        for (sum, step) in self.steps.iter_mut().zip(line_heat.steps) {
-            *sum += step;
+        for (total, step) in self.steps.iter_mut().zip(line_heat.steps) {
+            *total += step;
         }
         self.unknown_steps |= line_heat.unknown_steps;
     }
@@ -115,9 +115,9 @@ impl Heat {
 
     /// `bars` characters for groups of steps, the tallest for the largest; a blank is 0, `?` is not
     /// known.
-    pub fn draw_line(&self, bars: usize, ascii: bool) -> String {
+    pub fn draw_line(&self, bar_count: usize, ascii: bool) -> String {
         let steps: Vec<Option<f64>> = self.step_values().collect();
-        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bars).map(sum).collect();
+        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bar_count).map(sum).collect();
         self::bars(&sums, ascii)
     }
 }
@@ -178,12 +178,12 @@ mod tests {
             for (end, window, value) in &windows {
                 heat.add_window(scale.step_positions(*end, *window), Some(*value));
             }
-            let sum: f64 = heat.step_values().flatten().sum();
+            let total: f64 = heat.step_values().flatten().sum();
             let added: f64 = windows.iter().map(|window| window.2).sum();
-            prop_assert!((sum - added).abs() <= added * 1e-9);
-            for bars in [STEPS, STEPS / 2] {
-                prop_assert!(heat.draw_line(bars, true).is_ascii());
-                prop_assert_eq!(heat.draw_line(bars, false).chars().count(), bars);
+            prop_assert!((total - added).abs() <= added * 1e-9);
+            for bar_count in [STEPS, STEPS / 2] {
+                prop_assert!(heat.draw_line(bar_count, true).is_ascii());
+                prop_assert_eq!(heat.draw_line(bar_count, false).chars().count(), bar_count);
             }
         }
     }

@@ -230,8 +230,8 @@ pub type QuickKey = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 impl<'a> FabricColumns<'a> {
     /// The columns for the lines of a question; its time is ignored.
     pub fn new(batch: &'a RecordBatch, question: &'a UsageQuestion<'_>) -> Result<FabricColumns<'a>> {
-        let UsageQuestion { grouping: by, links, cgroup_depth: depth, ref selected, .. } = *question;
-        let name = match by {
+        let UsageQuestion { grouping: grouped_by, links, cgroup_depth: depth, ref selected, .. } = *question;
+        let name = match grouped_by {
             GroupBy::Cgroup => Some("cgroup"),
             GroupBy::Container => Some("container"),
             GroupBy::Pod => Some("pod"),
@@ -253,20 +253,20 @@ impl<'a> FabricColumns<'a> {
                 .then(|| columns::i64_column(batch, "known_ns"))
                 .transpose()?,
             links,
-            for_intervals: by.has_owner().then(|| IntervalColumns::new(batch, by)).transpose()?,
+            for_intervals: grouped_by.has_owner().then(|| IntervalColumns::new(batch, grouped_by)).transpose()?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
             unit: columns::words(batch, "unit")?,
-            owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
+            owner: grouped_by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
-            pid: (by == GroupBy::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
+            pid: (grouped_by == GroupBy::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
             processes: [GroupBy::Pid, GroupBy::Comm]
-                .contains(&by)
+                .contains(&grouped_by)
                 .then(|| columns::i32_column(batch, "processes"))
                 .transpose()?,
-            cgroup_id: (by == GroupBy::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
+            cgroup_id: (grouped_by == GroupBy::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
             selected: selected.select_rows(batch)?,
-            grouping: by,
+            grouping: grouped_by,
             cgroup_depth: depth,
         })
     }

@@ -10,7 +10,7 @@ use crate::record::RecordOptions;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
-use crate::view::brief::brief;
+use crate::view::brief::brief_of_recording;
 
 /// Width of the lines if it is not known.
 const COLUMNS: usize = 100;
@@ -42,7 +42,7 @@ pub(super) fn answer_lines(options: &RecordOptions) -> Vec<String> {
 }
 
 fn brief_lines(output: &Path, width: usize) -> Result<Vec<String>> {
-    brief(&Recording::open(output)?, width)
+    brief_of_recording(&Recording::open(output)?, width)
 }
 
 /// The commands that show more; `None` for a stream.

@@ -160,8 +160,8 @@ fn compare_subject(name: &(String, String), before_side: &SideUsage, after_side:
         Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
     });
     let peak = after_event.and_then(|event| event.link).and_then(|(link_index, direction)| {
-        let limit = limit(after_side.links.links.get(link_index)?, direction)?;
-        Some(limit.peak.bytes_per_s)
+        let link_peak = limit(after_side.links.links.get(link_index)?, direction)?;
+        Some(link_peak.peak.bytes_per_s)
     });
     let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
     let (name, unit) = name.clone();

@@ -27,7 +27,7 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
     let unit =
         SharedUnit::for_values(headrooms.iter().flat_map(|headroom| [headroom.average_per_s(), headroom.highest_per_s]).flatten(), "bytes");
     let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
-    let mut table = TextTable::new([
+    let mut text_table = TextTable::new([
         ("link".to_owned(), ColumnFit::Shorten),
         (format!("average {}", unit.rate_name()), ColumnFit::Number),
         (format!("highest {}", unit.rate_name()), ColumnFit::Number),
@@ -37,7 +37,7 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
     ]);
     let percent_of_peak = |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
     for headroom in headrooms {
-        table.add_row([
+        text_table.add_row([
             printable(&links.direction_label(headroom.link_index, headroom.direction)).into_owned(),
             rate(headroom.average_per_s()),
             rate(headroom.highest_per_s),
@@ -50,7 +50,7 @@ pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> Str
             },
         ]);
     }
-    let mut text = table.to_text(style.width, mark(style.ascii));
+    let mut text = text_table.to_text(style.width, mark(style.ascii));
     for line in table_sentences(headrooms, links) {
         let line = style.width.map_or(line.clone(), |width| wrap_words(&line, width));
         // Writing to a String cannot fail.

@@ -130,7 +130,7 @@ impl LinkFilling {
                     full_ns: link_peak.map(|_| 0),
                     fillers: Vec::new(),
                 };
-                let peak = link_peak.map(|limit| limit.peak.bytes_per_s);
+                let peak = link_peak.map(|peak_limit| peak_limit.peak.bytes_per_s);
                 open_headrooms.push(OpenHeadroom { headroom, peak, filled: BTreeMap::new() });
             }
         }

@@ -24,8 +24,8 @@ impl<'a> Json<'a> {
     }
 
     /// `"name":` of an object.
-    pub(in crate::view) fn key(&mut self, name: &str) -> io::Result<&mut Self> {
-        self.value(name)?;
+    pub(in crate::view) fn write_key(&mut self, name: &str) -> io::Result<&mut Self> {
+        self.write_value(name)?;
         self.writer.write_all(b":")?;
         self.needs_comma = false;
         Ok(self)
@@ -41,13 +41,13 @@ impl<'a> Json<'a> {
     }
 
     /// Any serializable value; for small ones.
-    pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
+    pub(in crate::view) fn write_value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
         self.write_raw(&escape_html(&text))
     }
 
     /// A number with four significant digits.
-    pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
+    pub(in crate::view) fn write_number(&mut self, value: Option<f64>) -> io::Result<()> {
         self.write_raw(&format_number(value))
     }
 
@@ -195,13 +195,13 @@ mod tests {
     fn objects_lists_and_columns_nest() {
         let text = json_of(|json| {
             json.write_object(|json| {
-                json.key("a")?.value(&["x", "y"])?;
-                json.key("b")?
-                    .write_list(0..2, |json, n| json.write_object(|json| json.key("n")?.value(&n)))?;
+                json.write_key("a")?.write_value(&["x", "y"])?;
+                json.write_key("b")?
+                    .write_list(0..2, |json, n| json.write_object(|json| json.write_key("n")?.write_value(&n)))?;
                 let known = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0].map(Some);
-                json.key("c")?.write_column(known.into_iter().chain([None; 4]))?;
-                json.key("d")?.write_column([])?;
-                json.key("e")?.number(Some(0.25))
+                json.write_key("c")?.write_column(known.into_iter().chain([None; 4]))?;
+                json.write_key("d")?.write_column([])?;
+                json.write_key("e")?.write_number(Some(0.25))
             })
         });
         let expected =
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn no_name_ends_the_element() {
         let name = "</script><img src=x onerror=alert(1)>&amp;<!--\u{2028}\u{2029}\u{1b}[2J\"\\";
-        let text = json_of(|json| json.value(name));
+        let text = json_of(|json| json.write_value(name));
         assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{1b}']), "{text}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), name);
     }

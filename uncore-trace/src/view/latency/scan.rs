@@ -153,9 +153,9 @@ impl<'a> LatencyWindows<'a> {
                 subject.unknown_windows += 1;
                 continue;
             };
-            let window = |own: f64, others: f64| {
+            let window = |tenant_bytes: f64, others_bytes: f64| {
                 let ns = moved.length_ns as f64;
-                WindowSums { windows: 1, ns, own_bytes: own, other_bytes: others, inputs: inputs.clone() }
+                WindowSums { windows: 1, ns, own_bytes: tenant_bytes, other_bytes: others_bytes, inputs: inputs.clone() }
             };
             subject.overall.add(&window(moved.value, 0.0));
             for (tenant, own_bytes) in moved.value_by_owner.iter().filter(|(_, bytes)| **bytes > 0.0) {

@@ -233,8 +233,8 @@ impl LiveFrames {
                 Direction::Both => rate_of_both(frame, watched_index),
                 counted_direction => *frame.direction_rates.get(&(watched_index, counted_direction))?,
             }?;
-            let limit = limit(link, direction)?;
-            Some(LinkFullness { part: limit.fraction_of_peak(rate), other: limit.fraction_of_conflicting_peak(rate) })
+            let link_peak = limit(link, direction)?;
+            Some(LinkFullness { part: link_peak.fraction_of_peak(rate), other: link_peak.fraction_of_conflicting_peak(rate) })
         };
         let fullness_by_direction = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
         fullness_by_direction.max_by(|a, b| a.part.total_cmp(&b.part))

@@ -87,8 +87,8 @@ pub(super) fn write_counters(json: &mut Json<'_>, plan: &PagePlan, links: &Links
     ];
     json.write_list(column, |json, (name, cell)| {
         json.write_object(|json| {
-            json.key("name")?.value(name)?;
-            json.key("cells")?.write_list(&plan.counters, |json, counter| json.value(&cell(counter)))
+            json.write_key("name")?.write_value(name)?;
+            json.write_key("cells")?.write_list(&plan.counters, |json, counter| json.write_value(&cell(counter)))
         })
     })
 }

@@ -109,24 +109,24 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
         notices: &notices,
     };
     super::html::write_document(output, &html::PAGE, |json| {
-        json.key("host")?.value(&about::host_name(pairs))?;
-        json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
-        json.key("path")?.value(&printable(options.path))?;
-        json.key("by")?.value(grouping.name())?;
-        json.key("limited")?.value(&is_limited)?;
-        json.key("depth")?.value(&cgroup_depth)?;
-        json.key("answer")?.value(&answer)?;
-        json.key("incomplete")?.value(&incomplete)?;
+        json.write_key("host")?.write_value(&about::host_name(pairs))?;
+        json.write_key("wall_ms")?.write_value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
+        json.write_key("path")?.write_value(&printable(options.path))?;
+        json.write_key("by")?.write_value(grouping.name())?;
+        json.write_key("limited")?.write_value(&is_limited)?;
+        json.write_key("depth")?.write_value(&cgroup_depth)?;
+        json.write_key("answer")?.write_value(&answer)?;
+        json.write_key("incomplete")?.write_value(&incomplete)?;
         data.write_json(json)?;
-        json.key("facts")?.value(&about::recording_facts(pairs, plan.as_ref()))?;
+        json.write_key("facts")?.write_value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
-        json.key("notes")?.write_list(notes, |json, note| json.value(&printable(note)))?;
-        json.key("counters")?;
+        json.write_key("notes")?.write_list(notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("counters")?;
         match &plan {
             Some(plan) => about::write_counters(json, plan, &links)?,
-            None => json.value(&())?,
+            None => json.write_value(&())?,
         }
-        json.key("queries")?.value(&queries)
+        json.write_key("queries")?.write_value(&queries)
     })
     .context("cannot write the page")
 }

@@ -39,12 +39,12 @@ const WHOLE: TextStyle = TextStyle { ascii: false, width: None };
 /// `writer` fails.
 pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut dyn Write) -> Result<()> {
     html::write_document(writer, &PAGE, |json| {
-        json.key("answer")?.value(&summary(diff, WHOLE))?;
-        json.key("sides")?
+        json.write_key("answer")?.write_value(&summary(diff, WHOLE))?;
+        json.write_key("sides")?
             .write_list([("Before", side_names[0], &diff.before_facts), ("After", side_names[1], &diff.after_facts)], write_side)?;
-        json.key("notes")?.write_list(&diff.notes, |json, note| json.value(&printable(note)))?;
-        json.key("by")?.value(diff.grouping.name())?;
-        json.key("ways")?.write_list(&diff.subjects, |json, subject| json.write_object(|json| write_subject(json, subject, top)))
+        json.write_key("notes")?.write_list(&diff.notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("by")?.write_value(diff.grouping.name())?;
+        json.write_key("ways")?.write_list(&diff.subjects, |json, subject| json.write_object(|json| write_subject(json, subject, top)))
     })
     .context("cannot write the page")
 }
@@ -52,25 +52,25 @@ pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut d
 fn write_side(json: &mut Json<'_>, (word, side_name, facts): (&str, &str, &SpanFacts)) -> io::Result<()> {
     let lacks = facts.incomplete.as_ref().map(|lacks| lacks.summary_line(facts.start_ns));
     json.write_object(|json| {
-        json.key("word")?.value(word)?;
-        json.key("called")?.value(&printable(side_name))?;
-        json.key("length")?.value(&units::human(facts.length_s() * 1e9, "ns"))?;
-        json.key("lacks")?.value(&lacks.map(|lacks| printable(&lacks).into_owned()))
+        json.write_key("word")?.write_value(word)?;
+        json.write_key("called")?.write_value(&printable(side_name))?;
+        json.write_key("length")?.write_value(&units::human(facts.length_s() * 1e9, "ns"))?;
+        json.write_key("lacks")?.write_value(&lacks.map(|lacks| printable(&lacks).into_owned()))
     })
 }
 
 fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::Result<()> {
     let shown = shown_tenants(subject, Some(top));
-    json.key("name")?.value(&printable(&subject.name))?;
-    json.key("unit")?.value(&printable(&subject.unit))?;
-    json.key("peak")?.number(subject.peak)?;
-    json.key("said")?.value(&describe_change(&subject.total, &subject.unit))?;
-    json.key("notes")?.write_list(&subject.notes, |json, note| json.value(&printable(note)))?;
-    json.key("total")?.write_object(|json| write_change(json, &subject.total))?;
-    json.key("rest")?.value(describe_hidden(subject, shown.len()).trim())?;
-    json.key("tenants")?.write_list(shown, |json, tenant| {
+    json.write_key("name")?.write_value(&printable(&subject.name))?;
+    json.write_key("unit")?.write_value(&printable(&subject.unit))?;
+    json.write_key("peak")?.write_number(subject.peak)?;
+    json.write_key("said")?.write_value(&describe_change(&subject.total, &subject.unit))?;
+    json.write_key("notes")?.write_list(&subject.notes, |json, note| json.write_value(&printable(note)))?;
+    json.write_key("total")?.write_object(|json| write_change(json, &subject.total))?;
+    json.write_key("rest")?.write_value(describe_hidden(subject, shown.len()).trim())?;
+    json.write_key("tenants")?.write_list(shown, |json, tenant| {
         json.write_object(|json| {
-            json.key("name")?.value(&tenant_label(tenant))?;
+            json.write_key("name")?.write_value(&tenant_label(tenant))?;
             write_change(json, &tenant.change)
         })
     })
@@ -80,21 +80,21 @@ fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::
 /// errors, so rates are `more` or `less` exactly if their intervals do not overlap.
 fn write_change(json: &mut Json<'_>, change: &RateChange) -> io::Result<()> {
     let interval = change.difference_interval();
-    json.key("before")?.write_object(|json| write_rate(json, &change.before_rate))?;
-    json.key("after")?.write_object(|json| write_rate(json, &change.after_rate))?;
-    json.key("difference")?.number(change.difference_per_s())?;
-    json.key("low")?.number(interval.map(|reach| reach.low))?;
-    json.key("high")?.number(interval.map(|reach| reach.high))?;
-    json.key("ratio")?.number(change.rate_ratio())?;
-    json.key("verdict")?.value(&verdict_text(change))?;
-    json.key("beyond")?.value(&change.is_beyond_error())
+    json.write_key("before")?.write_object(|json| write_rate(json, &change.before_rate))?;
+    json.write_key("after")?.write_object(|json| write_rate(json, &change.after_rate))?;
+    json.write_key("difference")?.write_number(change.difference_per_s())?;
+    json.write_key("low")?.write_number(interval.map(|reach| reach.low))?;
+    json.write_key("high")?.write_number(interval.map(|reach| reach.high))?;
+    json.write_key("ratio")?.write_number(change.rate_ratio())?;
+    json.write_key("verdict")?.write_value(&verdict_text(change))?;
+    json.write_key("beyond")?.write_value(&change.is_beyond_error())
 }
 
 fn write_rate(json: &mut Json<'_>, side_rate: &SideRate) -> io::Result<()> {
     let interval = side_rate.combined_interval();
-    json.key("rate")?.number(side_rate.per_s())?;
-    json.key("low")?.number(interval.map(|reach| reach.low))?;
-    json.key("high")?.number(interval.map(|reach| reach.high))
+    json.write_key("rate")?.write_number(side_rate.per_s())?;
+    json.write_key("low")?.write_number(interval.map(|reach| reach.low))?;
+    json.write_key("high")?.write_number(interval.map(|reach| reach.high))
 }
 
 #[cfg(test)]
