@@ -107,7 +107,7 @@ pub(super) struct PagePlot {
 
 impl PagePlot {
     fn new(shown_event: EventWithTenants, index: &HashMap<PageTenant, usize>) -> Self {
-        let EventWithTenants { event, tenants, has_others_line: summed } = shown_event;
+        let EventWithTenants { event, tenants, has_others_line: has_others } = shown_event;
         let tenant_indices: Vec<usize> =
             tenants.iter().map(|tenant| index.get(tenant).copied().unwrap_or_default()).collect();
         let numbered = || event.lines.iter().zip(&tenant_indices);
@@ -117,8 +117,8 @@ impl PagePlot {
         let areas: BTreeSet<usize> = drawn.map(|(_, tenant_index)| *tenant_index).collect();
         let areas: Vec<usize> = areas.into_iter().collect();
         let area = |searched: &usize| areas.binary_search(searched).ok();
-        let others_area = tenant_indices.last().filter(|_| summed).and_then(area);
-        let kept = event.lines.len() - usize::from(summed);
+        let others_area = tenant_indices.last().filter(|_| has_others).and_then(area);
+        let kept = event.lines.len() - usize::from(has_others);
         let lines = numbered().take(kept).filter_map(|(line, line_tenant)| {
             Some(((line.owner.clone(), line.key.clone()), area(line_tenant)?))
         });
