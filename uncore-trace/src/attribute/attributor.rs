@@ -46,7 +46,7 @@ pub struct RecordingFacts<'a> {
     pub clock: Snapshot,
     /// Where the recording was made.
     pub origin: &'a RecordingOrigin,
-    /// Number of threads that learn and divide: [`super::live_threads`] or [`super::available_threads`].
+    /// Threads that learn and divide: [`super::live_threads`] or [`super::available_threads`].
     pub threads: usize,
 }
 

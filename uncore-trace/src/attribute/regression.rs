@@ -30,7 +30,7 @@
 //!
 //! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
-//! all columns of the cgroup, so that errors between its processes cancel out, and [`LASTING_VARIANCE`].
+//! all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
 
 use super::columns;
 use super::confidence::{variance_of, within_tenth};

@@ -82,20 +82,20 @@ impl SquareMatrix {
 /// Solves `A x = rhs` with a symmetric positive definite `A`. `product` multiplies it and a vector;
 /// `diagonal` is that of `A`, the preconditioner (Shewchuk 1994, "An Introduction to the Conjugate
 /// Gradient Method Without the Agonizing Pain", B3). `limits` has the number of iterations, and
-/// the fraction of the squared residual at which it has converged. `rhs` becomes the residual.
+/// the fraction of the squared residual at which it has converged. `residual` is `rhs` at first.
 pub(super) fn conjugate_gradient(
     product: impl Fn(&[f64], &mut [f64]),
     diagonal: &[f64],
-    mut rhs: Vec<f64>,
+    mut residual: Vec<f64>,
     limits: (usize, f64),
 ) -> Vec<f64> {
-    let n = rhs.len();
+    let n = residual.len();
     let mut solution = vec![0.0; n];
     let mut preconditioned: Vec<f64> =
-        rhs.iter().zip(diagonal).map(|(r_i, d_i)| r_i / d_i).collect();
+        residual.iter().zip(diagonal).map(|(r_i, d_i)| r_i / d_i).collect();
     let mut direction = preconditioned.clone();
     let mut image = vec![0.0; n];
-    let mut residual_norm = dot_product(&rhs, &preconditioned);
+    let mut residual_norm = dot_product(&residual, &preconditioned);
     let converged_norm = limits.1 * residual_norm;
     for _ in 0..limits.0 {
         if residual_norm <= converged_norm || !residual_norm.is_finite() {
@@ -105,10 +105,10 @@ pub(super) fn conjugate_gradient(
         let step = residual_norm / dot_product(&direction, &image).max(f64::MIN_POSITIVE);
         for i in 0..n {
             solution[i] += step * direction[i];
-            rhs[i] -= step * image[i];
-            preconditioned[i] = rhs[i] / diagonal[i];
+            residual[i] -= step * image[i];
+            preconditioned[i] = residual[i] / diagonal[i];
         }
-        let next_norm = dot_product(&rhs, &preconditioned);
+        let next_norm = dot_product(&residual, &preconditioned);
         let beta = next_norm / residual_norm;
         for i in 0..n {
             direction[i] = preconditioned[i] + beta * direction[i];

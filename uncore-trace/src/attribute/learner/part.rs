@@ -54,8 +54,8 @@ impl Contributions {
         *self = Self { restarts: true, ..Self::default() };
     }
 
-    /// Divides a count in proportion to rate x use. The variance of a tick's count is `tick_variance`,
-    /// times the square of the expected count. Returns the expected count.
+    /// Divides a count in proportion to rate x use. The variance of a tick's count is
+    /// `tick_variance`, times the square of the expected count. Returns the expected count.
     pub(super) fn add_count(
         &mut self,
         observation: &Observation,
