@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
-use uncore_trace::entries::{LogConsumer as _, LogEntry, MovedBytes, Owner, CounterReading, ReadingTrigger, CounterValue};
+use uncore_trace::entries::{LogConsumer as _, LogEntry, DeviceTransfer, Owner, CounterReading, ReadingTrigger, CounterValue};
 use uncore_trace::plan::IoDirection;
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::fabric;
@@ -60,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
     for entry in input.as_chunks::<6>().0 {
         let [kind, which, place, later, amount, whose] = *entry;
         let parts = [(owner(whose), u64::from(amount) << 12), (owner(which), 1 << 12)];
-        let moved = MovedBytes {
+        let moved = DeviceTransfer {
             device: Rc::from(if place > 99 { "sda" } else { "sdb" }),
             direction: if place.is_multiple_of(2) { IoDirection::Read } else { IoDirection::Write },
             owner: owner(whose),

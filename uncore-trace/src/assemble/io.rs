@@ -12,7 +12,7 @@ use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoTransfer, Mover};
-use crate::entries::{MovedBytes, Owner};
+use crate::entries::{DeviceTransfer, Owner};
 use crate::identity::names::TaskNames;
 use crate::plan::IoDirection;
 use crate::schema::io;
@@ -140,7 +140,7 @@ impl IoUse {
             Mover::Nobody => Owner::Unattributed,
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
-        let moved = MovedBytes { device, direction, owner, bytes, requests };
+        let moved = DeviceTransfer { device, direction, owner, bytes, requests };
         self.transfers.add_transfer(flow, &moved, tick_end_ns, span);
     }
 
@@ -178,7 +178,7 @@ impl IoUse {
         is_last: bool,
         names: &mut TaskNames,
         sink: &mut Sink,
-    ) -> Vec<MovedBytes> {
+    ) -> Vec<DeviceTransfer> {
         let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick_end_ns)| *tick_end_ns <= end_ns).collect();
         for (slot, unnamed_tick) in due {
             self.add_slot(&slot, unnamed_tick, None, names);
@@ -203,7 +203,7 @@ impl IoUse {
     }
 }
 
-fn append_row(moved: &MovedBytes, end_ns: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
+fn append_row(moved: &DeviceTransfer, end_ns: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
     let owner = moved.owner.to_columns();
     builder.append(&io::Row {
         mono_ns: end_ns as i64,

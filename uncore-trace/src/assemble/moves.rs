@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::entries::{MovedBytes, Owner, MovedSum};
+use crate::entries::{DeviceTransfer, Owner, MovedSum};
 use crate::plan::IoDirection;
 
 /// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
@@ -61,7 +61,7 @@ impl Transfers {
     pub(super) fn add_transfer(
         &mut self,
         flow: TransferFlow,
-        moved: &MovedBytes,
+        moved: &DeviceTransfer,
         tick_end_ns: u64,
         span: Option<(u64, u64)>,
     ) {
@@ -80,7 +80,7 @@ impl Transfers {
             assigned_bytes += bytes;
             let requests = if until_ns == end { moved.requests } else { 0 };
             if bytes > 0 || requests > 0 {
-                let piece = MovedBytes { bytes, requests, ..moved.clone() };
+                let piece = DeviceTransfer { bytes, requests, ..moved.clone() };
                 self.add_to_tick(flow, &piece, self.tick_after((until_ns - 1).max(self.closed_ns)));
             }
             from_ns = until_ns;
@@ -92,7 +92,7 @@ impl Transfers {
         (time_ns / self.tick_ns + 1) * self.tick_ns
     }
 
-    fn add_to_tick(&mut self, flow: TransferFlow, moved: &MovedBytes, tick_end_ns: u64) {
+    fn add_to_tick(&mut self, flow: TransferFlow, moved: &DeviceTransfer, tick_end_ns: u64) {
         let open = self.open_ticks.entry(tick_end_ns).or_default();
         match flow {
             TransferFlow::Direct => open.direct.add_moved(moved),
@@ -107,7 +107,7 @@ impl Transfers {
 
     /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the device
     /// at once.
-    pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<MovedBytes> {
+    pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<DeviceTransfer> {
         self.closed_ns = tick_end_ns;
         let mut open = self.open_ticks.remove(&tick_end_ns).unwrap_or_default();
         for (device, (bytes, packets)) in open.received.drain() {
@@ -124,7 +124,7 @@ impl Transfers {
         for (device, unread) in &mut self.unread {
             while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns) {
                 let (device, owner) = (Rc::clone(device), Owner::Device);
-                open.direct.add_moved(&MovedBytes {
+                open.direct.add_moved(&DeviceTransfer {
                     device,
                     direction: IoDirection::Read,
                     owner,
@@ -173,11 +173,11 @@ mod tests {
 
     const TICK: u64 = 1000;
 
-    fn moved(who: Owner, bytes: u64) -> MovedBytes {
-        MovedBytes { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
+    fn moved(who: Owner, bytes: u64) -> DeviceTransfer {
+        DeviceTransfer { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
     }
 
-    fn total(rows: &[MovedBytes]) -> (u64, u64) {
+    fn total(rows: &[DeviceTransfer]) -> (u64, u64) {
         rows.iter().fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.requests))
     }
 

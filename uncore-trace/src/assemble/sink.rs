@@ -88,7 +88,7 @@ impl Sink {
 
     /// Whether a table has enough rows for [`Sink::hand_over`].
     pub(super) fn is_full(&self) -> bool {
-        self.rows.most() >= BATCH_ROWS
+        self.rows.max_table_rows() >= BATCH_ROWS
     }
 
     /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.

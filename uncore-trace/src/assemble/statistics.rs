@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use super::loss::Ledger;
 use super::readers::{ReadingLog, ReadingColumns};
-use crate::entries::{MovedBytes, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{DeviceTransfer, CounterReading, ReadingTrigger, CounterValue};
 use crate::open::{StatisticsSample, StopCause};
 use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
@@ -120,7 +120,7 @@ impl StatisticCounters {
 
     /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved`
     /// those of its entries.
-    pub(super) fn close_tick(&mut self, end_ns: u64, completed: &Completed, moved: &[MovedBytes]) {
+    pub(super) fn close_tick(&mut self, end_ns: u64, completed: &Completed, moved: &[DeviceTransfer]) {
         if self.counters.is_empty() {
             return;
         }
@@ -128,7 +128,7 @@ impl StatisticCounters {
         for counter in &mut self.counters {
             counter.completed += completed.get(&counter.key).copied().unwrap_or_default();
             let (device, direction) = &counter.key;
-            let is_of_counter = |moved: &&MovedBytes| moved.direction == *direction && moved.device == *device;
+            let is_of_counter = |moved: &&DeviceTransfer| moved.direction == *direction && moved.device == *device;
             counter.logged += moved.iter().filter(is_of_counter).map(|moved| moved.bytes).sum::<u64>();
         }
         while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end_ns) {
@@ -265,7 +265,7 @@ mod tests {
         for end in (TICK..=until).step_by(TICK as usize) {
             let its = |(at, _, seen): &&(u64, u64, bool)| *seen && (end - TICK..end).contains(at);
             let bytes: u64 = moved.iter().filter(its).map(|(_, bytes, _)| bytes).sum();
-            let entry = MovedBytes {
+            let entry = DeviceTransfer {
                 device: Rc::clone(&key.0),
                 direction: key.1,
                 owner: crate::entries::Owner::Irq(1),

@@ -14,7 +14,7 @@ use super::waiting::LearnSchedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{MissingReason, MissingCount, MovedBytes, Owner, RAN_GUEST, Relief, STANDS_STILL};
+use crate::entries::{MissingReason, MissingCount, DeviceTransfer, Owner, RAN_GUEST, Relief, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -125,7 +125,7 @@ pub(super) struct Close<'a> {
     /// Whether the recording ends with it.
     pub is_last: bool,
     /// Bytes that devices moved in it, by device, direction and owner.
-    pub moved: &'a [MovedBytes],
+    pub moved: &'a [DeviceTransfer],
     /// Context switches by CPU and owner.
     pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
 }
@@ -376,7 +376,7 @@ impl TrackedCounter {
     }
 
     /// Adds bytes that were moved on its devices, in its direction.
-    fn add_io(&mut self, moved: &[MovedBytes]) {
+    fn add_io(&mut self, moved: &[DeviceTransfer]) {
         let Some(io) = &self.counter.io else {
             return;
         };

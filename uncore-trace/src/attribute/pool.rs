@@ -62,7 +62,7 @@ mod tests {
 
     use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
     use crate::clock::Snapshot;
-    use crate::entries::{LogConsumer as _, LogEntry, MovedBytes, Owner, CounterReading, ReadingTrigger, CounterValue};
+    use crate::entries::{LogConsumer as _, LogEntry, DeviceTransfer, Owner, CounterReading, ReadingTrigger, CounterValue};
     use crate::plan::{IoDirection, Plan};
     use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
     use crate::schema::fabric;
@@ -125,7 +125,7 @@ mod tests {
         }
         let owner = Owner::Irq(1);
         let (device, direction) = (Rc::from("sda"), IoDirection::Read);
-        take(LogEntry::Moved(&MovedBytes { device, direction, owner, bytes: 200, requests: 1 }));
+        take(LogEntry::Moved(&DeviceTransfer { device, direction, owner, bytes: 200, requests: 1 }));
         take(LogEntry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
         let (counter, owner) = (i32_column(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());

@@ -37,7 +37,7 @@ pub use self::account::{Accounted, AccountGrowth};
 pub use self::consumer::{LogConsumer, MissingReason, MissingCount, ROWS_AT_ONCE};
 pub use self::held::DeviceHold;
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
-pub use self::moved::{MovedBytes, MovedSum};
+pub use self::moved::{DeviceTransfer, MovedSum};
 pub use self::owner::{OwnerFields, Owner, softirq};
 pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;
@@ -62,7 +62,7 @@ pub enum LogEntry<'a> {
     /// A counter was read, stopped or started.
     Reading(CounterReading),
     /// A device moved bytes in the current tick.
-    Moved(&'a MovedBytes),
+    Moved(&'a DeviceTransfer),
     /// How long an owner holds a device in each tick, from the current one on.
     Held(&'a DeviceHold),
     /// A monitor of the hardware measured bytes that ended in the current window.

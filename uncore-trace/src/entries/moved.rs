@@ -8,7 +8,7 @@ use crate::plan::IoDirection;
 
 /// Bytes that a device moved for an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MovedBytes {
+pub struct DeviceTransfer {
     /// Name of the device.
     pub device: Rc<str>,
     /// Read or written.
@@ -28,7 +28,7 @@ pub struct MovedSum(BTreeMap<(Rc<str>, IoDirection, Owner), (u64, u64)>);
 
 impl MovedSum {
     /// Adds bytes.
-    pub fn add_moved(&mut self, moved: &MovedBytes) {
+    pub fn add_moved(&mut self, moved: &DeviceTransfer) {
         let key = (Rc::clone(&moved.device), moved.direction, moved.owner);
         let (bytes, requests) = self.0.entry(key).or_default();
         *bytes += moved.bytes;
@@ -36,9 +36,9 @@ impl MovedSum {
     }
 
     /// Removes and returns all bytes, by device, direction and owner.
-    pub fn take_all(&mut self) -> Vec<MovedBytes> {
+    pub fn take_all(&mut self) -> Vec<DeviceTransfer> {
         let sum = std::mem::take(&mut self.0).into_iter();
-        let moved = sum.map(|((device, direction, owner), (bytes, requests))| MovedBytes {
+        let moved = sum.map(|((device, direction, owner), (bytes, requests))| DeviceTransfer {
             device,
             direction,
             owner,

@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use super::ReplayLog;
 use super::owners::OwnerColumns;
 use super::rows::TableRows;
-use crate::entries::{LogEntry, MovedBytes, Owner};
+use crate::entries::{LogEntry, DeviceTransfer, Owner};
 use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
@@ -63,7 +63,7 @@ impl StoredIo {
             let IoRow { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
-            log.log_entry(LogEntry::Moved(&MovedBytes { device, direction, owner, bytes, requests }))?;
+            log.log_entry(LogEntry::Moved(&DeviceTransfer { device, direction, owner, bytes, requests }))?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub enum Encoding {
 }
 
 /// The type of a column in Rust and in Arrow, and how values are appended.
-pub trait Kind {
+pub trait ColumnType {
     /// The type of a value in a row.
     type Value<'a>;
     /// The Arrow builder of the column.
@@ -80,7 +80,7 @@ pub trait Kind {
 #[derive(Debug)]
 pub struct Number<T>(PhantomData<T>);
 
-impl<T: ArrowPrimitiveType + fmt::Debug> Kind for Number<T> {
+impl<T: ArrowPrimitiveType + fmt::Debug> ColumnType for Number<T> {
     type Value<'a> = T::Native;
     type Builder = PrimitiveBuilder<T>;
     fn data_type() -> DataType {
@@ -113,7 +113,7 @@ pub type F64 = Number<Float64Type>;
 #[derive(Debug)]
 pub struct Bits;
 
-impl Kind for Bits {
+impl ColumnType for Bits {
     type Value<'a> = u64;
     type Builder = PrimitiveBuilder<Int64Type>;
     fn data_type() -> DataType {
@@ -144,7 +144,7 @@ impl Default for TimeBuilder {
     }
 }
 
-impl Kind for Time {
+impl ColumnType for Time {
     type Value<'a> = i64;
     type Builder = TimeBuilder;
     fn data_type() -> DataType {
@@ -205,7 +205,7 @@ impl WordBuilder {
     }
 }
 
-impl Kind for Word {
+impl ColumnType for Word {
     type Value<'a> = &'a str;
     type Builder = WordBuilder;
     fn data_type() -> DataType {
@@ -263,7 +263,7 @@ fn is_same(first_text: Option<&str>, second_text: Option<&str>) -> bool {
 #[derive(Debug)]
 pub struct Text;
 
-impl Kind for Text {
+impl ColumnType for Text {
     type Value<'a> = &'a str;
     type Builder = StringBuilder;
     fn data_type() -> DataType {
@@ -284,7 +284,7 @@ impl Kind for Text {
 #[derive(Debug)]
 pub struct Hex;
 
-impl Kind for Hex {
+impl ColumnType for Hex {
     type Value<'a> = u64;
     type Builder = StringBuilder;
     fn data_type() -> DataType {
@@ -305,7 +305,7 @@ impl Kind for Hex {
 #[derive(Debug)]
 pub struct Null<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for Null<K> {
+impl<K: ColumnType> ColumnType for Null<K> {
     type Value<'a> = Option<K::Value<'a>>;
     type Builder = K::Builder;
     const NULLABLE: bool = true;
@@ -345,30 +345,30 @@ impl<K: Kind> Kind for Null<K> {
 /// ([`super::when::RowTime`]).
 macro_rules! table {
     (
-        $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
+        $name:literal, $about:literal $(, sorted by [$($sort_column:literal),*])?
         $(, sorted in row groups by [$($group_sort:literal),+])?
         $(, in order of $order:literal)?
         $(, later [$($later:literal),+])?;
         $when:expr;
-        $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
+        $($field:ident: $column_type:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
         pub struct Row<'a> {
             $(
                 #[doc = $doc]
-                pub $field: <$kind as $crate::schema::kind::Kind>::Value<'a>,
+                pub $field: <$column_type as $crate::schema::kind::ColumnType>::Value<'a>,
             )+
         }
 
         #[doc = concat!("The Arrow schema of `", $name, "`.")]
         pub fn schema() -> arrow::datatypes::SchemaRef {
-            use $crate::schema::kind::Kind;
+            use $crate::schema::kind::ColumnType;
             std::sync::Arc::new(arrow::datatypes::Schema::new(vec![$(
                 arrow::datatypes::Field::new(
                     stringify!($field),
-                    <$kind>::data_type(),
-                    <$kind>::NULLABLE,
+                    <$column_type>::data_type(),
+                    <$column_type>::NULLABLE,
                 ),
             )+]))
         }
@@ -377,7 +377,7 @@ macro_rules! table {
         #[derive(Default)]
         pub struct Builder {
             rows: usize,
-            $($field: <$kind as $crate::schema::kind::Kind>::Builder,)+
+            $($field: <$column_type as $crate::schema::kind::ColumnType>::Builder,)+
         }
 
         impl std::fmt::Debug for Builder {
@@ -389,15 +389,15 @@ macro_rules! table {
         impl Builder {
             /// Adds a row.
             pub fn append(&mut self, row: &Row<'_>) {
-                use $crate::schema::kind::Kind;
-                $(<$kind>::append(&mut self.$field, row.$field);)+
+                use $crate::schema::kind::ColumnType;
+                $(<$column_type>::append(&mut self.$field, row.$field);)+
                 self.rows += 1;
             }
 
             /// Adds rows, column by column, so that repeated strings are looked up once.
             pub fn append_all(&mut self, rows: &[Row<'_>]) {
-                use $crate::schema::kind::Kind;
-                $(<$kind>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
+                use $crate::schema::kind::ColumnType;
+                $(<$column_type>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
                 self.rows += rows.len();
             }
 
@@ -413,9 +413,9 @@ macro_rules! table {
 
             /// Returns the rows as a batch, and clears the builder.
             pub fn finish(&mut self) -> arrow::array::RecordBatch {
-                use $crate::schema::kind::Kind;
+                use $crate::schema::kind::ColumnType;
                 self.rows = 0;
-                let columns = vec![$(<$kind>::finish(&mut self.$field),)+];
+                let columns = vec![$(<$column_type>::finish(&mut self.$field),)+];
                 // The schema and the columns come from one list, and `append` fills every column,
                 // so `try_new` cannot fail.
                 arrow::array::RecordBatch::try_new(schema(), columns)
@@ -432,7 +432,7 @@ macro_rules! table {
                 (stringify!($field), $crate::schema::kind::Encoding::$encoding),
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
-            sort_columns: &[$($($sort),*)? $($($group_sort),+)?],
+            sort_columns: &[$($($sort_column),*)? $($($group_sort),+)?],
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
             later: &[$($($later),+)?],
@@ -454,7 +454,7 @@ mod tests {
         let (here, there) = ("a".to_owned(), "a".to_owned());
         let values = [None, Some(&*here), Some(&*here), Some(&*there), Some("b"), None, None];
         let single = [Some(""), Some("b"), None, Some("b"), Some("b"), None, Some("a")];
-        let mut builder = <Null<Word> as Kind>::Builder::default();
+        let mut builder = <Null<Word> as ColumnType>::Builder::default();
         Null::<Word>::append_all(&mut builder, values.into_iter());
         Word::append_all(&mut builder, values.into_iter().flatten());
         for value in single {
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn all_64_bits_are_kept() {
-        let mut builder = <Bits as Kind>::Builder::default();
+        let mut builder = <Bits as ColumnType>::Builder::default();
         for value in [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX] {
             Bits::append(&mut builder, value);
         }
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_bit_pattern_is_hexadecimal() {
-        let mut builder = <Hex as Kind>::Builder::default();
+        let mut builder = <Hex as ColumnType>::Builder::default();
         for value in [0, 0x1f, u64::MAX] {
             Hex::append(&mut builder, value);
         }

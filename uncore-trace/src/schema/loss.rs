@@ -50,7 +50,7 @@ const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in 
 /// Defines the causes: the variant, the value in the column `cause`, the words for one and for
 /// several, and the cost.
 macro_rules! causes {
-    ($($(#[$doc:meta])+ $cause:ident = $name:literal, [$one:literal, $many:literal], $cost:expr;)+) => {
+    ($($(#[$doc:meta])+ $cause:ident = $name:literal, [$singular:literal, $plural:literal], $cost:expr;)+) => {
         /// Cause of a loss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
@@ -71,7 +71,7 @@ macro_rules! causes {
             /// Words after a number of losses.
             const fn words(self, count: u64) -> &'static str {
                 match (self, count) {
-                    $((Self::$cause, 1) => $one, (Self::$cause, _) => $many,)+
+                    $((Self::$cause, 1) => $singular, (Self::$cause, _) => $plural,)+
                 }
             }
 

@@ -70,19 +70,19 @@ macro_rules! tables {
 
         impl Builders {
             /// The number of rows of the longest table.
-            pub fn most(&self) -> usize {
+            pub fn max_table_rows(&self) -> usize {
                 [$(self.$name.len(),)*].into_iter().max().unwrap_or_default()
             }
 
-            /// Passes the rows of each table that has at least `least` rows, and any, to `write`,
+            /// Passes the rows of each table that has at least `minimum_rows` rows, and any, to `write`,
             /// and clears their builders.
             pub fn finish(
                 &mut self,
-                least: usize,
+                minimum_rows: usize,
                 mut write: impl FnMut(&'static TableDef, RecordBatch) -> anyhow::Result<()>,
             ) -> anyhow::Result<()> {
                 $(
-                    if self.$name.len() >= least.max(1) {
+                    if self.$name.len() >= minimum_rows.max(1) {
                         write(&$name::TABLE, self.$name.finish())?;
                     }
                 )*
