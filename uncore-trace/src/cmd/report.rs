@@ -215,7 +215,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let incomplete = Incomplete::from_recording(&recording)?;
     let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
-        let canary_credits = canary::credits(&recording)?;
+        let canary_credits = canary::read_credits(&recording)?;
         programs::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
@@ -260,13 +260,13 @@ fn answer_text(
     let (answer, full) = answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
-    let credited = canary::credits(recording)?;
+    let credited = canary::read_credits(recording)?;
     let credited = credited.map(|canary_credits| canary::credits_sentence(&canary_credits)).unwrap_or_default();
     for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }
     text.push('\n');
-    let table = headroom::draw::table(&link_directions, &links, style);
+    let table = headroom::draw::render_table(&link_directions, &links, style);
     if !table.is_empty() {
         text.push_str(&table);
         text.push('\n');
@@ -308,7 +308,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     print(&if args.json {
         headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
     } else {
-        headroom::draw::table(&link_directions, &links, TextStyle { ascii: args.ascii, width })
+        headroom::draw::render_table(&link_directions, &links, TextStyle { ascii: args.ascii, width })
     })?;
     Ok(0)
 }

@@ -87,16 +87,16 @@ pub fn answer_of_report(
     sums: &Usage,
     (links, headrooms): (&Links, &[LinkHeadroom]),
 ) -> Result<(String, String)> {
-    let (by, is_chosen) = match question.grouping {
+    let (tenant_grouping, is_chosen) = match question.grouping {
         GroupBy::Pmu | GroupBy::Port | GroupBy::Device | GroupBy::Owner => (GroupBy::Cgroup, false),
         chosen => (chosen, question.is_chosen),
     };
-    let tenant_question = UsageQuestion { grouping: by, is_chosen, ..question.clone() };
+    let tenant_question = UsageQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
     if headrooms.iter().any(|headroom| headroom.bytes > 0.0) {
         let sums = usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..tenant_question })?;
         return Ok(answer(&sums.events, links, headrooms));
     }
-    if sums.grouping == by {
+    if sums.grouping == tenant_grouping {
         return Ok(answer(&sums.events, links, headrooms));
     }
     Ok(answer(&usage_of_tenants(recording, &tenant_question)?.events, links, headrooms))

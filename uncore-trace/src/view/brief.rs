@@ -69,7 +69,7 @@ fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<V
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
     }
-    if is_whole && let Some(canary_credits) = canary::credits(recording)? {
+    if is_whole && let Some(canary_credits) = canary::read_credits(recording)? {
         let sentence = wrap_words(&canary::credits_sentence(&canary_credits), width);
         answer.extend(sentence.lines().map(str::to_owned));
     }

@@ -47,7 +47,7 @@ pub struct CanaryCredit {
 /// # Errors
 ///
 /// The recording cannot be read, or its metadata are damaged.
-pub fn credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
+pub fn read_credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
     let Some(canary) = CanarySummary::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
         return Ok(None);
     };
@@ -243,6 +243,6 @@ mod tests {
         assert_eq!(canary_credits[0].why.as_deref(), Some("no counter counts it"));
         let text = credits_sentence(&canary_credits);
         assert!(text.starts_with("The canary has no number: memory (no counter counts it), disk"));
-        assert!(super::credits(&sample.open()).unwrap().is_none());
+        assert!(super::read_credits(&sample.open()).unwrap().is_none());
     }
 }

@@ -117,13 +117,13 @@ impl Heat {
     /// known.
     pub fn draw_line(&self, bar_count: usize, ascii: bool) -> String {
         let steps: Vec<Option<f64>> = self.step_values().collect();
-        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bar_count).map(sum).collect();
-        self::bars(&sums, ascii)
+        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bar_count).map(sum_known).collect();
+        self::draw_bars(&sums, ascii)
     }
 }
 
 /// A character for each value, the tallest for the largest; a blank is 0, `?` is not known.
-pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
+pub fn draw_bars(values: &[Option<f64>], ascii: bool) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
     let levels = if ascii { PLAIN } else { BLOCKS };
@@ -140,7 +140,7 @@ pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
 }
 
 /// The sum of steps; `None` if a part is unknown and the rest is 0.
-fn sum(steps: &[Option<f64>]) -> Option<f64> {
+fn sum_known(steps: &[Option<f64>]) -> Option<f64> {
     let known: f64 = steps.iter().flatten().sum();
     (known != 0.0 || steps.iter().all(Option::is_some)).then_some(known)
 }

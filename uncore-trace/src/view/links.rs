@@ -45,14 +45,14 @@ pub struct Links {
 
 /// The peak of a link in one direction, or of both together.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limit<'a> {
+pub struct PeakLimit<'a> {
     /// The peak for percentages: of the source that is nearest to this machine.
     pub peak: &'a PeakRate,
     /// The peak of another source, if the two are in conflict.
     pub conflicting_peak: Option<&'a PeakRate>,
 }
 
-impl Limit<'_> {
+impl PeakLimit<'_> {
     /// `bytes_per_s` as a fraction of the peak; above 1 if it is more.
     pub fn fraction_of_peak(&self, bytes_per_s: f64) -> f64 {
         bytes_per_s / self.peak.bytes_per_s
@@ -119,14 +119,14 @@ impl Links {
 }
 
 /// The peak of a link in one direction, or of the sum of both; `None` if no source has one.
-pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
+pub fn limit(link: &Link, direction: Direction) -> Option<PeakLimit<'_>> {
     let is_in_direction = |peak: &&PeakRate| peak.direction == direction;
     let peak = link.peaks.iter().filter(is_in_direction).min_by_key(|peak| peak.source)?;
     let is_in_conflict = |candidate: &&PeakRate| {
         let (peak_per_s, candidate_per_s) = (peak.bytes_per_s, candidate.bytes_per_s);
         (peak_per_s - candidate_per_s).abs() > CONFLICT * peak_per_s.max(candidate_per_s)
     };
-    Some(Limit { peak, conflicting_peak: link.peaks.iter().filter(is_in_direction).find(is_in_conflict) })
+    Some(PeakLimit { peak, conflicting_peak: link.peaks.iter().filter(is_in_direction).find(is_in_conflict) })
 }
 
 #[cfg(test)]

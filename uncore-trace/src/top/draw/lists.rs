@@ -6,7 +6,7 @@ use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
-use crate::view::heat::bars;
+use crate::view::heat::draw_bars;
 use crate::view::live::screen::{LinkFullness, OwnerLine, LiveScreen, WatchedLine};
 
 /// Number of cells between columns.
@@ -286,7 +286,7 @@ impl ScreenList<'_> {
         if time > 0 {
             let values = &self.times[line];
             let first_value = values.len().saturating_sub(time);
-            let drawn = bars(&values[first_value..], ascii);
+            let drawn = draw_bars(&values[first_value..], ascii);
             // The newest value is at the right end.
             let blanks = time - cells(&drawn) + GAP;
             pieces.push((format!("{}{drawn}", " ".repeat(blanks)), look_of(*look)));

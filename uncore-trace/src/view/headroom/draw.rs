@@ -20,7 +20,7 @@ const NAMED: usize = 3;
 
 /// A table with a line for each direction of each link, then the owners that filled nearly full
 /// links, and the sources of the peaks.
-pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> String {
+pub fn render_table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> String {
     if headrooms.is_empty() {
         return String::new();
     }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_table_says_how_full_and_by_whom() {
         let (links, ways) = headrooms_of(&LOADED);
-        let text = table(&ways, &links, TextStyle::default());
+        let text = render_table(&ways, &links, TextStyle::default());
         let expected = "\
 \x20link         average MB/s  highest MB/s  of peak  highest  above 80 %
 \x20memory 0 in          97.1         128.0   64.7 %   85.3 %      1.50 s
@@ -226,7 +226,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         let trimmed: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(trimmed.join("\n") + "\n", expected, "{text}");
         for width in [60, 80, 100] {
-            let text = table(&ways, &links, TextStyle { ascii: true, width: Some(width) });
+            let text = render_table(&ways, &links, TextStyle { ascii: true, width: Some(width) });
             let widest = text.lines().map(cells).max();
             assert!(width < 80 || widest <= Some(width), "{text}");
         }
@@ -237,11 +237,11 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         let (_, ways) = headrooms_of(&LOADED);
         let peaks = vec![sample_peak(PeakSource::Calibrated, 64e6), sample_peak(PeakSource::Sysfs, 256e6)];
         let links = Links::new(vec![sample_link(peaks)]);
-        let text = table(&ways, &links, TextStyle::default());
+        let text = render_table(&ways, &links, TextStyle::default());
         assert!(text.contains("200.0 | 50.0 %!"), "{text}");
         assert!(text.contains("these are in conflict"), "{text}");
         let links = Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 64e6)])]);
-        let text = table(&ways, &links, TextStyle::default());
+        let text = render_table(&ways, &links, TextStyle::default());
         assert!(text.contains("200.0 %!"), "{text}");
     }
 
@@ -261,6 +261,6 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         for key in ["peak_per_s", "average_per_s", "bytes"] {
             assert!(object[key].is_null(), "{key}");
         }
-        assert_eq!(table(&[], &links, TextStyle::default()), "");
+        assert_eq!(render_table(&[], &links, TextStyle::default()), "");
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use super::key::FabricColumns;
 use super::known::LineCache;
-use super::links::{Limit, Links, limit};
+use super::links::{PeakLimit, Links, limit};
 use super::span::SelectedTime;
 use super::sums::{Moments, MomentBytes, CountedTime, Window};
 use super::usage::UsageQuestion;
@@ -52,7 +52,7 @@ impl LinkHeadroom {
     }
 
     /// The peak of the link in this direction.
-    pub fn link_peak<'a>(&self, links: &'a Links) -> Option<Limit<'a>> {
+    pub fn link_peak<'a>(&self, links: &'a Links) -> Option<PeakLimit<'a>> {
         limit(links.links.get(self.link_index)?, self.direction)
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::headroom::LinkHeadroom;
 use super::super::html::json::Json;
-use super::super::links::{Limit, Links, limit};
+use super::super::links::{PeakLimit, Links, limit};
 use super::super::usage::ReportLine;
 use super::grid::PageGrid;
 use super::notices::{LossSpan, PageNotices};
@@ -216,7 +216,7 @@ fn filler_name(filler: &str) -> String {
 }
 
 /// The peak of a link and its source.
-fn write_peak(json: &mut Json<'_>, link_peak: Option<Limit<'_>>) -> io::Result<()> {
+fn write_peak(json: &mut Json<'_>, link_peak: Option<PeakLimit<'_>>) -> io::Result<()> {
     let Some(known_peak) = link_peak else { return json.write_value(&()) };
     let words = |peak: &PeakRate| format!("{}: {}", peak.source.source_name(), printable(&peak.detail));
     json.write_object(|json| {
