@@ -95,7 +95,7 @@ fn make_fifo(path: &Path) -> io::Result<OwnFifo> {
 
 /// The socket of this recorder for `uncore-trace mark`.
 pub(super) fn bind_own_socket() -> Result<UnixListener> {
-    Ok(UnixListener::bind(wire::path(std::process::id()))?)
+    Ok(UnixListener::bind(wire::marks_socket_path(std::process::id()))?)
 }
 
 /// Serves the connections of `uncore-trace mark`.

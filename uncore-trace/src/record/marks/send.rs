@@ -58,7 +58,7 @@ pub async fn send_to_recorder(pid: u32, message: &Message) -> Result<MarkAnswer>
 /// Connects to the recorder; `None` if no process listens on its socket.
 async fn connect_recorder(pid: u32) -> Result<Option<UnixStream>> {
     loop {
-        match UnixStream::connect(wire::path(pid)).await {
+        match UnixStream::connect(wire::marks_socket_path(pid)).await {
             Ok(stream) => return Ok(Some(stream)),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
             // Too many connections are waiting to be accepted (unix(7)).

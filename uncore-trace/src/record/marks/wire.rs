@@ -53,7 +53,7 @@ pub struct Message {
 
 /// The socket of the recorder with this pid. The leading zero byte makes it an abstract socket
 /// (unix(7)).
-pub fn path(pid: u32) -> PathBuf {
+pub fn marks_socket_path(pid: u32) -> PathBuf {
     format!("\0{NAME}{pid}").into()
 }
 
