@@ -82,7 +82,7 @@ struct HolderClaim {
     /// The whole count of these ticks.
     shared_count: f64,
     /// What it would be given of that if all that held some had equal parts.
-    fair: f64,
+    fair_value: f64,
 }
 
 /// What the owners are given of a counter's counts since the last window.
@@ -296,7 +296,7 @@ impl HolderClaim {
         } else {
             self.shared += fraction * count;
             self.shared_count += count;
-            self.fair += count / holders as f64;
+            self.fair_value += count / holders as f64;
         }
     }
 
@@ -305,7 +305,7 @@ impl HolderClaim {
         if self.shared <= 0.0 {
             return 1.0;
         }
-        let holders = self.shared_count / self.fair;
+        let holders = self.shared_count / self.fair_value;
         let cumulative =
             |value: f64| 1.0 - (1.0 - (value / self.shared_count).clamp(0.0, 1.0)).powf(holders - 1.0);
         let margin = RIGHT_WITHIN * (self.alone + self.shared);

@@ -205,7 +205,7 @@ fn a_tick_without_a_reading_is_in_the_next_count() {
 #[test]
 fn the_chance_is_that_of_a_uniform_division() {
     let right =
-        |alone: f64, shared: f64, of: f64| HolderClaim { alone, shared, shared_count: of, fair: shared }.right_probability();
+        |alone: f64, shared: f64, of: f64| HolderClaim { alone, shared, shared_count: of, fair_value: shared }.right_probability();
     assert!((right(0.0, 50.0, 100.0) - 0.1).abs() < 1e-12);
     // Beta(1, 3) between 0.225 and 0.275.
     let four = (1.0_f64 - 0.225).powi(3) - (1.0_f64 - 0.275).powi(3);

@@ -356,13 +356,13 @@ impl<'a> RatePosterior<'a> {
         let leading_mean = leading().map(|index| information[index] * log_rates[index]).sum::<f64>() / information_sum.max(1e-9);
         let mut gradient = likelihood_gradient.to_vec();
         for index in 0..n {
-            let RatePrior { parent, offset, precision: strength, .. } = self.priors[index];
+            let RatePrior { parent, offset, precision: prior_precision, .. } = self.priors[index];
             let prior_mean = match parent {
                 Some(parent) => log_rates[parent] + offset,
                 None if index == 0 => self.baseline_prior_mean,
                 None => leading_mean + offset,
             };
-            let prior_gradient = (log_rates[index] - prior_mean) * strength;
+            let prior_gradient = (log_rates[index] - prior_mean) * prior_precision;
             gradient[index] += prior_gradient;
             if let Some(parent) = parent {
                 gradient[parent] -= prior_gradient;
