@@ -9,7 +9,7 @@ use std::path::Path;
 
 use uncore_trace::discover::machine;
 use uncore_trace::schema::cgroups;
-use uncore_trace::schema::columns::{bits_column, texts};
+use uncore_trace::schema::columns::{bits_column, text_column};
 
 use crate::PROGRAM;
 use crate::command::Answer;
@@ -62,7 +62,7 @@ impl Recorded {
         assert_checked(&run);
         let mut paths: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         for (id, path) in rows::rows(&run, &cgroups::TABLE, &["id", "path"], |batch, row| {
-            let path = texts(batch, "path").unwrap().value(row).to_owned();
+            let path = text_column(batch, "path").unwrap().value(row).to_owned();
             (bits_column(batch, "id").unwrap().value_or_zero(row), path)
         }) {
             paths.entry(id).or_default().insert(path);

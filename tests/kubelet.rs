@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use uncore_trace::identity::assignments::list_assignments;
 use uncore_trace::identity::kubelet::{ask_once, socket};
 use uncore_trace::schema::assignments::TABLE;
-use uncore_trace::schema::columns::{nullable_value, i64_column, words};
+use uncore_trace::schema::columns::{nullable_value, i64_column, word_column};
 
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::rows;
@@ -136,7 +136,7 @@ impl Drop for Place {
 fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
     let wanted = ["pod", "device", "begin_ns", "end_ns"];
     let mut found = rows(run, &TABLE, &wanted, |batch, row| {
-        let word = |name| words(batch, name).unwrap().get(row).unwrap().to_owned();
+        let word = |name| word_column(batch, name).unwrap().get(row).unwrap().to_owned();
         let is_known = |name| nullable_value(i64_column(batch, name).unwrap(), row).is_some();
         (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
     });

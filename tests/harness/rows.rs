@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
-use uncore_trace::schema::columns::{bits_column, f64_column, nullable_value, i32_column, i64_column, texts, words};
+use uncore_trace::schema::columns::{bits_column, f64_column, nullable_value, i32_column, i64_column, text_column, word_column};
 use uncore_trace::schema::{
     TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
@@ -129,7 +129,7 @@ pub(crate) fn rows<T>(
 }
 
 fn word(batch: &RecordBatch, column: &str, row: usize) -> Option<String> {
-    words(batch, column).unwrap().get(row).map(str::to_owned)
+    word_column(batch, column).unwrap().get(row).map(str::to_owned)
 }
 
 fn int(batch: &RecordBatch, column: &str, row: usize) -> i64 {
@@ -216,7 +216,7 @@ pub(crate) fn irqs(recording: &Path) -> Vec<Time> {
 /// Container and pod of each path in `cgroups`.
 pub(crate) fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
     rows(recording, &cgroups::TABLE, &["path", "container", "pod"], |batch, row| {
-        let path = texts(batch, "path").unwrap().value(row).to_owned();
+        let path = text_column(batch, "path").unwrap().value(row).to_owned();
         (path, (word(batch, "container", row), word(batch, "pod", row)))
     })
     .into_iter()
@@ -228,7 +228,7 @@ pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
     let paths: BTreeMap<u64, String> =
         rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
             let id = bits_column(batch, "id").unwrap().value_or_zero(row);
-            (id, texts(batch, "path").unwrap().value(row).to_owned())
+            (id, text_column(batch, "path").unwrap().value(row).to_owned())
         })
         .into_iter()
         .collect();
@@ -282,7 +282,7 @@ pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
         cause: word(batch, "cause", row).unwrap(),
         cpu: short(batch, "cpu", row),
         count: int(batch, "count", row),
-        detail: texts(batch, "detail").unwrap().iter().nth(row).flatten().map(str::to_owned),
+        detail: text_column(batch, "detail").unwrap().iter().nth(row).flatten().map(str::to_owned),
     })
 }
 

@@ -149,7 +149,7 @@ impl MetricsPage {
     ///
     /// The batch has not the columns of the table.
     pub fn add_window(&mut self, batch: &RecordBatch) -> Result<()> {
-        let words = |name| columns::words(batch, name);
+        let words = |name| columns::word_column(batch, name);
         let (links, directions) = (words("link")?, words("direction")?);
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let (events, filters, units) = (words("event")?, words("filter")?, words("unit")?);

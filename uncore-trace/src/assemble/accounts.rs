@@ -77,7 +77,7 @@ mod tests {
     use super::super::monitors::tests::Kept;
     use super::*;
     use crate::discover::accounts::{Account, AccountSource, Unit};
-    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
+    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
 
     fn reading(time: u64, value: Option<u64>) -> Arc<AccountReading> {
         let account = Account {
@@ -146,7 +146,7 @@ mod tests {
         let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
         accounts.close_window(100, false, &mut output);
         let rows = sink.rows.accounts.finish();
-        let word = |name: &str| words(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
+        let word = |name: &str| word_column(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
         let all = ["bdf", "source", "name", "direction", "unit"].map(word);
         assert_eq!(all, ["0002:01:00.0", "drm", "gfx", "write", "ns"]);
         assert_eq!(nullable_value(i32_column(&rows, "pid").unwrap(), 0), Some(7));

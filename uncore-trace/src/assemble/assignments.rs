@@ -93,7 +93,7 @@ impl Assignments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::columns::{nullable_value, i64_column, words};
+    use crate::schema::columns::{nullable_value, i64_column, word_column};
 
     fn assigned(time: u64, devices: &[&str]) -> AssignmentReading {
         let of =
@@ -109,7 +109,7 @@ mod tests {
         assignments.write_current_rows(&mut sink);
         let rows = sink.rows.assignments.finish();
         let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
-        let device = words(&rows, "device").unwrap();
+        let device = word_column(&rows, "device").unwrap();
         let line = |row| (device.get(row).unwrap().to_owned(), nullable_value(begin, row), nullable_value(end, row));
         (0..rows.num_rows()).map(line).collect()
     }

@@ -92,7 +92,7 @@ mod tests {
     /// CPU, state and counters of each row.
     fn texts(rows: &RecordBatch) -> Vec<String> {
         let cpu = columns::i32_column(rows, "cpu").unwrap();
-        let state = columns::words(rows, "state").unwrap();
+        let state = columns::word_column(rows, "state").unwrap();
         let counters = rows.column_by_name("counters").unwrap().as_string::<i32>();
         let text = |row| format!("{} {:?} {}", cpu.value(row), state.get(row), counters.value(row));
         (0..rows.num_rows()).map(text).collect()

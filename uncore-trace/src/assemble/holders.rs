@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
     use crate::identity::cgroups::Cgroups;
-    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
+    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
 
     const CARD: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 0 };
     const RENDER: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 128 };
@@ -396,7 +396,7 @@ mod tests {
             let (pid, cgroup) = (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
             let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
             let word =
-                |name: &str, row: usize| words(&rows, name).unwrap().get(row).map(str::to_owned);
+                |name: &str, row: usize| word_column(&rows, name).unwrap().get(row).map(str::to_owned);
             let line = |row| {
                 (
                     pid.value(row),

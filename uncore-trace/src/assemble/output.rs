@@ -101,7 +101,7 @@ mod tests {
     use crate::assemble::Ledger;
     use crate::assemble::monitors::tests::Kept;
     use crate::entries::{Disorder, ReadingTrigger};
-    use crate::schema::columns::{i64_column, words};
+    use crate::schema::columns::{i64_column, word_column};
 
     #[test]
     fn an_entry_that_was_refused_is_a_loss() {
@@ -121,7 +121,7 @@ mod tests {
         ledger.write_rows(&mut sink);
         assert!(!ledger.loss_summary().is_complete());
         let rows = sink.rows.loss.finish();
-        assert_eq!(words(&rows, "cause").unwrap().get(0), Some("disorder"));
+        assert_eq!(word_column(&rows, "cause").unwrap().get(0), Some("disorder"));
         assert_eq!(i64_column(&rows, "count").unwrap().values(), &[2]);
     }
 

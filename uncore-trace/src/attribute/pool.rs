@@ -64,7 +64,7 @@ mod tests {
     use crate::clock::Snapshot;
     use crate::entries::{LogConsumer as _, LogEntry, DeviceTransfer, Owner, CounterReading, ReadingTrigger, CounterValue};
     use crate::plan::{IoDirection, Plan};
-    use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
+    use crate::schema::columns::{f64_column, nullable_value, i32_column, word_column};
     use crate::schema::fabric;
     use crate::schema::origin::RecordingOrigin;
 
@@ -128,7 +128,7 @@ mod tests {
         take(LogEntry::Moved(&DeviceTransfer { device, direction, owner, bytes: 200, requests: 1 }));
         take(LogEntry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
-        let (counter, owner) = (i32_column(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
+        let (counter, owner) = (i32_column(&rows, "counter").unwrap(), word_column(&rows, "owner").unwrap());
         let value = f64_column(&rows, "value").unwrap();
         let of_irq = (0..rows.num_rows()).filter(|row| owner.get(*row) == Some("irq"));
         let shares: BTreeMap<_, _> =

@@ -9,7 +9,7 @@ use arrow::compute::interleave_record_batch;
 use arrow::row::{RowConverter, SortField};
 
 use super::rows::{WriteRows, filter_rows};
-use crate::schema::columns::{i64_column, words};
+use crate::schema::columns::{i64_column, word_column};
 use crate::tables::reader::OpenTable;
 
 /// Rows beyond those in use at which the others are freed.
@@ -87,7 +87,7 @@ impl LatestRows {
         let Some(since) = since else { return Ok(()) };
         let times = i64_column(batch, since)?.values();
         let final_column =
-            final_row.map(|(column, value)| Ok::<_, anyhow::Error>((words(batch, column)?, value)));
+            final_row.map(|(column, value)| Ok::<_, anyhow::Error>((word_column(batch, column)?, value)));
         let final_words = final_column.transpose()?;
         for (row, key) in row_bytes(batch, |name| key.contains(&name))?.into_iter().enumerate() {
             if times.get(row).is_none_or(|time_ns| *time_ns >= begin_ns) {

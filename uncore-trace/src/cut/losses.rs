@@ -7,7 +7,7 @@ use arrow::array::Array as _;
 
 use super::part::PartToCut;
 use super::rows::filter_rows;
-use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
 
@@ -34,9 +34,9 @@ pub(super) fn copy_losses(
         for batch in table.scan_columns(&columns)? {
             let batch = batch?;
             let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
-            let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
+            let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
             let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
-            let details = texts(&batch, "detail")?;
+            let details = text_column(&batch, "detail")?;
             let is_wanted = |row: usize| {
                 let cause = causes.get(row).unwrap_or_default();
                 let (time_ns, since_ns) =

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::positive_number;
 use crate::clock::Snapshot;
-use crate::schema::columns::words;
+use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
 use crate::schema::{TableDef, columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
@@ -138,7 +138,7 @@ impl PartToCut {
         let mut unread_ns = BTreeSet::new();
         for batch in table.scan_columns(&["mono_ns", "cause"])? {
             let batch = batch?;
-            let (times, causes) = (columns::i64_column(&batch, "mono_ns")?, words(&batch, "cause")?);
+            let (times, causes) = (columns::i64_column(&batch, "mono_ns")?, word_column(&batch, "cause")?);
             let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
             unread_ns.extend((0..batch.num_rows()).filter(is_unread).map(|row| times.value(row)));
         }

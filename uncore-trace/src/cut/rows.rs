@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
 use crate::schema::readings;
 use crate::tables::reader::{TableScan, OpenTable};
 
@@ -46,7 +46,7 @@ impl ReadingsCopier {
             let batch = batch?;
             let (ticks, times) = (i64_column(&batch, tick)?, i64_column(&batch, "mono_ns")?);
             let (counters, cpus) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
-            let trigger = words(&batch, "trigger")?;
+            let trigger = word_column(&batch, "trigger")?;
             let is_wanted = |row: usize| {
                 let tick_number = ticks.value(row);
                 let is_timer = trigger.get(row) == Some(readings::TIMER);

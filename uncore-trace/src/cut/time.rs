@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::part::PartToCut;
 use crate::assemble::CpuTimeSplit;
-use crate::schema::columns::{i32_column, i64_column, words};
+use crate::schema::columns::{i32_column, i64_column, word_column};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
 use crate::schema::{TableDef, irqs, metadata, runtime};
 
@@ -25,7 +25,7 @@ impl CopiedCpuTimes {
         };
         let (ends, lengths) = (i64_column(batch, "mono_ns")?, i64_column(batch, "tick_ns")?);
         let (cpus, durations) = (i32_column(batch, "cpu")?, i64_column(batch, column)?);
-        let owners = words(batch, "owner")?;
+        let owners = word_column(batch, "owner")?;
         for row in 0..batch.num_rows() {
             let cpu = cpus.value(row).max(0).unsigned_abs();
             let row_end_ns = ends.value(row).max(0).unsigned_abs();

@@ -21,9 +21,9 @@ pub(super) const FORM: TableForm<Accounted> = (
 
 fn decode_accounts(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
     let (end, time) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "read_ns")?);
-    let (bdf, source) = (columns::words(batch, "bdf")?, columns::words(batch, "source")?);
-    let (name, unit) = (columns::words(batch, "name")?, columns::words(batch, "unit")?);
-    let (direction, pid) = (columns::words(batch, "direction")?, columns::i32_column(batch, "pid")?);
+    let (bdf, source) = (columns::word_column(batch, "bdf")?, columns::word_column(batch, "source")?);
+    let (name, unit) = (columns::word_column(batch, "name")?, columns::word_column(batch, "unit")?);
+    let (direction, pid) = (columns::word_column(batch, "direction")?, columns::i32_column(batch, "pid")?);
     let (client, value) = (columns::bits_column(batch, "client")?, columns::bits_column(batch, "value")?);
     let row = |row| {
         let unknown = |column: &str| format!("the table accounts has an unknown {column}");

@@ -42,9 +42,9 @@ impl StoredCgroups {
 }
 
 fn decode_cgroups(batch: &RecordBatch) -> Result<Vec<CgroupRow>> {
-    let (id, path) = (columns::bits_column(batch, "id")?, columns::texts(batch, "path")?);
-    let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
-    let job = columns::words(batch, "job")?;
+    let (id, path) = (columns::bits_column(batch, "id")?, columns::text_column(batch, "path")?);
+    let (container, pod) = (columns::word_column(batch, "container")?, columns::word_column(batch, "pod")?);
+    let job = columns::word_column(batch, "job")?;
     let tick_ends = columns::i64_column(batch, "mono_ns")?;
     let row = |row| CgroupRow {
         tick_end_ns: tick_ends.value(row) as u64,

@@ -100,7 +100,7 @@ fn opened_counters(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "state"])? {
         let batch = batch?;
         let (counter, state) =
-            (columns::i32_column(&batch, "counter")?, columns::words(&batch, "state")?);
+            (columns::i32_column(&batch, "counter")?, columns::word_column(&batch, "state")?);
         let rows = (0..batch.num_rows()).filter(|&row| state.get(row) == Some("failed"));
         failed.extend(rows.map(|row| counter.value(row) as u32));
     }

@@ -16,7 +16,7 @@ pub(super) const FORM: TableForm<DeviceHold> =
 
 fn decode_held(batch: &RecordBatch) -> Result<Vec<(u64, DeviceHold)>> {
     let (end, ns) = (columns::i64_column(batch, "mono_ns")?, columns::bits_column(batch, "ns")?);
-    let function = columns::words(batch, "bdf")?;
+    let function = columns::word_column(batch, "bdf")?;
     let owners = OwnerColumns::from_batch("held", batch, "comm", "cgroup_id")?;
     let row = |row| {
         let function = function.get(row).unwrap_or_default();

@@ -73,7 +73,7 @@ fn decode_io(batch: &RecordBatch) -> Result<Vec<IoRow>> {
     let tick_ends = columns::i64_column(batch, "mono_ns")?;
     let owners = OwnerColumns::from_batch("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
-        (columns::words(batch, "device")?, columns::words(batch, "direction")?);
+        (columns::word_column(batch, "device")?, columns::word_column(batch, "direction")?);
     let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
         Ok(IoRow {

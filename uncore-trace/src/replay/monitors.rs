@@ -16,7 +16,7 @@ pub(super) const FORM: TableForm<Monitored> =
     });
 
 fn decode_monitored(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
-    let (end, cgroup) = (columns::i64_column(batch, "mono_ns")?, columns::words(batch, "cgroup")?);
+    let (end, cgroup) = (columns::i64_column(batch, "mono_ns")?, columns::word_column(batch, "cgroup")?);
     let (socket, bytes) =
         (columns::typed_column::<Int16Array>(batch, "socket")?, columns::bits_column(batch, "bytes")?);
     let row = |row| {

@@ -28,9 +28,9 @@ impl<'a> OwnerColumns<'a> {
     ) -> Result<Self> {
         Ok(Self {
             table,
-            owner_kinds: columns::words(batch, "owner")?,
+            owner_kinds: columns::word_column(batch, "owner")?,
             pid: columns::i32_column(batch, "pid")?,
-            process: columns::words(batch, process)?,
+            process: columns::word_column(batch, process)?,
             cgroup_id: columns::bits_column(batch, cgroup_id)?,
             number: columns::i32_column(batch, "number").ok(),
         })

@@ -70,7 +70,7 @@ fn log_batch(batch: &RecordBatch, log: &mut ReplayLog) -> Result<()> {
     let (value, error) = (columns::bits_column(batch, "value")?, columns::i32_column(batch, "error")?);
     let (enabled, running) = (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
     let owners = OwnerColumns::from_batch("readings", batch, "process", "owner_cgroup_id")?;
-    let trigger = columns::words(batch, "trigger")?;
+    let trigger = columns::word_column(batch, "trigger")?;
     for row in 0..batch.num_rows() {
         let times = enabled.get(row).zip(running.get(row));
         let value = value.get(row).map(|value| CounterValue { value, times });

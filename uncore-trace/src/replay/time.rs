@@ -97,7 +97,7 @@ fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
 
 fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
-    let (kinds, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
+    let (kinds, name) = (columns::word_column(batch, "owner")?, columns::word_column(batch, "name")?);
     let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
         let owner_kind = kinds.get(row).unwrap_or_default();

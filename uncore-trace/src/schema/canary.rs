@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{bits_column, i64_column, texts, words};
+use super::columns::{bits_column, i64_column, text_column, word_column};
 use super::kind::{Bits, I32, I64, Null, Text, Word, table};
 use super::link::Direction;
 use super::metadata;
@@ -183,8 +183,8 @@ pub struct BurstRow {
 ///
 /// A column of `end_ns`, `kind`, `bytes` and `links` is missing, or a list of links is damaged.
 pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
-    let (ends, kinds) = (i64_column(batch, "end_ns")?, words(batch, "kind")?);
-    let (bytes, links) = (bits_column(batch, "bytes")?, texts(batch, "links")?);
+    let (ends, kinds) = (i64_column(batch, "end_ns")?, word_column(batch, "kind")?);
+    let (bytes, links) = (bits_column(batch, "bytes")?, text_column(batch, "links")?);
     let burst = |row| {
         let known_kind = CanaryKind::ALL.into_iter().find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;

@@ -63,7 +63,7 @@ pub fn f32_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float32A
 }
 
 /// A plain string column.
-pub fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
+pub fn text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
     typed_column(batch, name)
 }
 
@@ -75,7 +75,7 @@ pub struct WordColumn<'a> {
 }
 
 /// A dictionary column of strings.
-pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<WordColumn<'a>> {
+pub fn word_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<WordColumn<'a>> {
     let array: &DictionaryArray<Int32Type> = typed_column(batch, name)?;
     let values = array
         .values()

@@ -10,7 +10,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{nullable_value, i32_column, i64_column, texts, words};
+use super::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
 use super::kind::{I32, I64, Null, Text, Word, table};
 use super::metadata;
 use super::origin::RecordingOrigin;
@@ -139,8 +139,8 @@ impl ListedMarks {
 /// A column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid` is missing.
 pub fn decode_marks(batch: &RecordBatch) -> Result<Vec<Mark>> {
     let (begin, end) = (i64_column(batch, "mono_ns")?, i64_column(batch, "end_ns")?);
-    let (kinds, source) = (words(batch, "kind")?, words(batch, "source")?);
-    let (text, pid) = (texts(batch, "text")?, i32_column(batch, "pid")?);
+    let (kinds, source) = (word_column(batch, "kind")?, word_column(batch, "source")?);
+    let (text, pid) = (text_column(batch, "text")?, i32_column(batch, "pid")?);
     let mark = |row| Mark {
         mono_ns: begin.value(row),
         end_ns: nullable_value(end, row),

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::file::BATCH_ROWS;
 use super::segment::Partial;
 use super::{disk, encode};
-use crate::schema::columns::{i64_column, texts};
+use crate::schema::columns::{i64_column, text_column};
 use crate::schema::marks::{Builder, MarkKind, ListedMarks};
 use crate::schema::origin::RecordingOrigin;
 
@@ -46,7 +46,7 @@ fn read_spans(partial: &Partial) -> Result<HashSet<(i64, String)>> {
         let path = partial.segment_path(*range);
         for batch in encode::open_reader(&path, BATCH_ROWS)? {
             let batch = disk::with_action("read", &path, batch)?;
-            let (begin, text) = (i64_column(&batch, "mono_ns")?, texts(&batch, "text")?);
+            let (begin, text) = (i64_column(&batch, "mono_ns")?, text_column(&batch, "text")?);
             let row = |row| (begin.value(row), text.value(row).to_owned());
             spans.extend((0..batch.num_rows()).map(row));
         }

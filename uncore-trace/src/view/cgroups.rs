@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 
 use super::sums::{Confidence, CountedTime, Window};
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{f32_column, f64_column, nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, i32_column, i64_column, word_column};
 use crate::schema::owner;
 
 /// Names of the parts outside the named cgroups, by `owner`.
@@ -142,8 +142,8 @@ impl<'a> ByCgroup<'a> {
     pub fn add_rows(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
         let (end, length) = (i64_column(batch, "mono_ns")?, i64_column(batch, "window_ns")?);
         let (counter, running) = (i32_column(batch, "counter")?, f32_column(batch, "running")?);
-        let (owner, cgroup) = (words(batch, "owner")?, words(batch, "cgroup")?);
-        let (value, method) = (f64_column(batch, "value")?, words(batch, "method")?);
+        let (owner, cgroup) = (word_column(batch, "owner")?, word_column(batch, "cgroup")?);
+        let (value, method) = (f64_column(batch, "value")?, word_column(batch, "method")?);
         let confidence = f32_column(batch, "confidence")?;
         for row in rows {
             let id = counter.value(row);

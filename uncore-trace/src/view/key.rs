@@ -198,12 +198,12 @@ impl<'a> IntervalColumns<'a> {
         Ok(Self {
             socket: columns::typed_column(batch, "socket")?,
             total: columns::f64_column(batch, "total")?,
-            comm: columns::words(batch, "comm")?,
+            comm: columns::word_column(batch, "comm")?,
             cgroup: grouping
                 .has_whole_cgroups()
                 .then(|| {
                     Ok::<_, anyhow::Error>((
-                        columns::words(batch, "cgroup")?,
+                        columns::word_column(batch, "cgroup")?,
                         columns::f32_column(batch, "cgroup_confidence")?,
                     ))
                 })
@@ -246,7 +246,7 @@ impl<'a> FabricColumns<'a> {
             window_ns: columns::i64_column(batch, "window_ns")?,
             value: columns::f64_column(batch, "value")?,
             running: columns::f32_column(batch, "running")?,
-            method: columns::words(batch, "method")?,
+            method: columns::word_column(batch, "method")?,
             confidence: columns::f32_column(batch, "confidence")?,
             counter: columns::i32_column(batch, "counter")?,
             known_ns: (batch.column_by_name("known_ns").is_some())
@@ -254,11 +254,11 @@ impl<'a> FabricColumns<'a> {
                 .transpose()?,
             links,
             for_intervals: grouped_by.has_owner().then(|| IntervalColumns::new(batch, grouped_by)).transpose()?,
-            event: columns::words(batch, "event")?,
-            filter: columns::words(batch, "filter")?,
-            unit: columns::words(batch, "unit")?,
-            owner: grouped_by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
-            name: name.map(|name| columns::words(batch, name)).transpose()?,
+            event: columns::word_column(batch, "event")?,
+            filter: columns::word_column(batch, "filter")?,
+            unit: columns::word_column(batch, "unit")?,
+            owner: grouped_by.has_owner().then(|| columns::word_column(batch, "owner")).transpose()?,
+            name: name.map(|name| columns::word_column(batch, name)).transpose()?,
             pid: (grouped_by == GroupBy::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
             processes: [GroupBy::Pid, GroupBy::Comm]
                 .contains(&grouped_by)

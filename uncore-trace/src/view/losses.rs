@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
-use crate::schema::columns::{i64_column, words};
+use crate::schema::columns::{i64_column, word_column};
 use crate::schema::loss;
 use crate::tables::reader::Recording;
 
@@ -27,7 +27,7 @@ pub(super) fn totals_by_cause(recording: &Recording) -> Result<BTreeMap<String, 
     for batch in recording.open_table(&loss::TABLE)?.scan_columns(&["mono_ns", "span_ns", "cause", "count"])? {
         let batch = batch?;
         let (ends, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
-        let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
+        let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
         for row in 0..batch.num_rows() {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let first_ns = ends.value(row).saturating_sub(spans.value(row));

@@ -8,7 +8,7 @@ use globset::{Glob, GlobMatcher};
 
 use super::links::Links;
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{WordColumn, words};
+use crate::schema::columns::{WordColumn, word_column};
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
 use crate::text::{list_few, printable};
@@ -103,7 +103,7 @@ impl ReportSelection {
         let is_event = |name: &str| self.events.iter().any(|glob| glob.is_match(name));
         let is_inside = |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
         let selected_names = |name: &str, is: &dyn Fn(&str) -> bool| {
-            let column = words(batch, name)?;
+            let column = word_column(batch, name)?;
             Ok::<_, anyhow::Error>((column, are_selected(column.dictionary_values(), is)))
         };
         Ok(SelectedBatch {
@@ -149,7 +149,7 @@ fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String
     let mut names = BTreeSet::new();
     for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&[column])? {
         let batch = batch?;
-        let column = words(&batch, column)?;
+        let column = word_column(&batch, column)?;
         let dictionary = column.dictionary_values();
         let mut used = vec![false; dictionary.len()];
         for row in 0..batch.num_rows() {

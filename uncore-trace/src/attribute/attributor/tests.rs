@@ -9,7 +9,7 @@ use super::*;
 use crate::attribute::Choice;
 use crate::drain::Comm;
 use crate::entries::{Owner, ROWS_AT_ONCE, ReadingTrigger, CounterValue};
-use crate::schema::columns::words;
+use crate::schema::columns::word_column;
 
 const COUNTERS: u32 = 50;
 const OWNERS: u32 = 2000;
@@ -102,7 +102,7 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
     assert!(attributor.make_rows(&mut rows));
     let batch = rows.finish();
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
-    let cgroups = words(&batch, "cgroup").unwrap();
+    let cgroups = word_column(&batch, "cgroup").unwrap();
     assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
 }
 
@@ -148,7 +148,7 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
     let sum: f64 = values.iter().flatten().sum();
     assert!((sum - value as f64).abs() < 1e-6 * sum, "{relief:?}: {sum} is not {value}");
-    let methods = words(&batch, "method").unwrap();
+    let methods = word_column(&batch, "method").unwrap();
     let mut windows: Vec<(i64, String, i64)> = numbers("window_ns")
         .into_iter()
         .zip(numbers("mono_ns"))

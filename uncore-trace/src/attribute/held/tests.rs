@@ -6,7 +6,7 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
 use crate::plan::Plan;
-use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
+use crate::schema::columns::{f64_column, nullable_value, i32_column, word_column};
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
@@ -85,7 +85,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         let column = rows[name].as_any().downcast_ref::<arrow::array::Float32Array>();
         (f64::from(column.unwrap().value(row)) * 100.0).round() / 100.0
     };
-    let methods = words(&rows, "method").unwrap();
+    let methods = word_column(&rows, "method").unwrap();
     let mut lines: Vec<Line> = (0..rows.num_rows())
         .map(|row| {
             (

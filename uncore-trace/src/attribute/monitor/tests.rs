@@ -8,7 +8,7 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32_column, f64_column, nullable_value, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
@@ -172,8 +172,8 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         take(LogEntry::EndOfTick { tick, is_last: tick == last });
     }
     let rows = rows.finish();
-    let (value, method) = (f64_column(&rows, "value").unwrap(), words(&rows, "method").unwrap());
-    let (cgroup, sure) = (words(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
+    let (value, method) = (f64_column(&rows, "value").unwrap(), word_column(&rows, "method").unwrap());
+    let (cgroup, sure) = (word_column(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
     let of_a = (0..rows.num_rows()).filter(|row| cgroup.get(*row) == Some("/a"));
     let row = |row| {
         let method = method.get(row).unwrap().to_owned();

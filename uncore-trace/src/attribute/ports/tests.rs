@@ -6,7 +6,7 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{LogConsumer as _, LogEntry, Owner, CounterReading, ReadingTrigger, CounterValue};
 use crate::plan::Plan;
-use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, words};
+use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, word_column};
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
@@ -115,7 +115,7 @@ fn rows_of(
     }
     attributor.finish_windows(&mut fabric);
     let batch = fabric.finish();
-    let methods = words(&batch, "method").unwrap();
+    let methods = word_column(&batch, "method").unwrap();
     let (counters, pids) = (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());
     let (values, totals) = (f64_column(&batch, "value").unwrap(), f64_column(&batch, "total").unwrap());
     let confidences = f32_column(&batch, "confidence").unwrap();

@@ -10,7 +10,7 @@ use crate::attribute::Methods;
 use crate::drain::Comm;
 use crate::entries::{Monitored, Owner, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32_column, f64_column, nullable_value, i64_column, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, i64_column, word_column};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, monitors};
 
@@ -40,8 +40,8 @@ fn moved(tick: i64) -> Option<u64> {
 pub(super) type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
 
 pub(super) fn rows(batch: &RecordBatch) -> Rows {
-    let (end, cgroup) = (i64_column(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
-    let (value, method) = (f64_column(batch, "value").unwrap(), words(batch, "method").unwrap());
+    let (end, cgroup) = (i64_column(batch, "mono_ns").unwrap(), word_column(batch, "cgroup").unwrap());
+    let (value, method) = (f64_column(batch, "value").unwrap(), word_column(batch, "method").unwrap());
     let sure = f32_column(batch, "confidence").unwrap();
     let row = |row| {
         (

@@ -27,7 +27,7 @@ impl AllowedRows<'_> {
         for (column, expected) in
             [("host", Some(host)), ("boot_id", Some(boot_id)), ("cluster", cluster.as_ref())]
         {
-            let words = columns::words(batch, column)?;
+            let words = columns::word_column(batch, column)?;
             let mut previous_key = None;
             for row in 0..batch.num_rows() {
                 let key = words.dictionary_key(row);

@@ -57,7 +57,7 @@ impl RollupCounters {
             }
             let ids = find_counter_ids(&batch, hour_file.origin, |counter| Ok(file_counters.assign_id(&counter)))?;
             let peaks = columns::f64_column(&batch, "peak")?;
-            let directions = columns::words(&batch, "peak_direction")?;
+            let directions = columns::word_column(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
                 let direction = || directions.get(row).and_then(parse_direction);
                 if let Some(peak) = nullable_value(peaks, row)
@@ -96,7 +96,7 @@ pub(super) fn find_counter_ids(
     mut find_id: impl FnMut(CounterIdentity) -> Result<i32>,
 ) -> Result<Vec<i32>> {
     let words: Vec<WordColumn<'_>> =
-        WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
+        WORDS.iter().map(|name| columns::word_column(batch, name)).collect::<Result<_>>()?;
     let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
     let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();
     let mut ids = Vec::with_capacity(batch.num_rows());

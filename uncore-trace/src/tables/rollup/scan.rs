@@ -286,7 +286,7 @@ impl RollupScan {
                     Arc::new(wall.with_data_type(field.data_type().clone()))
                 }
                 DataType::Dictionary(..) => {
-                    Arc::new(words.intern_batch(columns::words(batch, name)?, rows))
+                    Arc::new(words.intern_batch(columns::word_column(batch, name)?, rows))
                 }
                 _ => Arc::clone(batch.column_by_name(name).with_context(|| {
                     format!("{} has no column {name}", hour_file.table.file_path().display())

@@ -122,7 +122,7 @@ fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> FoundRows {
     let mut found = Vec::new();
     for batch in table.scan_within(&asked, TIME, wanted).unwrap() {
         let batch = batch.unwrap();
-        let cgroups = columns::words(&batch, "cgroup").unwrap();
+        let cgroups = columns::word_column(&batch, "cgroup").unwrap();
         let (values, totals) =
             (columns::f64_column(&batch, "value").unwrap(), columns::f64_column(&batch, "total").unwrap());
         for row in 0..batch.num_rows() {

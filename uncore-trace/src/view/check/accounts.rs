@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::{FaultTally, CheckOutcome};
 use crate::schema::accounts::{AccountSource, TABLE, Unit};
-use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
 use crate::tables::reader::Recording;
 
 /// Function, source, name, direction, unit, process and client.
@@ -37,7 +37,7 @@ fn examine_batch(
     tally: &mut FaultTally,
 ) -> Result<()> {
     let names = ["bdf", "source", "name", "direction", "unit"];
-    let names: Vec<_> = names.iter().map(|name| words(batch, name)).collect::<Result<_>>()?;
+    let names: Vec<_> = names.iter().map(|name| word_column(batch, name)).collect::<Result<_>>()?;
     let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
     let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use super::holders::is_within;
 use super::{FaultTally, CheckOutcome};
 use crate::schema::assignments::TABLE;
-use crate::schema::columns::{nullable_value, i64_column, words};
+use crate::schema::columns::{nullable_value, i64_column, word_column};
 use crate::tables::reader::Recording;
 
 /// What is assigned to whom.
@@ -38,8 +38,8 @@ fn examine_batch(
     ends: &mut HashMap<[Option<String>; 8], i64>,
     tally: &mut FaultTally,
 ) -> Result<()> {
-    let [pod, container, resource, device, claim, cdi] = KEY.map(|name| words(batch, name));
-    let (bdf, port) = (words(batch, "bdf")?, words(batch, "port")?);
+    let [pod, container, resource, device, claim, cdi] = KEY.map(|name| word_column(batch, name));
+    let (bdf, port) = (word_column(batch, "bdf")?, word_column(batch, "port")?);
     let key = [pod?, container?, resource?, device?, claim?, cdi?, bdf, port];
     let (begin, end) = (i64_column(batch, "begin_ns")?, i64_column(batch, "end_ns")?);
     for row in 0..batch.num_rows() {

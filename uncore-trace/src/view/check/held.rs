@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::array::{Int32Array, RecordBatch};
 
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{BitsColumn, WordColumn, bits_column, nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{BitsColumn, WordColumn, bits_column, nullable_value, i32_column, i64_column, word_column};
 use crate::schema::{fabric, held};
 use crate::tables::reader::Recording;
 
@@ -30,7 +30,7 @@ fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
     for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, ns) = (i64_column(&batch, "mono_ns")?, bits_column(&batch, "ns")?);
-        let (function, owners) = (words(&batch, "bdf")?, HeldOwnerColumns::from_batch(&batch)?);
+        let (function, owners) = (word_column(&batch, "bdf")?, HeldOwnerColumns::from_batch(&batch)?);
         for row in 0..batch.num_rows() {
             let key = (owners.get(row), owned_word(&function, row).unwrap_or_default());
             let end_ns = end.value(row);
@@ -70,7 +70,7 @@ fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally
     for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, len) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
-        let (method, counter) = (words(&batch, "method")?, i32_column(&batch, "counter")?);
+        let (method, counter) = (word_column(&batch, "method")?, i32_column(&batch, "counter")?);
         let owners = HeldOwnerColumns::from_batch(&batch)?;
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (end_ns, begin_ns) = (end.value(row), end.value(row) - len.value(row));
@@ -104,9 +104,9 @@ struct HeldOwnerColumns<'a> {
 impl<'a> HeldOwnerColumns<'a> {
     fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
-            owner_kind: words(batch, "owner")?,
+            owner_kind: word_column(batch, "owner")?,
             pid: i32_column(batch, "pid")?,
-            comm: words(batch, "comm")?,
+            comm: word_column(batch, "comm")?,
             cgroup: bits_column(batch, "cgroup_id")?,
         })
     }

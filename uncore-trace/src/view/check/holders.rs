@@ -7,7 +7,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
 use crate::schema::holders::{LEARNT, START, TABLE};
 use crate::tables::reader::Recording;
 
@@ -46,7 +46,7 @@ fn examine_batch(
     let (pid, is_block) = (i32_column(batch, "pid")?, i32_column(batch, "is_block")?);
     let (major, minor) = (i32_column(batch, "major")?, i32_column(batch, "minor")?);
     let (begin, end) = (i64_column(batch, "begin_ns")?, i64_column(batch, "end_ns")?);
-    let learnt = words(batch, "learnt")?;
+    let learnt = word_column(batch, "learnt")?;
     for row in 0..batch.num_rows() {
         let key = (pid.value(row), is_block.value(row), major.value(row), minor.value(row));
         let (from_ns, to_ns) = (nullable_value(begin, row), nullable_value(end, row));

@@ -30,7 +30,7 @@ fn scan_rows(recording: &Recording) -> Result<FaultTally> {
 
 fn examine_batch(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {
     let (end, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
-    let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
+    let (direction, owner) = (columns::word_column(batch, "direction")?, columns::word_column(batch, "owner")?);
     let (pid, cgroup) = (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);
     let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let directions = [io::READ, io::WRITE];

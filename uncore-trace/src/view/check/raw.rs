@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 
 use super::window::{self, CheckedWindow, CheckedCounter, WindowCollector};
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{self, words};
+use crate::schema::columns::{self, word_column};
 use crate::schema::{counters, fabric, metadata, readings};
 use crate::tables::reader::{Ahead, Recording};
 
@@ -101,7 +101,7 @@ type DecodedReading = (i32, i64, Option<TimerReading>);
 /// The timer's readings, with the end times of their ticks, by which windows refer to them.
 fn decode_readings(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<DecodedReading>> {
     let tick = columns::i64_column(batch, "tick")?;
-    let trigger = words(batch, "trigger")?;
+    let trigger = word_column(batch, "trigger")?;
     let counter = columns::i32_column(batch, "counter")?;
     let value = columns::bits_column(batch, "value")?;
     let enabled = columns::bits_column(batch, "enabled")?;
@@ -128,9 +128,9 @@ fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
         let batch = batch?;
         let counter = columns::i32_column(&batch, "counter")?;
         let (pmu, event, filter) =
-            (words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?);
+            (word_column(&batch, "pmu")?, word_column(&batch, "event")?, word_column(&batch, "filter")?);
         let (cpu, scale) = (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
-        let role = words(&batch, "role")?;
+        let role = word_column(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
             let word = |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
             let id = counter.value(row);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{i32_column, texts};
+use crate::schema::columns::{i32_column, text_column};
 use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
 
@@ -54,7 +54,7 @@ fn load_reader_pairs(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
     for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["cpu", "counters"])? {
         let batch = batch?;
-        let (cpu, counters) = (i32_column(&batch, "cpu")?, texts(&batch, "counters")?);
+        let (cpu, counters) = (i32_column(&batch, "cpu")?, text_column(&batch, "counters")?);
         for row in (0..batch.num_rows()).filter(|&row| counters.is_valid(row)) {
             for range in counters.value(row).split(',').filter(|range| !range.is_empty()) {
                 let (begin, end) = range.split_once('-').unwrap_or((range, range));

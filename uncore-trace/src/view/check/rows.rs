@@ -193,12 +193,12 @@ impl Pass {
         let running = columns::f32_column(batch, "running")?;
         let confidence = columns::f32_column(batch, "confidence")?;
         let lasting = columns::f32_column(batch, "cgroup_confidence")?;
-        let owner = columns::words(batch, "owner")?;
-        let method = columns::words(batch, "method")?;
+        let owner = columns::word_column(batch, "owner")?;
+        let method = columns::word_column(batch, "method")?;
         let pid = columns::i32_column(batch, "pid")?;
-        let comm = columns::words(batch, "comm")?;
+        let comm = columns::word_column(batch, "comm")?;
         let cgroup_id = columns::bits_column(batch, "cgroup_id")?;
-        let cgroup = columns::words(batch, "cgroup")?;
+        let cgroup = columns::word_column(batch, "cgroup")?;
         let intervals = self.is_rollup.then(|| Intervals::from_batch(batch)).transpose()?;
         let number = columns::i32_column(batch, "number")?;
         let is_known: Vec<bool> =

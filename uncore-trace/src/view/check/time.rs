@@ -15,7 +15,7 @@ use anyhow::Result;
 
 use super::facts::{RecordedCpuTime, MetadataFacts};
 use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
@@ -127,7 +127,7 @@ fn load_gaps(recording: &Recording) -> Result<LossGaps> {
     for batch in recording.open_table(&loss::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (mono_ns, span_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
-        let (cause, cpu) = (words(&batch, "cause")?, i32_column(&batch, "cpu")?);
+        let (cause, cpu) = (word_column(&batch, "cause")?, i32_column(&batch, "cpu")?);
         for row in
             (0..batch.num_rows()).filter(|&row| GAP_CAUSES.contains(&cause.get(row).unwrap_or_default()))
         {
@@ -192,7 +192,7 @@ impl TickTable {
         };
         let (mono_ns, tick_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "tick_ns")?);
         let (cpu, ns) = (i32_column(&batch, "cpu")?, i64_column(&batch, self.ns)?);
-        let owner = words(&batch, self.owner)?;
+        let owner = word_column(&batch, self.owner)?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
             tick.length_ns = tick_ns.value(row);

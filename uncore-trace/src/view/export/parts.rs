@@ -256,7 +256,7 @@ struct ShareColumns<'a> {
 
 impl<'a> ShareColumns<'a> {
     fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
-        let words = |name| columns::words(batch, name);
+        let words = |name| columns::word_column(batch, name);
         Ok(Self {
             mono_ns: columns::i64_column(batch, "mono_ns")?,
             window_ns: columns::i64_column(batch, "window_ns")?,

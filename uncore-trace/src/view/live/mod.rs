@@ -169,7 +169,7 @@ impl LiveFrames {
         let Some(first_columns) = columns_by_grouping.first() else { return Ok(false) };
         let pids = columns::i32_column(batch, "pid")?;
         let cgroups = columns::bits_column(batch, "cgroup_id")?;
-        let names = columns::words(batch, "comm")?;
+        let names = columns::word_column(batch, "comm")?;
         let walls: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
         let mut known_owners: HashMap<_, u32, RandomState> = HashMap::default();
         let mut is_closed = false;
@@ -210,11 +210,11 @@ impl LiveFrames {
     ///
     /// The batch lacks columns of the table.
     pub fn add_runtime(&mut self, batch: &RecordBatch) -> Result<()> {
-        let owners = columns::words(batch, "owner")?;
+        let owners = columns::word_column(batch, "owner")?;
         let ends = columns::i64_column(batch, "mono_ns")?;
         let (pids, run) = (columns::i32_column(batch, "pid")?, columns::i64_column(batch, "run_ns")?);
         let cgroups = columns::bits_column(batch, "owner_cgroup_id")?;
-        let processes = columns::words(batch, "process")?;
+        let processes = columns::word_column(batch, "process")?;
         let names = processes.dictionary_values().iter();
         let names: Vec<Arc<str>> = names.map(|name| name.unwrap_or_default().into()).collect();
         for row in 0..batch.num_rows() {

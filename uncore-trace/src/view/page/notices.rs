@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::super::check::facts::MetadataFacts;
 use super::super::marks::RecordedMarks;
 use super::super::span::SelectedTime;
-use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
 use crate::schema::cpus;
 use crate::schema::loss::{self, Losses};
 use crate::schema::marks::MarkKind;
@@ -111,8 +111,8 @@ impl PageNotices {
         for batch in recording.open_table(&loss::TABLE)?.scan_columns(&columns)? {
             let batch = batch?;
             let (ends, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
-            let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
-            let (cpus, details) = (i32_column(&batch, "cpu")?, texts(&batch, "detail")?);
+            let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
+            let (cpus, details) = (i32_column(&batch, "cpu")?, text_column(&batch, "detail")?);
             for row in 0..batch.num_rows() {
                 let cause = causes.get(row).context("a loss row without a cause")?;
                 let (to_ns, count) = (ends.value(row), counts.value(row).unsigned_abs());
@@ -192,7 +192,7 @@ impl PageNotices {
         for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["mono_ns", "cpu", "state"])? {
             let batch = batch?;
             let (times, numbers) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
-            let words = words(&batch, "state")?;
+            let words = word_column(&batch, "state")?;
             for row in 0..batch.num_rows() {
                 let (ns, cpu) = (times.value(row), numbers.value(row));
                 let state = words.get(row).context("a CPU without a state")?;

@@ -210,14 +210,14 @@ impl RollupSummer {
         let lengths = columns::i64_column(batch, "window_ns")?;
         let times: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
         let counters = columns::i32_column(batch, "counter")?;
-        let kinds = columns::words(batch, "owner")?;
+        let kinds = columns::word_column(batch, "owner")?;
         let numbers = columns::i32_column(batch, "number")?;
-        let comms = columns::words(batch, "comm")?;
-        let cgroups = columns::words(batch, "cgroup")?;
-        let containers = columns::words(batch, "container")?;
-        let pods = columns::words(batch, "pod")?;
-        let jobs = columns::words(batch, "job")?;
-        let methods = columns::words(batch, "method")?;
+        let comms = columns::word_column(batch, "comm")?;
+        let cgroups = columns::word_column(batch, "cgroup")?;
+        let containers = columns::word_column(batch, "container")?;
+        let pods = columns::word_column(batch, "pod")?;
+        let jobs = columns::word_column(batch, "job")?;
+        let methods = columns::word_column(batch, "method")?;
         let values = columns::f64_column(batch, "value")?;
         let totals = columns::f64_column(batch, "total")?;
         let running = columns::f32_column(batch, "running")?;
@@ -328,7 +328,7 @@ impl RollupSummer {
 
     fn describe_counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<RollupCounter> {
         let word = |name| -> Result<String> {
-            Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
+            Ok(columns::word_column(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let link_and_direction =

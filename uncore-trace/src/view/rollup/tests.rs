@@ -63,8 +63,8 @@ fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() 
         let reals = |name: &str| columns::f64_column(&batch, name).unwrap().clone();
         let (values, totals, lows, highs) =
             (reals("value"), reals("total"), reals("low"), reals("high"));
-        let events = columns::words(&batch, "event").unwrap();
-        let pmus = columns::words(&batch, "pmu").unwrap();
+        let events = columns::word_column(&batch, "event").unwrap();
+        let pmus = columns::word_column(&batch, "pmu").unwrap();
         let mut of: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
         for row in 0..batch.num_rows() {
             let Some(value) = nullable_value(&values, row) else { continue };
@@ -150,7 +150,7 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     let mut totals: BTreeMap<(String, i64), (f64, f64)> = BTreeMap::new();
     while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         let batch = &rows.batch;
-        let events = columns::words(batch, "event").unwrap();
+        let events = columns::word_column(batch, "event").unwrap();
         let ends = columns::i64_column(batch, "mono_ns").unwrap();
         for row in 0..batch.num_rows() {
             let value = nullable_value(columns::f64_column(batch, "value").unwrap(), row).unwrap_or(0.0);
@@ -183,7 +183,7 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
         let batch = summer.close_oldest_window(WallTimeSource::Recorded).unwrap().batch;
         let (found, ways) = (
             columns::f64_column(&batch, "peak").unwrap(),
-            columns::words(&batch, "peak_direction").unwrap(),
+            columns::word_column(&batch, "peak_direction").unwrap(),
         );
         let rows = (0..batch.num_rows()).filter_map(|row| Some((nullable_value(found, row)?, ways.get(row)?)));
         assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));

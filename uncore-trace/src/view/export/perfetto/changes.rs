@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
 use super::packets::{EventDetail, TracePackets, TrackId};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
 use crate::schema::{TableDef, counters, cpus, loss};
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
@@ -36,7 +36,7 @@ pub(super) fn write_cpu_changes<W: Write>(
     for batch in table.scan_columns(&["mono_ns", "cpu", "state"])? {
         let batch = batch?;
         let (times, cpus) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
-        let words = words(&batch, "state")?;
+        let words = word_column(&batch, "state")?;
         for row in 0..batch.num_rows() {
             let (ns, cpu) = (times.value(row), cpus.value(row));
             let state = words.get(row).unwrap_or_default();
@@ -81,8 +81,8 @@ pub(super) fn write_losses<W: Write>(
         let batch = batch?;
         let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
         let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
-        let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
-        let texts = texts(&batch, "detail")?;
+        let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
+        let texts = text_column(&batch, "detail")?;
         for row in (0..batch.num_rows()).filter(|row| span.wanted.contains(&times.value(*row))) {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let mut details = vec![
@@ -119,7 +119,7 @@ fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
         let batch = batch?;
         let ids = i32_column(&batch, "counter")?;
         let [pmus, events, filters] =
-            [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
+            [word_column(&batch, "pmu")?, word_column(&batch, "event")?, word_column(&batch, "filter")?];
         for row in 0..batch.num_rows() {
             let name_words = [pmus.get(row), events.get(row), filters.get(row)];
             let present_words: Vec<&str> =

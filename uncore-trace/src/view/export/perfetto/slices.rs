@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::packets::{EventDetail, TracePackets, TrackId};
-use crate::schema::columns::{bits_column, i32_column, i64_column, texts, words};
+use crate::schema::columns::{bits_column, i32_column, i64_column, text_column, word_column};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{Recording, TableScan, OpenTable};
 use crate::text::printable;
@@ -43,7 +43,7 @@ pub(super) fn write_slices<W: Write>(
         let batch = batch?;
         let (cpus, tids, pids) = (i32_column(&batch, "cpu")?, i32_column(&batch, "tid")?, i32_column(&batch, "pid")?);
         let (begins, ends) = (i64_column(&batch, "begin_ns")?, i64_column(&batch, "end_ns")?);
-        let (comms, ids) = (words(&batch, "comm")?, bits_column(&batch, "cgroup_id")?);
+        let (comms, ids) = (word_column(&batch, "comm")?, bits_column(&batch, "cgroup_id")?);
         let irqs = i64_column(&batch, "irq_ns")?;
         for row in 0..batch.num_rows() {
             let begin_ns = begins.value(row).max(span.begin_ns);
@@ -86,7 +86,7 @@ fn cgroup_paths(recording: &Recording) -> Result<HashMap<u64, String>> {
     let mut names = HashMap::new();
     for batch in recording.open_table(&cgroups::TABLE)?.scan_columns(&["id", "path"])? {
         let batch = batch?;
-        let (ids, paths) = (bits_column(&batch, "id")?, texts(&batch, "path")?);
+        let (ids, paths) = (bits_column(&batch, "id")?, text_column(&batch, "path")?);
         for row in 0..batch.num_rows() {
             let path = printable(paths.value(row)).into_owned();
             names.entry(ids.value_or_zero(row)).or_insert(path);
