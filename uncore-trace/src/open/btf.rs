@@ -52,7 +52,7 @@ pub struct KernelTypes {
 }
 
 impl KernelTypes {
-    /// The types of the running kernel, and whether they are its own: of `given`, else its own, else of a
+    /// The types of the running kernel, and whether they are its own: of `given_file`, else its own, else of a
     /// file with its debug information.
     ///
     /// # Errors
