@@ -71,7 +71,7 @@ impl OpenFrame {
     /// Computes the rates.
     pub(super) fn close_frame(self) -> ClosedFrame {
         let (mut direction_rates, mut rates) = (BTreeMap::new(), BTreeMap::new());
-        let mut confidence = BTreeMap::new();
+        let mut confidences = BTreeMap::new();
         for (direction, OpenDirection { time, sums }) in self.open_directions {
             let mut total = time.has_all().then_some(0.0);
             if let Some(per_second) = time.whole_time().per_second() {
@@ -81,7 +81,7 @@ impl OpenFrame {
                     sums.iter().map(|(owner, (value, _))| (*owner, value * per_second)).collect();
                 total = total.map(|_| owner_rates.iter().map(|(_, per_s)| per_s).sum());
                 rates.insert(direction, owner_rates);
-                confidence.insert(direction, sums.into_iter().map(|(_, (_, confidence_sum))| confidence_sum).collect());
+                confidences.insert(direction, sums.into_iter().map(|(_, (_, confidence_sum))| confidence_sum).collect());
             }
             direction_rates.insert(direction, total);
         }
@@ -93,7 +93,7 @@ impl OpenFrame {
             wall_us: self.wall_us,
             direction_rates,
             rates,
-            confidences: confidence,
+            confidences,
             cpus: self.run_ns.into_iter().map(|(task, ns)| (task, cpus(ns))).collect(),
         }
     }
