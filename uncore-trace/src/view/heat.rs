@@ -54,7 +54,7 @@ pub fn single_step(positions: (f64, f64)) -> Option<usize> {
     (step_and_count.1 == 1).then_some(step_and_count.0)
 }
 
-/// Passes each step between two positions to `pass_step`, with its fraction of the time between them.
+/// Passes each step between two positions to `pass_step`, with its fraction of that time.
 #[inline]
 fn split_by_step((begin, end): (f64, f64), mut pass_step: impl FnMut(usize, f64)) {
     let (first_step, last_step) = (begin as usize, (end.ceil() as usize).saturating_sub(1));
