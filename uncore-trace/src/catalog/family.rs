@@ -341,8 +341,8 @@ impl Family {
 
     /// Unit and factor of an event; `None` if not in the catalog.
     pub fn event_unit(&self, event: &str) -> Option<(&str, f64)> {
-        let is_of = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.units.iter().find(is_of).map(|rule| (rule.unit.as_str(), rule.factor))
+        let applies = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.units.iter().find(applies).map(|rule| (rule.unit.as_str(), rule.factor))
     }
 
     /// The unit in `stat` of events with this unit, if it is another one. The name of an event does not
