@@ -4,7 +4,7 @@ use super::sink::Sink;
 use super::span::TimelineSpan;
 use crate::assemble::cpu::CpuBin;
 use crate::drain::{CpuContext, RunRecord};
-use crate::entries::{OwnerFields, Owner, softirq};
+use crate::entries::{OwnerFields, Owner, softirq_label};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
 
@@ -59,7 +59,7 @@ pub(super) fn append_usage_rows(
         let (owner_kind, number, name) = match irq.source {
             CpuContext::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
             CpuContext::Softirq(vector) => {
-                softirq_name = softirq(vector);
+                softirq_name = softirq_label(vector);
                 (owner::SOFTIRQ, vector, softirq_name.as_str())
             }
             CpuContext::Task => continue,

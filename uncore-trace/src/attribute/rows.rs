@@ -7,7 +7,7 @@ use super::counter::{DividedWindow, TrackedCounter};
 use super::names::OwnerNames;
 use super::waiting::{EndedWindow, WindowState};
 use crate::clock::Snapshot;
-use crate::entries::{Owner, softirq};
+use crate::entries::{Owner, softirq_label};
 use crate::plan::Counter;
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
@@ -38,7 +38,7 @@ impl<'a> OwnerLabel<'a> {
             }
             Owner::Irq(number) => Self { comm: Some(names.interrupt_name(number)), ..Self::default() },
             Owner::Softirq(vector) => {
-                Self { comm: Some(softirq(vector).into()), ..Self::default() }
+                Self { comm: Some(softirq_label(vector).into()), ..Self::default() }
             }
             Owner::OtherTasks | Owner::Idle | Owner::Device | Owner::Unattributed => {
                 Self::default()

@@ -38,7 +38,7 @@ pub use self::consumer::{LogConsumer, MissingReason, MissingCount, ROWS_AT_ONCE}
 pub use self::held::DeviceHold;
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
 pub use self::moved::{DeviceTransfer, MovedSum};
-pub use self::owner::{OwnerFields, Owner, softirq};
+pub use self::owner::{OwnerFields, Owner, softirq_label};
 pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;
 

@@ -100,7 +100,7 @@ const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// `softirq:VECTOR`: the name of a softirq in the tables.
-pub fn softirq(vector: u32) -> String {
+pub fn softirq_label(vector: u32) -> String {
     SOFTIRQS
         .get(vector as usize)
         .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn softirqs_have_the_names_of_their_vectors() {
-        assert_eq!(softirq(3), "softirq:NET_RX");
-        assert_eq!(softirq(77), "softirq:77");
+        assert_eq!(softirq_label(3), "softirq:NET_RX");
+        assert_eq!(softirq_label(77), "softirq:77");
     }
 }
