@@ -13,8 +13,8 @@ use arrow::array::RecordBatch;
 use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
-use uncore_trace::tables::reader::{Recording, OpenTable};
-use uncore_trace::view::usage::{GroupBy, UsageQuestion, Usage, usage};
+use uncore_trace::tables::reader::{OpenTable, Recording};
+use uncore_trace::view::usage::{GroupBy, Usage, UsageQuestion, usage};
 
 use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};

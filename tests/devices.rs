@@ -366,7 +366,8 @@ fn metrics_are_of_one_device_or_of_each_port() {
         ]
     );
     assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render_plan());
-    let asked = PlanRequest { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
+    let asked =
+        PlanRequest { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
     assert!(refused(&machine, &asked).contains("not on PCI"));
     let bare = captured("grace-2s");
     let asked = PlanRequest { per_port: true, metrics, ..request(&[], &[]) };
@@ -385,9 +386,13 @@ fn hostile_names_are_shown_escaped() {
         &[(function, NIC, 1, None)],
         &[("net", evil, &format!("{function}/net/x")), ("net", "evil", "virtual/net/evil")],
     );
-    let text =
-        render_list(&machine, &Catalog::load_embedded().unwrap(), What::Devices, ListForm::Text(View::default()))
-            .unwrap();
+    let text = render_list(
+        &machine,
+        &Catalog::load_embedded().unwrap(),
+        What::Devices,
+        ListForm::Text(View::default()),
+    )
+    .unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("evil\\u{1b}[2J"), "{text}");
     for device in [evil, "evil", "evil\u{1b}["] {
         let error = refused(&machine, &of_devices(&[device], &[]));
@@ -426,8 +431,10 @@ fn devices_are_listed_with_what_counts_them() {
     let ((_a, grace), (_b, tegra)) = (grace(), tegra(true));
     insta::assert_snapshot!("devices-grace-2s", shown(&grace));
     insta::assert_snapshot!("devices-t410-2s", shown(&tegra));
-    let json: serde_json::Value =
-        serde_json::from_str(&render_list(&grace, &catalog, What::Devices, ListForm::Json).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(
+        &render_list(&grace, &catalog, What::Devices, ListForm::Json).unwrap(),
+    )
+    .unwrap();
     assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
 }
 
@@ -486,13 +493,15 @@ fn device_files_are_listed_with_their_functions() {
     link(&dir.path().join("sys/dev/char/240:0"), format!("../../{node}"));
     let machine = discover::machine(dir.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
-    let shown = render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
+    let shown =
+        render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
     let line = shown.lines().find(|line| line.contains(disk)).unwrap();
     assert!(line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'), "{shown}");
     assert!(shown.contains("who holds a device is shown to root"), "{shown}");
-    let json: serde_json::Value =
-        serde_json::from_str(&render_list(&machine, &catalog, What::Devices, ListForm::Json).unwrap())
-            .unwrap();
+    let json: serde_json::Value = serde_json::from_str(
+        &render_list(&machine, &catalog, What::Devices, ListForm::Json).unwrap(),
+    )
+    .unwrap();
     let rows = json["devices"].as_array().unwrap();
     let row = rows.iter().find(|row| row["address"] == **disk).unwrap();
     assert_eq!(row["files"][0]["kind"], "vfio", "{row}");

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{PlannedMetric, MetricValue, evaluate_metric};
+use uncore_trace::catalog::metric::{MetricValue, PlannedMetric, evaluate_metric};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 
@@ -233,7 +233,8 @@ fn every_published_metric_of_the_fabric_has_its_value() {
         let names: Vec<_> = golden.iter().map(|(name, ..)| *name).collect();
         let plan = metrics(&machine, &names);
         for (name, family, expected) in golden {
-            let of = |m: &PlannedMetric| m.pmu == *family || m.family == *family && m.socket == Some(0);
+            let of =
+                |m: &PlannedMetric| m.pmu == *family || m.family == *family && m.socket == Some(0);
             same(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, of), *expected);
         }
     }

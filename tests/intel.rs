@@ -41,7 +41,8 @@ fn intel_events_are_found_by_the_vendors_names() {
     let names = |all| {
         let view = View { shows_all: all, width: None };
         let catalog = Catalog::load_embedded().unwrap();
-        render_list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
+        render_list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view))
+            .unwrap()
     };
     assert!(names(true).contains("unc_m2m_directory_lookup.any"));
     let short = names(false);
@@ -76,7 +77,8 @@ fn intel_has_latency_and_mesh() {
     );
     let metrics = ["mem_read_latency_local", "mem_read_latency_remote", "mem_read_latency"];
     for name in ["skylake-sp-2s", "sapphire-rapids-2s"] {
-        let request = PlanRequest { metrics: metrics.map(str::to_owned).to_vec(), ..request(&[], &[]) };
+        let request =
+            PlanRequest { metrics: metrics.map(str::to_owned).to_vec(), ..request(&[], &[]) };
         let plan = plan(&captured(name), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let found: std::collections::BTreeSet<_> =
             plan.metrics.iter().map(|metric| metric.name.as_str()).collect();

@@ -82,7 +82,8 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     ]);
     let catalog = Catalog::load_embedded().unwrap();
     assert!(plan(&machine, &catalog, &request(&["mem"], &[])).is_err());
-    let text = render_list(&machine, &catalog, What::Pmus, ListForm::Text(View::default())).unwrap();
+    let text =
+        render_list(&machine, &catalog, What::Pmus, ListForm::Text(View::default())).unwrap();
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use uncore_trace::identity::assignments::list_assignments;
 use uncore_trace::identity::kubelet::{ask_once, socket};
 use uncore_trace::schema::assignments::TABLE;
-use uncore_trace::schema::columns::{nullable_value, i64_column, word_column};
+use uncore_trace::schema::columns::{i64_column, nullable_value, word_column};
 
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::rows;

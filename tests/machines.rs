@@ -94,13 +94,15 @@ fn every_machine_lists() {
             (What::Metrics, "metrics"),
             (What::Absent, "absent"),
         ] {
-            let mut text = render_list(&machine, &catalog, what, ListForm::Text(View::default())).unwrap();
+            let mut text =
+                render_list(&machine, &catalog, what, ListForm::Text(View::default())).unwrap();
             text = text.replace(&root.path().display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
         if !machine.devices.pci.is_empty() {
             let text =
-                render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
+                render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default()))
+                    .unwrap();
             insta::assert_snapshot!(format!("list-{name}-devices"), text);
         }
         let json: String = render_list(&machine, &catalog, What::All, ListForm::Json).unwrap();
@@ -142,7 +144,9 @@ fn the_first_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut begins = Vec::new();
     for name in &fixtures::names().unwrap() {
-        let text = render_list(&captured(name), &catalog, What::All, ListForm::Text(View::default())).unwrap();
+        let text =
+            render_list(&captured(name), &catalog, What::All, ListForm::Text(View::default()))
+                .unwrap();
         let begin: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
         let has_io = captured(name).pmus.iter().any(|pmu| pmu.statistics.is_some());
         assert_eq!(begin.len(), if has_io { 6 } else { 5 }, "{name}: {begin:#?}");

@@ -43,7 +43,10 @@ fn hold(root: &Path, functions: &[(&str, bool)]) {
 }
 
 fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
-    PlanRequest { per_device: Some(SeparateFunctions::find_functions(&machine.root)), ..request(groups, events) }
+    PlanRequest {
+        per_device: Some(SeparateFunctions::find_functions(&machine.root)),
+        ..request(groups, events)
+    }
 }
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,

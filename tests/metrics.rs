@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{DURATION_NS, PlannedMetric, MetricValue, evaluate_metric};
+use uncore_trace::catalog::metric::{DURATION_NS, MetricValue, PlannedMetric, evaluate_metric};
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, PlanRequest, plan};
@@ -151,8 +151,9 @@ fn formulas_of_the_guides() {
         ("rd_cum_outs_loc", 5.0e10),
         ("rd_cum_outs_rem", 3.0e10),
     ];
-    let socket =
-        |family: &'static str| move |its: &PlannedMetric| its.family == family && its.socket == Some(0);
+    let socket = |family: &'static str| {
+        move |its: &PlannedMetric| its.family == family && its.socket == Some(0)
+    };
     let t = 2.0;
     for (metric, family, expected) in [
         ("mem_read_utilization", "nvidia_scf", 100.0 * 4.0e8 / (8.0 * 3.2e9)),
@@ -404,7 +405,9 @@ fn every_name_of_a_formula_is_known() {
                     || metric.inputs.contains_key(name)
                     || family.constants.iter().any(|constant| constant.name == name)
                     || named.flat_map(|event| &event.names).any(|known| known == name)
-                    || pmus.iter().any(|pmu| PmuWords::new(&catalog, pmu).find_event(name).is_some())
+                    || pmus
+                        .iter()
+                        .any(|pmu| PmuWords::new(&catalog, pmu).find_event(name).is_some())
                     || ELSEWHERE.iter().any(|known| name.starts_with(known))
                     || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")

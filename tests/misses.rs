@@ -8,7 +8,7 @@ use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
-use uncore_trace::plan::{Counter, Plan, PlanRequest, CounterRole, plan};
+use uncore_trace::plan::{Counter, CounterRole, Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
@@ -39,7 +39,12 @@ fn within(percent: f64, switches: f64) -> WitnessDemand {
     WitnessDemand::Within(WitnessAllowance { percent, switches: Some(switches) })
 }
 
-fn planned(groups: &[&str], events: &[&str], misses: WitnessDemand, event: &str) -> Result<Plan, String> {
+fn planned(
+    groups: &[&str],
+    events: &[&str],
+    misses: WitnessDemand,
+    event: &str,
+) -> Result<Plan, String> {
     let request = PlanRequest { misses, ..request(groups, events) };
     let made = plan(&captured("t410-2s"), &catalog(event), &request);
     made.map_err(|error| format!("{error:#}"))
@@ -112,7 +117,10 @@ fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
     let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = CounterRole::Counted;
-    assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, CounterRole::Both), (3, CounterRole::Both)]);
+    assert_eq!(
+        roles,
+        [(2, counted), (0, counted), (1, counted), (2, CounterRole::Both), (3, CounterRole::Both)]
+    );
     assert_eq!(plan.only_witnesses().count(), 0);
 }
 

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use regex::Regex;
 use serde_json::Value;
-use uncore_trace::agent::metrics::{AgentDisk, MetricsPage, AgentMetrics, Unsent};
+use uncore_trace::agent::metrics::{AgentDisk, AgentMetrics, MetricsPage, Unsent};
 use uncore_trace::config::Config;
 use uncore_trace::schema::rollup;
 

@@ -43,7 +43,8 @@ fn times(size: Size) -> [(&'static str, f64); 3] {
             "list",
             least_seconds(|| {
                 for what in [What::Groups, What::Metrics, What::Events, What::Devices] {
-                    _ = render_list(&known, &catalog, what, ListForm::Text(View::default())).unwrap();
+                    _ = render_list(&known, &catalog, what, ListForm::Text(View::default()))
+                        .unwrap();
                 }
             }),
         ),

@@ -159,7 +159,11 @@ fn missing_groups_are_one_error_or_warnings() {
     for group in ["mesh", "energy"] {
         let warning = format!("the group {group} is not counted: no PMU of this machine is in it");
         assert!(plan.warnings.contains(&warning), "{:?}", plan.warnings);
-        assert!(plan.render_plan().contains(&format!("\nwarning: {warning}\n")), "{}", plan.render_plan());
+        assert!(
+            plan.render_plan().contains(&format!("\nwarning: {warning}\n")),
+            "{}",
+            plan.render_plan()
+        );
     }
     assert_eq!(plan.warnings.len(), 2);
     let error = format!("{:#}", allowed(&["mesh", "energy"]).unwrap_err());

@@ -4,7 +4,7 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::{CpuList, Machine};
-use uncore_trace::plan::{Plan, PlanRequest, CounterRole, plan};
+use uncore_trace::plan::{CounterRole, Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
@@ -32,7 +32,10 @@ fn each_last_level_cache_is_a_port_of_the_memory() {
         let machine = captured(machine);
         let plan = planned(&machine, &["mem"], &[]).unwrap();
         let ports = ports(&plan);
-        assert!(ports.len() > 1 && ports.iter().all(|its| its.1 == CounterRole::Weight), "{ports:?}");
+        assert!(
+            ports.len() > 1 && ports.iter().all(|its| its.1 == CounterRole::Weight),
+            "{ports:?}"
+        );
         assert!(ports.iter().all(|its| its.2 == event), "{ports:?}");
         let seen: CpuList = plan
             .counters

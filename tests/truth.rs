@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "only the bench itself prints")]
 mod bench;
 
-use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger};
+use uncore_trace::entries::{CounterReading, Owner, ReadingTrigger};
 use uncore_trace::plan::CounterRole;
 
 use self::bench::random::Random;
@@ -45,7 +45,9 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
     let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
     let mut value = vec![0.0; counters.len()];
     let mut last = |readings: Vec<CounterReading>| {
-        for reading in readings.into_iter().filter(|reading| reading.trigger == ReadingTrigger::Timer) {
+        for reading in
+            readings.into_iter().filter(|reading| reading.trigger == ReadingTrigger::Timer)
+        {
             let at = reading.counter as usize;
             let raw = reading.value.map_or(0, |value| value.value);
             value[at] = raw as f64 * counters[at].scale;
@@ -103,7 +105,8 @@ fn ports_count_what_their_cpus_move() {
     let case = Case { ports: Some(2), ..case() };
     let (ticks, counted) = ticks(&case);
     let plan = logged::plan(&case);
-    let ports: Vec<_> = plan.counters.iter().filter(|its| its.role == CounterRole::Weight).collect();
+    let ports: Vec<_> =
+        plan.counters.iter().filter(|its| its.role == CounterRole::Weight).collect();
     assert_eq!(ports.iter().map(|port| port.sees.len()).collect::<Vec<_>>(), [2; 3]);
     assert!(plan.counters[..SOCKETS].iter().all(|memory| plan.has_ports_of(memory)));
     let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();

@@ -28,10 +28,12 @@ fn said(root: &Path, group: &str) -> [String; 3] {
     let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
     let known = machine(root).unwrap();
-    let listed = render_list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
+    let listed =
+        render_list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
     let findings = doctor::run_checks(&doctor::ExaminedMachine::at_root(root)).into_iter();
-    let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == FindingState::Warn);
+    let findings =
+        findings.filter(|its| its.name == "uncore PMUs" && its.state == FindingState::Warn);
     [
         warnings,
         problems.collect::<Vec<_>>().join("\n"),

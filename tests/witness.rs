@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use uncore_trace::plan::{Plan, CounterRole};
+use uncore_trace::plan::{CounterRole, Plan};
 use uncore_trace::schema::metadata;
 
 use crate::attribute::again_the_same;

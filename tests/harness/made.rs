@@ -8,8 +8,8 @@ use std::f64::consts::TAU;
 use std::path::Path;
 
 use uncore_trace::discover::CpuList;
-use uncore_trace::plan::{Counter, Plan, CounterRole};
-use uncore_trace::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
+use uncore_trace::plan::{Counter, CounterRole, Plan};
+use uncore_trace::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
 use uncore_trace::schema::marks::MarkKind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};

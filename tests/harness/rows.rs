@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
-use uncore_trace::schema::columns::{bits_column, f64_column, nullable_value, i32_column, i64_column, text_column, word_column};
+use uncore_trace::schema::columns::{
+    bits_column, f64_column, i32_column, i64_column, nullable_value, text_column, word_column,
+};
 use uncore_trace::schema::{
     TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
@@ -242,7 +244,10 @@ pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
         owner: word(batch, "owner", row).unwrap(),
         pid: short(batch, "pid", row),
         comm: word(batch, "comm", row).unwrap_or_default(),
-        cgroup: bits_column(batch, "cgroup_id").unwrap().get(row).and_then(|id| paths.get(&id).cloned()),
+        cgroup: bits_column(batch, "cgroup_id")
+            .unwrap()
+            .get(row)
+            .and_then(|id| paths.get(&id).cloned()),
         bytes: bits_column(batch, "bytes").unwrap().value_or_zero(row),
     })
 }

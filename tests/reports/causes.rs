@@ -12,7 +12,7 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Counter, Plan, PlanRequest, DeclaredCause, plan};
+use uncore_trace::plan::{Counter, DeclaredCause, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::attribute::again_the_same;
@@ -23,7 +23,8 @@ use crate::machines::{captured, made, request};
 /// The plan of one event, or the error.
 fn of(machine: &Machine, event: &str, told: Option<DeclaredCause>) -> Result<Plan, String> {
     let request = PlanRequest { declared_cause: told, ..request(&[], &[event]) };
-    plan(machine, &Catalog::load_embedded().unwrap(), &request).map_err(|error| format!("{error:#}"))
+    plan(machine, &Catalog::load_embedded().unwrap(), &request)
+        .map_err(|error| format!("{error:#}"))
 }
 
 /// Who causes what a counter counts, in words.
@@ -187,7 +188,8 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
         assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     }
     let view = ListForm::Text(View::default());
-    let text = render_list(&machine, &Catalog::load_embedded().unwrap(), What::Events, view).unwrap();
+    let text =
+        render_list(&machine, &Catalog::load_embedded().unwrap(), What::Events, view).unwrap();
     let line = text.lines().find(|line| line.contains("beats")).unwrap();
     assert!(line.contains(" unknown "), "{text}");
 }
@@ -204,7 +206,8 @@ fn a_known_cause_is_not_replaced() {
     }
     // One of both: only the unknown one is told.
     let events = ["hisi_hha/config=0x77/", "hisi_sccl1_hha0/rx_outer/"];
-    let request = PlanRequest { declared_cause: Some(DeclaredCause::Cpu), ..request(&[], &events[1..]) };
+    let request =
+        PlanRequest { declared_cause: Some(DeclaredCause::Cpu), ..request(&[], &events[1..]) };
     let machine = captured("kunpeng-920");
     let catalog = Catalog::load_embedded().unwrap();
     plan(&machine, &catalog, &request).unwrap_err();
@@ -213,7 +216,8 @@ fn a_known_cause_is_not_replaced() {
     let found: Vec<_> = both.counters.iter().map(causes).collect();
     assert_eq!(found, ["cpu", "remote"]);
     // Of a fleet, some machines may have no such counter.
-    let lenient = plan(&machine, &catalog, &PlanRequest { allow_missing: true, ..request }).unwrap();
+    let lenient =
+        plan(&machine, &catalog, &PlanRequest { allow_missing: true, ..request }).unwrap();
     assert!(lenient.warnings.iter().any(|line| line.contains("--cause cpu")), "{lenient:?}");
 }
 

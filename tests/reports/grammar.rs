@@ -6,7 +6,7 @@ use std::fs;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::encode::EncodedEvent;
 use uncore_trace::catalog::spec::terms;
-use uncore_trace::catalog::words::{PmuEvent, WHOLE_WORDS, PmuWords};
+use uncore_trace::catalog::words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use uncore_trace::discover::event::AliasValue;
 use uncore_trace::discover::{machine, name};
 use uncore_trace::plan::{Counter, plan};
@@ -186,7 +186,9 @@ fn every_event_is_the_same_however_it_was_typed() {
                 compared += 1;
                 // The filter has the one of two overlapping fields that was typed.
                 let alone = |field: &&String| {
-                    let mask = |name: &String| pmu.formats[name].encode_value(pmu.formats[name].max_value());
+                    let mask = |name: &String| {
+                        pmu.formats[name].encode_value(pmu.formats[name].max_value())
+                    };
                     let its = mask(field).unwrap();
                     let meet = |other: &&String| {
                         mask(other).unwrap().iter().zip(its).any(|(a, b)| a & b != 0)

@@ -11,12 +11,13 @@ use uncore_trace::discover::machine;
 use uncore_trace::identity::containers::Inside;
 use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;
-use uncore_trace::plan::{Plan, PlanRequest, CounterRole, plan};
+use uncore_trace::plan::{CounterRole, Plan, PlanRequest, plan};
 
 use crate::harness::run_ok;
 use crate::machines::{request, unpacked};
 
-const WANTED: WitnessDemand = WitnessDemand::Within(WitnessAllowance { percent: 2.0, switches: Some(1000.0) });
+const WANTED: WitnessDemand =
+    WitnessDemand::Within(WitnessAllowance { percent: 2.0, switches: Some(1000.0) });
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -95,7 +96,10 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     let roles =
         |role| typed.counters.iter().filter(|its| its.pmu == "cpu" && its.role == role).count();
     assert!(roles(CounterRole::Counted) > 0);
-    assert_eq!((roles(CounterRole::Weight), roles(CounterRole::Both)), (roles(CounterRole::Counted), 0));
+    assert_eq!(
+        (roles(CounterRole::Weight), roles(CounterRole::Both)),
+        (roles(CounterRole::Counted), 0)
+    );
     mediated(&dir, "kvm_amd", "N\n");
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
     assert!(typed.counters.iter().any(|its| its.role == CounterRole::Both));

@@ -375,7 +375,9 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
         Some(Near::Node | Near::Cache) => Part::Die,
         Some(Near::Core) => Part::Core,
         // One reader CPU is one of a package.
-        None if family.register_domain(pmu, event) == Some(RegisterDomain::Machine) => Part::Machine,
+        None if family.register_domain(pmu, event) == Some(RegisterDomain::Machine) => {
+            Part::Machine
+        }
         None if register == Part::Machine => Part::Package,
         None => register,
     };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::CommandFactory as _;
 use rustix::process::{Pid, Signal, kill_process};
 use uncore_trace::cmd::Cli;
-use uncore_trace::cmd::stat::perf::{PerfSupport, OPTIONS};
+use uncore_trace::cmd::stat::perf::{OPTIONS, PerfSupport};
 
 use crate::command::{Answer, Place};
 use crate::harness::{need, root_or_skip};

@@ -50,7 +50,9 @@ pub unsafe fn send_part<T>(record_kind: u32, record: *const T, size: impl FnOnce
     });
     if sent.is_none_or(|result| result < 0) && (record_kind as usize) < KINDS {
         // SAFETY: `record_kind` is the index of a count in `records`.
-        count_drop(|drops| unsafe { (&raw mut (*drops).records).cast::<u64>().add(record_kind as usize) });
+        count_drop(|drops| unsafe {
+            (&raw mut (*drops).records).cast::<u64>().add(record_kind as usize)
+        });
     }
 }
 

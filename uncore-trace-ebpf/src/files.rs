@@ -22,7 +22,7 @@ use crate::globals::{
     KERNFS_ID, TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
 };
 use crate::io::NO_TASK;
-use crate::kernel::{read_field, follow_pointer, read_text};
+use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::{emit, task};
 
 /// Major numbers: 12 bits (`MINORBITS` is 20 of 32, include/linux/kdev_t.h, Linux 6.1 to 7.2).

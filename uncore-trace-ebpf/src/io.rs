@@ -96,7 +96,9 @@ pub fn add_moved(event: &MovedBytes, owner: &IoOwner, fill: impl Fn(&mut IoSlot)
         record.slot.bytes = event.bytes;
         record.slot.requests = 1;
         // SAFETY: the whole record, on the stack.
-        unsafe { emit::send_record(KIND_IO, (&raw const record).cast::<Io>(), size_of::<Alone>() as u64) };
+        unsafe {
+            emit::send_record(KIND_IO, (&raw const record).cast::<Io>(), size_of::<Alone>() as u64)
+        };
         return;
     }
     set_busy(state, 1);

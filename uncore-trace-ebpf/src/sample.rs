@@ -134,7 +134,9 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
 pub fn read_others() {
     // SAFETY: plain helper.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(&Sampler { others: first_slot, others_len, others_turn: turn, .. }) = SAMPLERS.get(cpu) else {
+    let Some(&Sampler { others: first_slot, others_len, others_turn: turn, .. }) =
+        SAMPLERS.get(cpu)
+    else {
         return;
     };
     if others_len == 0 || !turn::is_due(turn, now_ns(), MIN_GAP_NS.load()) {

@@ -47,10 +47,14 @@ struct LimitedService {
 }
 
 /// What `async_trait` makes of `HttpService::call`.
-type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
 impl HttpService for LimitedService {
-    fn call<'life0, 'async_trait>(&'life0 self, request: HttpRequest) -> ResponseFuture<'async_trait>
+    fn call<'life0, 'async_trait>(
+        &'life0 self,
+        request: HttpRequest,
+    ) -> ResponseFuture<'async_trait>
     where
         'life0: 'async_trait,
         Self: 'async_trait,

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_text_has_all_figures() {
-        let mut figures = UploadFigures { waiting_files: 3, waiting_bytes: 60, ..UploadFigures::default() };
+        let mut figures =
+            UploadFigures { waiting_files: 3, waiting_bytes: 60, ..UploadFigures::default() };
         figures.count_sent(10);
         figures.count_dropped(20);
         figures.failures = 7;

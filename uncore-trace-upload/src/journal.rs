@@ -42,7 +42,11 @@ impl Journal {
     /// # Errors
     ///
     /// It cannot be read, or cannot be written for another reason than a full disk.
-    pub(crate) fn open(directory: &Path, store: &str, complete_files: &[CompleteFile]) -> Result<Self> {
+    pub(crate) fn open(
+        directory: &Path,
+        store: &str,
+        complete_files: &[CompleteFile],
+    ) -> Result<Self> {
         let path = directory.join(JOURNAL);
         let text = match bounds::read_bytes(&path, bounds::JOURNAL) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -107,7 +111,8 @@ impl Journal {
     }
 
     fn forget_removed(&mut self, complete_files: &[CompleteFile]) {
-        let names: BTreeSet<&str> = complete_files.iter().map(|complete_file| complete_file.name.as_str()).collect();
+        let names: BTreeSet<&str> =
+            complete_files.iter().map(|complete_file| complete_file.name.as_str()).collect();
         self.sent.retain(|name, _| names.contains(name.as_str()));
     }
 
@@ -169,7 +174,9 @@ mod tests {
         journal.add_sent(&all[1]);
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://one", &all[1..]).unwrap();
-        assert!(!journal.has_sent(&all[0]) && journal.has_sent(&all[1]) && !journal.has_sent(&all[2]));
+        assert!(
+            !journal.has_sent(&all[0]) && journal.has_sent(&all[1]) && !journal.has_sent(&all[2])
+        );
         // Another file of the same name.
         assert!(!journal.has_sent(&found("b", 4)));
         let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();

@@ -43,7 +43,10 @@ const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
 /// The needs of an upload and a push. An upload to a directory makes no socket.
-pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Option<&Push>) -> ThreadNeeds {
+pub(crate) fn upload_needs(
+    upload: Option<(&UploadTask, &UploadStore)>,
+    push: Option<&Push>,
+) -> ThreadNeeds {
     let variable = |name: &str| std::env::var(name).ok();
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     for (name, path) in FILES.iter().filter_map(|name| Some((name, PathBuf::from(variable(name)?))))
@@ -58,7 +61,9 @@ pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Op
     if let Some((task, store)) = upload {
         needs.writes.push(task.directory.clone());
         let textfile = task.textfile.as_deref().and_then(Path::parent);
-        needs.writes.extend(store.local_directory().into_iter().chain(textfile).map(Path::to_owned));
+        needs
+            .writes
+            .extend(store.local_directory().into_iter().chain(textfile).map(Path::to_owned));
         if store.local_directory().is_none() {
             needs.connects.extend(store_ports(task.settings.endpoint.as_deref(), variable));
         }
@@ -73,7 +78,8 @@ pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Op
 /// The ports of the store and of the services that give out credentials.
 fn store_ports(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<u16> {
     let named = STORES.iter().filter_map(|name| variable(name));
-    let named = named.chain(endpoint.map(str::to_owned)).filter_map(|address| port_of_url(&address));
+    let named =
+        named.chain(endpoint.map(str::to_owned)).filter_map(|address| port_of_url(&address));
     let mut ports: Vec<u16> = named.chain(endpoint.is_none().then_some(HTTPS)).collect();
     // Without keys they are asked for: of the instance or the container (HTTP), or of STS (HTTPS).
     if variable("AWS_ACCESS_KEY_ID").is_none() {

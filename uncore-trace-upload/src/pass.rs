@@ -134,7 +134,11 @@ impl<'a> Uploader<'a> {
 
     /// Scans the directory and sends the waiting files one by one. After `at_most`, no further file
     /// is started.
-    async fn run_pass(&mut self, at_most: Option<Duration>, signals: &mut Signals) -> Result<Passed> {
+    async fn run_pass(
+        &mut self,
+        at_most: Option<Duration>,
+        signals: &mut Signals,
+    ) -> Result<Passed> {
         let begun = Instant::now();
         let waiting = self.find_waiting()?;
         self.failure = None;

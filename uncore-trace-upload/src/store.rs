@@ -96,14 +96,21 @@ impl UploadStore {
             put_result => return put_result,
         }
         match self.compare_object(path, &bytes).await? {
-            StoredObject::Nothing | StoredObject::Begin => self.put_and_verify(path, &bytes, PutMode::Overwrite).await,
+            StoredObject::Nothing | StoredObject::Begin => {
+                self.put_and_verify(path, &bytes, PutMode::Overwrite).await
+            }
             StoredObject::Same => Ok(()),
             StoredObject::Other => Err(StoreFailure::Other),
         }
     }
 
     /// Uploads the object, and compares its size and entity tag in the store.
-    async fn put_and_verify(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), StoreFailure> {
+    async fn put_and_verify(
+        &self,
+        path: &Path,
+        bytes: &Bytes,
+        mode: PutMode,
+    ) -> Result<(), StoreFailure> {
         let put = self.objects.put_opts(path, bytes.clone().into(), mode.into());
         let stored = with_time_limit(request_limit(bytes), put).await?;
         let kept = with_time_limit(PATIENCE, self.objects.head(path)).await?;
@@ -117,9 +124,15 @@ impl UploadStore {
     }
 
     /// Compares the store's object of this name with `bytes`.
-    async fn compare_object(&self, path: &Path, bytes: &Bytes) -> Result<StoredObject, StoreFailure> {
+    async fn compare_object(
+        &self,
+        path: &Path,
+        bytes: &Bytes,
+    ) -> Result<StoredObject, StoreFailure> {
         let kept = match with_time_limit(PATIENCE, self.objects.head(path)).await {
-            Err(StoreFailure::Error(object_store::Error::NotFound { .. })) => return Ok(StoredObject::Nothing),
+            Err(StoreFailure::Error(object_store::Error::NotFound { .. })) => {
+                return Ok(StoredObject::Nothing);
+            }
             kept => kept?,
         };
         if kept.size > bytes.len() as u64 {
@@ -259,7 +272,8 @@ fn open_bucket(settings: &UploadConfig, location: &str) -> Result<UploadStore> {
     let UploadConfig { url, endpoint, region, .. } = settings;
     let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
     ensure!(
-        !location.contains('@') && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),
+        !location.contains('@')
+            && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),
         "credentials are not written into the configuration: {CREDENTIALS}"
     );
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);

@@ -76,7 +76,8 @@ impl RollupTree {
             collect_files(&self.path, &name, &mut complete_files);
         }
         complete_files.sort_by(|a, b| {
-            let key = |file: &CompleteFile| (file.date_and_hour().to_owned(), file.stamp.modified_ns);
+            let key =
+                |file: &CompleteFile| (file.date_and_hour().to_owned(), file.stamp.modified_ns);
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
         });
         Ok(complete_files)
@@ -92,14 +93,18 @@ impl RollupTree {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
         let changed_error = || io::Error::other("it has changed since it was found");
-        if !file.metadata()?.is_file() || Stamp::from_metadata(&file.metadata()?) != complete_file.stamp {
+        if !file.metadata()?.is_file()
+            || Stamp::from_metadata(&file.metadata()?) != complete_file.stamp
+        {
             return Err(changed_error());
         }
         let mut bytes = Vec::with_capacity(complete_file.stamp.size as usize);
         // A file that grows meanwhile is not read to its end.
         file.by_ref().take(complete_file.stamp.size.saturating_add(1)).read_to_end(&mut bytes)?;
         // A complete file never changes.
-        if Stamp::from_metadata(&file.metadata()?) != complete_file.stamp || bytes.len() as u64 != complete_file.stamp.size {
+        if Stamp::from_metadata(&file.metadata()?) != complete_file.stamp
+            || bytes.len() as u64 != complete_file.stamp.size
+        {
             return Err(changed_error());
         }
         Ok(bytes)

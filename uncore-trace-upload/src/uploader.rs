@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 use uncore_trace::config::UploadConfig;
 use uncore_trace::confine;
 use uncore_trace::signals::Signals;
-use uncore_trace::tables::lock::{self, LockingCommand, Lock};
+use uncore_trace::tables::lock::{self, Lock, LockingCommand};
 use uncore_trace::tables::mode::FileMode;
 
 use crate::figures::UploadFigures;
@@ -110,5 +110,10 @@ fn directory_exists(directory: &Path) -> Result<()> {
 }
 
 fn lock_directory(directory: &Path) -> Result<Lock> {
-    lock::acquire_file(directory, &directory.join(LOCK), FileMode::default(), LockingCommand::Upload)
+    lock::acquire_file(
+        directory,
+        &directory.join(LOCK),
+        FileMode::default(),
+        LockingCommand::Upload,
+    )
 }

@@ -22,11 +22,12 @@ use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
-    CgroupChange, CgroupRecord, Comm, CpuContext, RawReading, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskIdentity, SampleTrigger,
+    CgroupChange, CgroupRecord, Comm, CpuContext, DrainedRecord, RawReading, RunRecord,
+    SampleRecord, SampleTrigger, TaskIdentity, TaskSlot,
 };
 use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, PlacedCounter};
-use uncore_trace::plan::{Counter, Plan, CounterRole};
+use uncore_trace::plan::{Counter, CounterRole, Plan};
 use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
@@ -162,7 +163,12 @@ impl Drawn {
     }
 
     /// The records of a tick.
-    fn tick(&mut self, tick: u64, plan: &Plan, layouts: &BTreeMap<u32, Layout>) -> Vec<DrainedRecord> {
+    fn tick(
+        &mut self,
+        tick: u64,
+        plan: &Plan,
+        layouts: &BTreeMap<u32, Layout>,
+    ) -> Vec<DrainedRecord> {
         let (size, tenants, random) = (self.size, &self.tenants, &mut self.random);
         let begin = tick * TICK_NS;
         let mut made = Vec::new();
@@ -204,10 +210,17 @@ impl Drawn {
                 if let Some((who, _)) = now.who {
                     used[socket][who] += wall_ns as f64;
                 }
-                let task = now.who.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
+                let task =
+                    now.who.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
                 slots.push(TaskSlot { task, wall_ns, irq_ns: 0, slices: 1 });
             }
-            made.push(DrainedRecord::Run(RunRecord { cpu, begin_ns: begin, last_slot_begin: end, end, slots }));
+            made.push(DrainedRecord::Run(RunRecord {
+                cpu,
+                begin_ns: begin,
+                last_slot_begin: end,
+                end,
+                slots,
+            }));
         }
         for counter in &plan.counters {
             let (home, event) = (counter.id % size.sockets(), counter.id / size.sockets());
@@ -384,8 +397,12 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let layouts = layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = pairs(&plan, clock)?;
-    let mut writer =
-        WriterHandle::create(RecordingTarget::Dataset(run.to_owned()), CreateOptions::default(), &pairs, None)?;
+    let mut writer = WriterHandle::create(
+        RecordingTarget::Dataset(run.to_owned()),
+        CreateOptions::default(),
+        &pairs,
+        None,
+    )?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
     let mut sink = Sink::new(&writer, false, RecordingOrigin::from_metadata(&pairs));
     let attributor = Attributor::new(&RecordingFacts {
@@ -425,7 +442,10 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     for id in 0..size.cgroups {
         let path = Some(format!("/kubepods/pod{:08x}/{id:016x}", id / 4));
         let (time, change) = (START * TICK_NS, CgroupChange::Created);
-        timeline.feed_record(DrainedRecord::Cgroup(CgroupRecord { time_ns: time, change, cgroup_id: id, path }), &mut sink);
+        timeline.feed_record(
+            DrainedRecord::Cgroup(CgroupRecord { time_ns: time, change, cgroup_id: id, path }),
+            &mut sink,
+        );
     }
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);

@@ -81,7 +81,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 fn refuse_kind(description: &str) -> io::Error {
-    io::Error::other(format!("it is {description}, and only regular files are read: copy it to one"))
+    io::Error::other(format!(
+        "it is {description}, and only regular files are read: copy it to one"
+    ))
 }
 
 /// The content of a regular file that has at most `limit` bytes.

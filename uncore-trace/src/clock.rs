@@ -20,7 +20,10 @@ impl Snapshot {
             let before_ns = mono_ns();
             let wall = timespec_ns(clock_gettime(ClockId::Realtime));
             let after_ns = mono_ns();
-            (after_ns - before_ns, Self { mono_ns: before_ns + (after_ns - before_ns) / 2, wall_ns: wall })
+            (
+                after_ns - before_ns,
+                Self { mono_ns: before_ns + (after_ns - before_ns) / 2, wall_ns: wall },
+            )
         };
         (0..5)
             .map(|_| attempt())

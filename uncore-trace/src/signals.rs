@@ -96,7 +96,10 @@ impl Signals {
     pub async fn next(&mut self) -> SignalRequest {
         loop {
             let request = self.receive_signal().await;
-            if request == SignalRequest::Terminate || !self.first_is_for_command || self.interrupts > 1 {
+            if request == SignalRequest::Terminate
+                || !self.first_is_for_command
+                || self.interrupts > 1
+            {
                 return request;
             }
         }
@@ -145,6 +148,7 @@ impl Signals {
 fn is_ignored(signal_kind: SignalKind) -> bool {
     // Bit 0 is signal 1: proc_pid_status(5).
     let bit = u32::try_from(signal_kind.as_raw_value() - 1).unwrap_or(u32::MAX);
-    let ignored = Process::myself().and_then(|process| process.status()).map_or(0, |status| status.sigign);
+    let ignored =
+        Process::myself().and_then(|process| process.status()).map_or(0, |status| status.sigign);
     ignored.checked_shr(bit).is_some_and(|shifted| shifted & 1 == 1)
 }

@@ -82,17 +82,23 @@ pub fn fit_widths(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Optio
     let count = tables.first().map_or(0, Vec::len);
     let columns_at = |index: usize| tables.iter().filter_map(move |table| table.get(index));
     let larger = |a: (usize, usize), b: (usize, usize)| (a.0.max(b.0), a.1.max(b.1));
-    let range = |index| columns_at(index).map(|table_column| table_column.width_range(width.unwrap_or(usize::MAX))).fold((0, 0), larger);
+    let range = |index| {
+        columns_at(index)
+            .map(|table_column| table_column.width_range(width.unwrap_or(usize::MAX)))
+            .fold((0, 0), larger)
+    };
     let ranges: Vec<_> = (0..count).map(range).collect();
     let Some(width) = width else {
-        let is_name = |index: usize| columns_at(index).any(|column| column.fit == ColumnFit::Shorten);
+        let is_name =
+            |index: usize| columns_at(index).any(|column| column.fit == ColumnFit::Shorten);
         let width_limit = |index: usize| if is_name(index) { NAME_MOST } else { usize::MAX };
         let widths = ranges.into_iter().enumerate();
         return widths.map(|(index, (_, whole))| Some(whole.min(width_limit(index)))).collect();
     };
     let rank = |index: usize| columns_at(index).filter_map(|column| column.fit.drop_rank()).max();
     // No gap before the first column.
-    let total_width = |shown: &[usize]| shown.iter().map(|index| GAP + ranges[*index].0).sum::<usize>() - 1;
+    let total_width =
+        |shown: &[usize]| shown.iter().map(|index| GAP + ranges[*index].0).sum::<usize>() - 1;
     let (mut optional, mut shown): (Vec<usize>, Vec<usize>) =
         (0..count).partition(|index| rank(*index).is_some());
     optional.sort_by_key(|index| Reverse(rank(*index)));
@@ -114,7 +120,8 @@ pub fn fit_widths(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Optio
     // Distributes the remaining width in equal parts to the columns that need more.
     loop {
         let wanting = widths.iter_mut().zip(&ranges);
-        let wanting = wanting.filter_map(|(current, (_, wanted))| Some((current.as_mut()?, *wanted)));
+        let wanting =
+            wanting.filter_map(|(current, (_, wanted))| Some((current.as_mut()?, *wanted)));
         let wanting: Vec<_> = wanting.filter(|(current, wanted)| **current < *wanted).collect();
         if spare == 0 || wanting.is_empty() {
             break;
@@ -132,8 +139,13 @@ pub fn fit_widths(width: Option<usize>, tables: &[Vec<TextColumn>]) -> Vec<Optio
     let steps: [(&dyn Fn(ColumnFit) -> bool, usize); 2] = [(&shortened, NAME_LEAST), (&broken, 1)];
     for (may_shrink, minimum) in steps {
         while lack > 0 {
-            let shrinking = widths.iter_mut().zip(&tables[0]).filter(|(_, table_column)| may_shrink(table_column.fit));
-            let Some(widest) = shrinking.filter_map(|(current, _)| current.as_mut()).max() else { break };
+            let shrinking = widths
+                .iter_mut()
+                .zip(&tables[0])
+                .filter(|(_, table_column)| may_shrink(table_column.fit));
+            let Some(widest) = shrinking.filter_map(|(current, _)| current.as_mut()).max() else {
+                break;
+            };
             if *widest <= minimum {
                 break;
             }
@@ -205,7 +217,8 @@ pub struct TextTable {
 impl TextTable {
     /// An empty table.
     pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, ColumnFit)>) -> Self {
-        let column = |(head, fit): (H, ColumnFit)| TextColumn { head: head.into(), fit, cells: Vec::new() };
+        let column =
+            |(head, fit): (H, ColumnFit)| TextColumn { head: head.into(), fit, cells: Vec::new() };
         Self { columns: columns.into_iter().map(column).collect() }
     }
 
@@ -325,8 +338,11 @@ mod tests {
     #[test]
     fn names_in_a_list_are_not_broken_before_a_column_is_left_out() {
         let name = "local_or_remote_socket_upstream_read_data_beats_io_0";
-        let mut table =
-            TextTable::new([("group", ColumnFit::Whole), ("counters", ColumnFit::Drop(1)), ("events", ColumnFit::Wrap)]);
+        let mut table = TextTable::new([
+            ("group", ColumnFit::Whole),
+            ("counters", ColumnFit::Drop(1)),
+            ("events", ColumnFit::Wrap),
+        ]);
         table.add_row(["pcie".to_owned(), "2".to_owned(), format!("{name}, {name}")]);
         let text = table.to_listing(Some(64));
         assert_eq!(text.matches(name).count(), 2, "{text}");

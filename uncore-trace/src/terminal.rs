@@ -111,8 +111,11 @@ pub fn pieces(text: &str, width: usize) -> Vec<&str> {
     let (mut pieces, mut remaining) = (Vec::new(), text);
     while cells(remaining) > width {
         let begin = longest_prefix(remaining, width);
-        let begin =
-            if begin.is_empty() { remaining.graphemes(true).next().unwrap_or(remaining) } else { begin };
+        let begin = if begin.is_empty() {
+            remaining.graphemes(true).next().unwrap_or(remaining)
+        } else {
+            begin
+        };
         pieces.push(begin);
         remaining = &remaining[begin.len()..];
     }

@@ -86,7 +86,11 @@ impl SharedUnit {
     /// From `low` to `high`, padded to `width` characters; one figure if both are printed alike.
     pub fn format_range(&self, low: f64, high: f64, dash: &str, width: usize) -> String {
         let (low_figure, high_figure) = (self.format_figure(low), self.format_figure(high));
-        if low_figure == high_figure { high_figure } else { format!("{low_figure} {dash} {high_figure:>width$}") }
+        if low_figure == high_figure {
+            high_figure
+        } else {
+            format!("{low_figure} {dash} {high_figure:>width$}")
+        }
     }
 }
 
@@ -201,7 +205,10 @@ mod tests {
         assert_eq!(human_rate(2e3, "count"), "2.00 k/s");
         assert_eq!(human_rate(2.5, ""), "2.50 /s");
         assert_eq!(human(3.0, "bytes"), "3 B");
-        assert_eq!((format_ratio(3.0), format_ratio(1234.0)), ("3.00".to_owned(), "1.23 k".to_owned()));
+        assert_eq!(
+            (format_ratio(3.0), format_ratio(1234.0)),
+            ("3.00".to_owned(), "1.23 k".to_owned())
+        );
         for unit in ["bytes", "ns", "", "count", "%", "cycles"] {
             assert_eq!(has_symbol(unit), !human(1.0, unit).contains("cycles"), "{unit}");
         }

@@ -77,7 +77,11 @@ impl Workload {
             .args(args)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
-        Ok(Self { child: Some(child), children_before: CommandCpuTime::of_children(), ..Self::without_command() })
+        Ok(Self {
+            child: Some(child),
+            children_before: CommandCpuTime::of_children(),
+            ..Self::without_command()
+        })
     }
 
     /// The pid of the command while it runs.
@@ -89,7 +93,9 @@ impl Workload {
         let Some(child) = &mut self.child else { return Ok(None) };
         if let Some(status) = child.try_wait().context("cannot look for the command")? {
             self.status = Some(status);
-            self.used.get_or_insert_with(|| CommandCpuTime::of_children().time_since(self.children_before));
+            self.used.get_or_insert_with(|| {
+                CommandCpuTime::of_children().time_since(self.children_before)
+            });
         }
         Ok(child.id())
     }
@@ -113,7 +119,9 @@ impl Workload {
         match &mut self.child {
             Some(child) => {
                 self.status = Some(child.wait().await.context("cannot wait for the command")?);
-                self.used.get_or_insert_with(|| CommandCpuTime::of_children().time_since(self.children_before));
+                self.used.get_or_insert_with(|| {
+                    CommandCpuTime::of_children().time_since(self.children_before)
+                });
                 Ok(())
             }
             None => std::future::pending().await,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
-use uncore_trace::entries::{LogConsumer as _, LogEntry, DeviceTransfer, Owner, CounterReading, ReadingTrigger, CounterValue};
+use uncore_trace::entries::{
+    CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+};
 use uncore_trace::plan::IoDirection;
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::fabric;

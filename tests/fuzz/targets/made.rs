@@ -11,8 +11,8 @@ use uncore_trace::attribute::{
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
-use uncore_trace::plan::{Counter, IoDirection, IoScope, Plan, CounterRole};
-use uncore_trace::schema::columns::{f64_column, nullable_value, i32_column, i64_column};
+use uncore_trace::plan::{Counter, CounterRole, IoDirection, IoScope, Plan};
+use uncore_trace::schema::columns::{f64_column, i32_column, i64_column, nullable_value};
 use uncore_trace::schema::origin::RecordingOrigin;
 
 pub(crate) const TICK_NS: u64 = 1_000_000;
@@ -90,11 +90,16 @@ fn counter(id: u32) -> Counter {
 
 /// In each window the shares of a counter sum to its total, and none is below 0.
 pub(crate) fn assert_conserved(fabric: &RecordBatch) {
-    let (end, counter) = (i64_column(fabric, "mono_ns").unwrap(), i32_column(fabric, "counter").unwrap());
-    let (value, total) = (f64_column(fabric, "value").unwrap(), f64_column(fabric, "total").unwrap());
+    let (end, counter) =
+        (i64_column(fabric, "mono_ns").unwrap(), i32_column(fabric, "counter").unwrap());
+    let (value, total) =
+        (f64_column(fabric, "value").unwrap(), f64_column(fabric, "total").unwrap());
     let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
     for row in 0..fabric.num_rows() {
-        let Some((value, total)) = nullable_value(value, row).zip(nullable_value(total, row)) else { continue };
+        let Some((value, total)) = nullable_value(value, row).zip(nullable_value(total, row))
+        else {
+            continue;
+        };
         let window = (end.value(row), counter.value(row));
         assert!(value >= 0.0, "{window:?}: a share of {value}");
         let sum = sums.entry(window).or_default();

@@ -41,7 +41,9 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
     let path = dir.path().join("sound.parquet");
     let pairs: BTreeMap<_, _> =
         [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
-    let mut writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs).unwrap();
+    let mut writer =
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)
+            .unwrap();
     let mut rows = fabric::Builder::default();
     for row in 0..8 {
         append(&mut rows, row);

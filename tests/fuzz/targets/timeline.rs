@@ -15,8 +15,9 @@ use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
-    CgroupChange, CgroupRecord, Comm, CpuContext, IoKind, IoRecord, IoTransfer, IrqRecord, IrqTime, Mover, Peek,
-    RawReading, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskIdentity, TaskChange, TaskRecord, SampleTrigger,
+    CgroupChange, CgroupRecord, Comm, CpuContext, DrainedRecord, IoKind, IoRecord, IoTransfer,
+    IrqRecord, IrqTime, Mover, Peek, RawReading, RunRecord, SampleRecord, SampleTrigger,
+    TaskChange, TaskIdentity, TaskRecord, TaskSlot,
 };
 use uncore_trace::open::{Layout, PlacedCounter};
 use uncore_trace::schema::columns::{i32_column, i64_column};
@@ -39,14 +40,23 @@ impl RowStore for All {
         Ok(())
     }
 
-    fn offer_rows(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<bool> {
+    fn offer_rows(
+        &mut self,
+        _table: &'static TableDef,
+        _rows: RecordBatch,
+    ) -> anyhow::Result<bool> {
         Ok(true)
     }
 }
 
 fn task(byte: u8) -> TaskIdentity {
     let tid = u32::from(byte % 16);
-    TaskIdentity { tid, pid: tid / 2, cgroup_id: u64::from(byte / 64), comm: Comm::from_bytes(&[byte; 3]) }
+    TaskIdentity {
+        tid,
+        pid: tid / 2,
+        cgroup_id: u64::from(byte / 64),
+        comm: Comm::from_bytes(&[byte; 3]),
+    }
 }
 
 fn context(byte: u8) -> CpuContext {
@@ -104,7 +114,12 @@ fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
                 255 => RawReading::Failed(5),
                 _ => RawReading::Counted { value: count + id, enabled: end, running: end - id },
             };
-            let trigger = [SampleTrigger::Timer, SampleTrigger::Sched, SampleTrigger::Irq, SampleTrigger::Softirq];
+            let trigger = [
+                SampleTrigger::Timer,
+                SampleTrigger::Sched,
+                SampleTrigger::Irq,
+                SampleTrigger::Softirq,
+            ];
             DrainedRecord::Sample(SampleRecord {
                 cpu,
                 begin_ns: begin,
@@ -149,7 +164,13 @@ fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
                 requests: 1,
             };
             let sequence = (long > 9).then(|| u64::from(long));
-            DrainedRecord::Io(IoRecord { cpu, tick_end_ns: boundary, span, sequence, slots: vec![slot] })
+            DrainedRecord::Io(IoRecord {
+                cpu,
+                tick_end_ns: boundary,
+                span,
+                sequence,
+                slots: vec![slot],
+            })
         }
     }
 }

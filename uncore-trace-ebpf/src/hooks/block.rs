@@ -19,8 +19,8 @@ use crate::globals::{
     OP_DRV_OUT, OP_ZONE_APPEND, QUEUE_DISK, REQUEST_BIO, REQUEST_FLAGS, REQUEST_LEN, REQUEST_QUEUE,
     ROOT_HIERARCHY, TASK_FLAGS,
 };
-use crate::io::{self, MovedBytes, NO_TASK, IoOwner};
-use crate::kernel::{read_field, follow_pointer, read_text};
+use crate::io::{self, IoOwner, MovedBytes, NO_TASK};
+use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::{emit, task};
 
 /// A request that is under way.
@@ -89,11 +89,13 @@ fn complete_request(request: *const u8, io_kind: u32, bytes: u32) {
     let key = request as u64;
     // SAFETY: the request is not submitted again before this program is over.
     let (begin, owner) = match unsafe { REQUESTS.get(key) } {
-        Some(known) => (known.begin, IoOwner { context: CONTEXT_TASK, number: 0, task: known.task }),
+        Some(known) => {
+            (known.begin, IoOwner { context: CONTEXT_TASK, number: 0, task: known.task })
+        }
         None => (0, IoOwner::NOBODY),
     };
-    let disk =
-        follow_pointer(request, REQUEST_QUEUE.load()).and_then(|queue| follow_pointer(queue, QUEUE_DISK.load()));
+    let disk = follow_pointer(request, REQUEST_QUEUE.load())
+        .and_then(|queue| follow_pointer(queue, QUEUE_DISK.load()));
     if let Some(disk) = disk {
         let event = MovedBytes { io_kind, key: disk as u64, bytes: u64::from(bytes), begin };
         let name = disk.wrapping_add(DISK_NAME.load() as usize);
@@ -118,7 +120,8 @@ fn begin_request(request: *const u8, flags: u64) {
     let mut value = PendingRequest { begin: unsafe { bpf_ktime_get_ns() }, task: NO_TASK };
     task::fill_task(&mut value.task);
     // SAFETY: plain helper, and any bit pattern is a number.
-    let kernel = unsafe { read_field::<u32>(bpf_get_current_task() as *const u8, TASK_FLAGS.load()) };
+    let kernel =
+        unsafe { read_field::<u32>(bpf_get_current_task() as *const u8, TASK_FLAGS.load()) };
     if kernel.is_ok_and(|flags| flags & PF_KTHREAD != 0)
         && let Some(id) = cgroup_of(request)
     {

@@ -18,8 +18,8 @@ use crate::globals::{
     CGROUP_KN, KERNFS_ID, NET_INUM, NETDEV_IFINDEX, NETDEV_NAME, NETDEV_NET, NSPROXY_NET, SKB_DEV,
     SKB_IIF, SKB_LEN, SKB_SK, SOCK_CGROUP, SOCK_STATE, TASK_NSPROXY,
 };
-use crate::io::{self, MovedBytes, NO_TASK, IoOwner};
-use crate::kernel::{read_field, follow_pointer, read_text};
+use crate::io::{self, IoOwner, MovedBytes, NO_TASK};
+use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::task;
 
 /// `TCP_TIME_WAIT` and `TCP_NEW_SYN_RECV`, include/net/tcp_states.h, Linux 6.1 to 7.2: sockets in
@@ -60,7 +60,8 @@ fn skb_copy_datagram_iovec(ctx: RawTracePointContext) -> i32 {
         && len > 0
         && reader.task.tid != 0
     {
-        let event = MovedBytes { io_kind: IO_TAKEN, key: u64::from(iif), bytes: len as u64, begin: 0 };
+        let event =
+            MovedBytes { io_kind: IO_TAKEN, key: u64::from(iif), bytes: len as u64, begin: 0 };
         io::add_moved(&event, &reader, |slot| {
             slot.ifindex = iif;
             slot.netns = own_namespace();
@@ -102,7 +103,8 @@ fn own_namespace() -> u32 {
     }
     // SAFETY: plain helper.
     let task = unsafe { bpf_get_current_task() } as *const u8;
-    let net = follow_pointer(task, TASK_NSPROXY.load()).and_then(|proxy| follow_pointer(proxy, NSPROXY_NET.load()));
+    let net = follow_pointer(task, TASK_NSPROXY.load())
+        .and_then(|proxy| follow_pointer(proxy, NSPROXY_NET.load()));
     net.map_or(0, namespace_inode)
 }
 

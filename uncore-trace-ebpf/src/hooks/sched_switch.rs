@@ -29,7 +29,10 @@ fn raw_switch(ctx: RawTracePointContext) -> i32 {
     sample_switch();
     // SAFETY: checked reads of kernel memory.
     let tids = unsafe {
-        (read_field::<u32>(ctx.arg(1), TASK_PID.load()), read_field::<u32>(ctx.arg(2), TASK_PID.load()))
+        (
+            read_field::<u32>(ctx.arg(1), TASK_PID.load()),
+            read_field::<u32>(ctx.arg(2), TASK_PID.load()),
+        )
     };
     if let (Ok(tid), Ok(next_tid)) = tids {
         run::account_switch(tid, next_tid);

@@ -31,7 +31,9 @@ impl AgentClient {
             .connect_timeout(PATIENCE)
             .timeout(PATIENCE);
         let (builder, host) = match listen {
-            ListenAddress::Unix(path) => (builder.unix_socket(path.as_path()), "localhost".to_owned()),
+            ListenAddress::Unix(path) => {
+                (builder.unix_socket(path.as_path()), "localhost".to_owned())
+            }
             ListenAddress::Tcp(address) => (builder, reachable_address(*address).to_string()),
         };
         let client = builder.build().context("cannot make an HTTP client")?;
@@ -75,7 +77,10 @@ fn reachable_address(listen: SocketAddr) -> SocketAddr {
 }
 
 /// The first bytes of a body, and whether these are all.
-pub(super) async fn read_bounded(mut answer: Response, byte_limit: u64) -> Result<(Vec<u8>, bool), String> {
+pub(super) async fn read_bounded(
+    mut answer: Response,
+    byte_limit: u64,
+) -> Result<(Vec<u8>, bool), String> {
     let limit = usize::try_from(byte_limit).unwrap_or(usize::MAX);
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(innermost_cause)? {

@@ -16,7 +16,7 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 use uncore_trace::bounds;
 use uncore_trace::otlp::{self, PartialSuccess, Status};
 
-use super::agent::{read_bounded, innermost_cause};
+use super::agent::{innermost_cause, read_bounded};
 use super::settings::PushSettings;
 use crate::store::one_line;
 
@@ -83,7 +83,9 @@ impl Collector {
     pub(super) async fn send(&self, request: &[u8]) -> CollectorAnswer {
         let body = match self.encode_body(request) {
             Ok(body) => body,
-            Err(error) => return CollectorAnswer::Refused(format!("cannot compress them: {error}")),
+            Err(error) => {
+                return CollectorAnswer::Refused(format!("cannot compress them: {error}"));
+            }
         };
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         match request.send().await {
@@ -104,7 +106,8 @@ impl Collector {
     async fn interpret_answer(&self, answer: Response) -> CollectorAnswer {
         let status = answer.status();
         let media_type = header_text(&answer, CONTENT_TYPE.as_str());
-        let is_otlp = media_type.as_deref().is_some_and(|type_text| type_text.starts_with(otlp::MEDIA_TYPE));
+        let is_otlp =
+            media_type.as_deref().is_some_and(|type_text| type_text.starts_with(otlp::MEDIA_TYPE));
         let pause = header_text(&answer, RETRY_AFTER.as_str());
         let pause = pause.and_then(|text| pause_of(&text, Timestamp::now())).unwrap_or_default();
         let body = match read_bounded(answer, bounds::ANSWER).await {
@@ -118,11 +121,12 @@ impl Collector {
                 return CollectorAnswer::Taken(None);
             }
             return match otlp::Response::decode(body.as_slice()) {
-                Ok(response) if is_otlp => {
-                    CollectorAnswer::Taken(response.partial_success.and_then(|partial| self.describe_partial(&partial)))
-                }
+                Ok(response) if is_otlp => CollectorAnswer::Taken(
+                    response.partial_success.and_then(|partial| self.describe_partial(&partial)),
+                ),
                 _ => {
-                    let safe_type = self.redact_headers(media_type.as_deref().unwrap_or("no media type"));
+                    let safe_type =
+                        self.redact_headers(media_type.as_deref().unwrap_or("no media type"));
                     CollectorAnswer::Taken(Some(format!(
                         "answers with {safe_type}, not as a collector does; check the endpoint"
                     )))
@@ -147,9 +151,9 @@ impl Collector {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 CollectorAnswer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))
             }
-            status if status.is_redirection() => {
-                CollectorAnswer::Refused(format!("{why}; no redirection is followed, correct the endpoint"))
-            }
+            status if status.is_redirection() => CollectorAnswer::Refused(format!(
+                "{why}; no redirection is followed, correct the endpoint"
+            )),
             _ => CollectorAnswer::Refused(why),
         }
     }

@@ -27,7 +27,7 @@ use uncore_trace::cmd::repeats::RepeatedWarnings;
 use uncore_trace::config::ListenAddress;
 
 use self::agent::AgentClient;
-use self::collector::{CollectorAnswer, Collector};
+use self::collector::{Collector, CollectorAnswer};
 pub(crate) use self::settings::PushSettings;
 use crate::backoff::{Backoff, spread_wait};
 use crate::store::install_tls;
@@ -100,7 +100,9 @@ impl Push {
                         Some(least_wait) => self.backoff.next_wait().max(least_wait),
                         None => spread_wait(self.settings.interval),
                     };
-                    self.warn_unless_repeated(&format!("{why}; it is tried again, and logged once an hour"));
+                    self.warn_unless_repeated(&format!(
+                        "{why}; it is tried again, and logged once an hour"
+                    ));
                     wait
                 }
             };
@@ -144,7 +146,9 @@ impl Push {
         match self.collector.send(&request).await {
             CollectorAnswer::Taken(None) => Ok(()),
             CollectorAnswer::Taken(Some(hint)) => {
-                self.warn_unless_repeated(&format!("{collector_address} took the metrics, but {hint}"));
+                self.warn_unless_repeated(&format!(
+                    "{collector_address} took the metrics, but {hint}"
+                ));
                 Ok(())
             }
             CollectorAnswer::Refused(why) => Err(push_failure(why, None)),

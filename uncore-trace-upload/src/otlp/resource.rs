@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use uncore_trace::otlp::{AnyValue, KeyValue, ExportRequest, attribute};
+use uncore_trace::otlp::{AnyValue, ExportRequest, KeyValue, attribute};
 
 use super::settings::PushSettings;
 

@@ -90,13 +90,16 @@ impl PushSettings {
             Some((name, text)) => bail!("{name} is {text:?}: write gzip or none"),
         };
         let certificate = environment.exporter_variable("CERTIFICATE");
-        let certificates = certificate.map(|(name, path)| read_certificates(&name, Path::new(&path)));
+        let certificates =
+            certificate.map(|(name, path)| read_certificates(&name, Path::new(&path)));
         Ok(Some(Self {
             agent: agent.clone(),
             cluster: config.cluster.clone(),
             endpoint: match (written, endpoint) {
                 (Some(text), _) => metrics_url("otlp.endpoint", &text)?,
-                (None, Some((name, text))) if name.contains("_METRICS_") => parse_url(&name, &text)?,
+                (None, Some((name, text))) if name.contains("_METRICS_") => {
+                    parse_url(&name, &text)?
+                }
                 (None, Some((name, text))) => metrics_url(&name, &text)?,
                 (None, None) => metrics_url("otlp.endpoint", DEFAULT)?,
             },
@@ -150,7 +153,10 @@ fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
         let nth = index + 1;
         let wrong = || anyhow!("part {nth} of {name} is no header of HTTP: write NAME=VALUE");
         let key: HeaderName = key.parse().map_err(|_wrong| wrong())?;
-        ensure!(!REQUEST_HEADERS.contains(&key.as_str()), "{name} has {key}, which every request has already");
+        ensure!(
+            !REQUEST_HEADERS.contains(&key.as_str()),
+            "{name} has {key}, which every request has already"
+        );
         let mut value: HeaderValue = value.parse().map_err(|_wrong| wrong())?;
         value.set_sensitive(true);
         headers.insert(key, value);

@@ -18,10 +18,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
+use uncore_trace::attribute::{
+    Attributor, Choice, Effort, Methods, RecordingFacts, order_counters,
+};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
-use uncore_trace::plan::{Plan, CounterRole};
+use uncore_trace::plan::{CounterRole, Plan};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
@@ -140,7 +142,8 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let plan = ticks::plan(case);
-    let counters = plan.counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
+    let counters =
+        plan.counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
     // Both see the same recording.
     let ticks = || Ticks::new(case, &traffic, case.start(), counters, stream(4));
     let tenant_of = &schedule.tenant_of;
@@ -183,7 +186,8 @@ fn attribute(
     let pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let path = dir.path().join("fabric.parquet");
-    let mut writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
+    let mut writer =
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
     // The peak begins where the machine has been drawn (Documentation/filesystems/proc.rst).
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
     let before = memory("VmRSS:")?;
@@ -231,7 +235,8 @@ fn attribute(
             attributor.take_entry(LogEntry::Reading(*reading), &mut fabric)?;
         }
         for (cpu, parts) in tick.usage.iter().enumerate() {
-            attributor.take_entry(LogEntry::Usage { cpu: cpu as u32, usage: parts }, &mut fabric)?;
+            attributor
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: parts }, &mut fabric)?;
         }
         for monitored in &measured {
             attributor.take_entry(LogEntry::Monitored(monitored), &mut fabric)?;

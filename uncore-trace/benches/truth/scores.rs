@@ -152,8 +152,10 @@ impl Scores {
 
     /// Takes rows of `fabric`.
     pub(crate) fn take(&mut self, batch: &RecordBatch) -> Result<()> {
-        let (end, pid) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "pid")?);
-        let (counter, owner) = (columns::i32_column(batch, "counter")?, columns::word_column(batch, "owner")?);
+        let (end, pid) =
+            (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "pid")?);
+        let (counter, owner) =
+            (columns::i32_column(batch, "counter")?, columns::word_column(batch, "owner")?);
         let (value, confidence) =
             (columns::f64_column(batch, "value")?, columns::f32_column(batch, "confidence")?);
         for row in 0..batch.num_rows() {

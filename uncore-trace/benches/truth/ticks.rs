@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
-use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger, CounterValue};
-use uncore_trace::plan::{Counter, Plan, CounterRole};
-use uncore_trace::schema::link::{LinkCounter, Direction, Link, MEMORY};
+use uncore_trace::entries::{CounterReading, CounterValue, Owner, ReadingTrigger};
+use uncore_trace::plan::{Counter, CounterRole, Plan};
+use uncore_trace::schema::link::{Direction, Link, LinkCounter, MEMORY};
 
 use super::random::Random;
 use super::traffic::{Piece, Places, Traffic};

@@ -12,8 +12,8 @@ use rustix::system::uname;
 
 use super::PendingRequests;
 use super::figures;
-use super::http::{Pages, HttpState};
-use super::metrics::{MetricsPage, AgentMetrics, add_lost, format_textfile};
+use super::http::{HttpState, Pages};
+use super::metrics::{AgentMetrics, MetricsPage, add_lost, format_textfile};
 use super::notify::Notify;
 use super::pulse::Pulse;
 use super::reload::Reload;
@@ -28,7 +28,7 @@ use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
 use crate::text::count_noun;
-use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, RollupSummer};
+use crate::view::rollup::{RollupForm, RollupRows, RollupSummer, WallTimeSource};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -167,7 +167,9 @@ impl TapConsumer {
 
     /// Closes all windows, complete or not.
     fn close_all(&mut self) -> Result<()> {
-        while let Some(rows) = self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::read_clocks())) {
+        while let Some(rows) =
+            self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::read_clocks()))
+        {
             self.write_window(&rows)?;
         }
         Ok(())
@@ -183,7 +185,10 @@ impl TapConsumer {
                 self.summer.add_fabric(part_id, &rows)?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
-                while let Some(rows) = self.summer.close_complete_window(WallTimeSource::Clock(Snapshot::read_clocks())) {
+                while let Some(rows) = self
+                    .summer
+                    .close_complete_window(WallTimeSource::Clock(Snapshot::read_clocks()))
+                {
                     self.write_window(&rows)?;
                 }
             }
@@ -258,14 +263,17 @@ impl TapConsumer {
         self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
         self.metrics.set_lost(lost);
         self.agent_metrics.joined = self.summer.joined_shares();
-        (self.agent_metrics.kept, self.agent_metrics.refused) = (self.wishes.saved, self.wishes.refused);
+        (self.agent_metrics.kept, self.agent_metrics.refused) =
+            (self.wishes.saved, self.wishes.refused);
         self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
-        self.agent_metrics.resident_bytes = resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
+        self.agent_metrics.resident_bytes =
+            resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
         self.metrics.set_agent_metrics(self.agent_metrics.clone());
         match self.metrics.encode_page() {
             Ok(page) => {
                 if let Some(file) = &config.textfile
-                    && let Err(error) = FileMode::PUBLIC.replace_file(file, format_textfile(&page).as_bytes())
+                    && let Err(error) =
+                        FileMode::PUBLIC.replace_file(file, format_textfile(&page).as_bytes())
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }
@@ -356,16 +364,21 @@ impl TapConsumer {
 
     fn apply_config(&mut self, new: Config) -> Result<()> {
         let old = &self.config;
-        let restart_needed = |changed_key: &str| format!("{changed_key} has changed: restart the agent for that");
+        let restart_needed =
+            |changed_key: &str| format!("{changed_key} has changed: restart the agent for that");
         anyhow::ensure!(new.cluster == old.cluster, restart_needed("cluster"));
         anyhow::ensure!(new.record == old.record, restart_needed("[record]"));
         anyhow::ensure!(new.identity == old.identity, restart_needed("[identity]"));
         anyhow::ensure!(new.ring == old.ring, restart_needed("[ring]"));
         anyhow::ensure!(new.triggers == old.triggers, restart_needed("[[trigger]]"));
         anyhow::ensure!(new.kept.directory == old.kept.directory, restart_needed("kept.directory"));
-        let rollup_place =
-            |config: &Config| config.rollup.as_ref().map(|section| (section.directory.clone(), section.mode));
-        anyhow::ensure!(rollup_place(&new) == rollup_place(old), restart_needed("rollup.directory or rollup.mode"));
+        let rollup_place = |config: &Config| {
+            config.rollup.as_ref().map(|section| (section.directory.clone(), section.mode))
+        };
+        anyhow::ensure!(
+            rollup_place(&new) == rollup_place(old),
+            restart_needed("rollup.directory or rollup.mode")
+        );
         let metrics_access = |config: &Config| {
             let metrics = config.metrics.clone();
             metrics.map(|served| (served.listen, served.mode, served.token, served.textfile))

@@ -43,7 +43,11 @@ pub(super) fn within_ten_seconds() -> Result<()> {
             log::warn!("the files were not finished in time: the next agent finishes what is left");
         };
         // Not in this thread, which must not wait for anybody.
-        Builder::new().name("last-line".to_owned()).spawn(log_last_line).map(drop).unwrap_or_default();
+        Builder::new()
+            .name("last-line".to_owned())
+            .spawn(log_last_line)
+            .map(drop)
+            .unwrap_or_default();
         sleep(LAST_LINE);
         exit(INCOMPLETE);
     };

@@ -11,14 +11,21 @@ use crate::tables::hours;
 pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
     let ring = config.ring.as_ref().map(|ring| ("ring", &ring.directory));
     let rollup = config.rollup.as_ref().map(|rollup| ("rollup", &rollup.directory));
-    ring.into_iter().chain(rollup).filter_map(|(content, directory)| read_disk(content, directory)).collect()
+    ring.into_iter()
+        .chain(rollup)
+        .filter_map(|(content, directory)| read_disk(content, directory))
+        .collect()
 }
 
 /// The size of a file system and its free space, if it can be read.
 pub(super) fn read_disk(content: &'static str, directory: &Path) -> Option<AgentDisk> {
     let file_system = rustix::fs::statvfs(directory).ok()?;
     let block_bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
-    Some(AgentDisk { content, free_bytes: block_bytes(file_system.f_bavail), size_bytes: block_bytes(file_system.f_blocks) })
+    Some(AgentDisk {
+        content,
+        free_bytes: block_bytes(file_system.f_bavail),
+        size_bytes: block_bytes(file_system.f_blocks),
+    })
 }
 
 /// The files of the roll-up that wait for the object store, if there is one.

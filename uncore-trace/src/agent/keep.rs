@@ -67,7 +67,8 @@ impl SavingSpan {
     ///
     /// No part of the ring overlaps the span, or the parts cannot be linked.
     pub(super) fn start_saving(wish: SpanToSave) -> Result<Self> {
-        let ring_parts = series::parts_within(&wish.ring, &wish.boot_id, wish.begin_ns..=wish.end_ns)?;
+        let ring_parts =
+            series::parts_within(&wish.ring, &wish.boot_id, wish.begin_ns..=wish.end_ns)?;
         ensure!(!ring_parts.is_empty(), "no finished part of the ring covers that time");
         let name = wish.name.clone();
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
@@ -123,7 +124,8 @@ fn save_span(wish: &SpanToSave, linked: &Path, stem: &str) -> Result<PathBuf> {
     });
     let named = written.and_then(|()| {
         ensure_within_quota(*quota, &hidden)?;
-        fs::rename(&hidden, &final_path).with_context(|| format!("cannot name {}", final_path.display()))
+        fs::rename(&hidden, &final_path)
+            .with_context(|| format!("cannot name {}", final_path.display()))
     });
     if named.is_err() {
         fs::remove_dir_all(&hidden).ok();
@@ -146,9 +148,11 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 /// Joins the span of all linked parts in one recording.
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
     let linked_parts = list_parts(linked)?;
-    let recordings: Result<Vec<Recording>> = linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
+    let recordings: Result<Vec<Recording>> =
+        linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
-    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create).map(drop)
+    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create)
+        .map(drop)
 }
 
 fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {
@@ -163,7 +167,9 @@ fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {
 pub(super) fn remove_unfinished(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let stem = name.to_str().and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(UNFINISHED));
+        let stem = name
+            .to_str()
+            .and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(UNFINISHED));
         if stem.is_some_and(is_own)
             && let Err(error) = fs::remove_dir_all(entry.path())
         {
@@ -178,16 +184,20 @@ pub(super) fn remove_unfinished(dir: &Path) {
 fn link_parts(part_paths: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> {
     hours::make_directories(dir, mode)?;
     for part_path in part_paths {
-        let name = part_path.file_name().with_context(|| format!("{} has no name", part_path.display()))?;
+        let name = part_path
+            .file_name()
+            .with_context(|| format!("{} has no name", part_path.display()))?;
         let linked_part = dir.join(name);
         hours::make_directories(&linked_part, mode)?;
-        let entries =
-            fs::read_dir(part_path).with_context(|| format!("cannot read {}", part_path.display()))?;
+        let entries = fs::read_dir(part_path)
+            .with_context(|| format!("cannot read {}", part_path.display()))?;
         for entry in entries {
-            let original = entry.with_context(|| format!("cannot read {}", part_path.display()))?.path();
+            let original =
+                entry.with_context(|| format!("cannot read {}", part_path.display()))?.path();
             let linked_file = linked_part.join(original.file_name().unwrap_or_default());
             // Hard links do not cross file systems.
-            let linked = fs::hard_link(&original, &linked_file).or_else(|_| fs::copy(&original, &linked_file).map(drop));
+            let linked = fs::hard_link(&original, &linked_file)
+                .or_else(|_| fs::copy(&original, &linked_file).map(drop));
             linked.with_context(|| format!("cannot keep {}", original.display()))?;
         }
     }
@@ -207,10 +217,14 @@ fn trim_kept(kept: &Path, quota: u64, newest: &Path, names: &[String]) -> Result
         (is_gone || current == Some(trigger))
             .then(|| (is_gone, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
     };
-    let dirs: Vec<(bool, SystemTime, PathBuf)> = entries.flatten().filter_map(own_recording).collect();
+    let dirs: Vec<(bool, SystemTime, PathBuf)> =
+        entries.flatten().filter_map(own_recording).collect();
     for is_gone in [false, true] {
-        let mut dirs: Vec<_> =
-            dirs.iter().filter(|kept_dir| kept_dir.0 == is_gone).map(|(_, time, dir)| (time, dir)).collect();
+        let mut dirs: Vec<_> = dirs
+            .iter()
+            .filter(|kept_dir| kept_dir.0 == is_gone)
+            .map(|(_, time, dir)| (time, dir))
+            .collect();
         dirs.sort();
         let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
         for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != newest) {

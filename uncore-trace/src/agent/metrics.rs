@@ -22,7 +22,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::canary::CanaryRatios;
-use self::counted::{TrafficCounts, OwnerName, OwnerShare};
+use self::counted::{OwnerName, OwnerShare, TrafficCounts};
 use self::table::unit_of;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
@@ -157,11 +157,14 @@ impl MetricsPage {
         let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
         let jobs = words("job")?;
         let values: &Float64Array = columns::f64_column(batch, "value")?;
-        let (peaks, peak_directions) = (columns::f64_column(batch, "peak")?, words("peak_direction")?);
+        let (peaks, peak_directions) =
+            (columns::f64_column(batch, "peak")?, words("peak_direction")?);
         let confidences = columns::f32_column(batch, "confidence")?;
-        let (lows, highs) = (columns::f64_column(batch, "low")?, columns::f64_column(batch, "high")?);
+        let (lows, highs) =
+            (columns::f64_column(batch, "low")?, columns::f64_column(batch, "high")?);
         let lengths = columns::i64_column(batch, "window_ns")?;
-        let seconds = |row: usize| nullable_value(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
+        let seconds =
+            |row: usize| nullable_value(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
         let length = (0..batch.num_rows()).map(seconds).fold(0.0, f64::max);
         let ends: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
         let end = (batch.num_rows() > 0).then(|| nullable_value(ends, 0)).flatten();
@@ -174,7 +177,8 @@ impl MetricsPage {
         for row in 0..batch.num_rows() {
             let unit = units.get(row).unwrap_or_default();
             let (_, scale) = unit_of(unit);
-            let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0)) else {
+            let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0))
+            else {
                 continue;
             };
             let text = |word: columns::WordColumn<'_>| word.get(row).unwrap_or_default().to_owned();
@@ -187,9 +191,11 @@ impl MetricsPage {
                     direction: text(directions),
                     socket: nullable_value(sockets, row),
                 },
-                None => {
-                    MeteredTraffic::Event { event: text(events), filter: text(filters), unit: text(units) }
-                }
+                None => MeteredTraffic::Event {
+                    event: text(events),
+                    filter: text(filters),
+                    unit: text(units),
+                },
             };
             if self.traffic.len() >= NAMES && !self.traffic.contains_key(&traffic) {
                 self.left_out += 1;
@@ -200,7 +206,8 @@ impl MetricsPage {
             counts.total += value;
             // A peak for the sum of both directions is not the peak of one.
             let is_peak_of_direction = peak_directions.get(row) == directions.get(row);
-            counts.peak = nullable_value(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
+            counts.peak =
+                nullable_value(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
             let owner_kind = owners.get(row).unwrap_or_default();
             if owner_kind == UNATTRIBUTED {
                 counts.unattributed += value;
@@ -224,9 +231,12 @@ impl MetricsPage {
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
             };
-            let bounds = nullable_value(lows, row).zip(nullable_value(highs, row)).filter(|_| seconds(row) > 0.0);
+            let bounds = nullable_value(lows, row)
+                .zip(nullable_value(highs, row))
+                .filter(|_| seconds(row) > 0.0);
             let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
-            let share = OwnerShare { value, confidence: nullable_value(confidences, row), interval };
+            let share =
+                OwnerShare { value, confidence: nullable_value(confidences, row), interval };
             let is_joined = counts.add_share(owner_name, share, self.owners);
             self.without_series += u64::from(is_joined);
         }

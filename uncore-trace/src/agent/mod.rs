@@ -119,7 +119,8 @@ pub fn run(
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let wishes = SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
+    let wishes =
+        SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
     let mut consumer = TapConsumer::new(
         config.clone(),
         (
@@ -148,7 +149,8 @@ pub fn run(
             })
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::without_command());
+            let (mut signals, mut workload) =
+                (Signals::without_hangup()?, Workload::without_command());
             ending::within_ten_seconds()?;
             let record =
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);
@@ -156,8 +158,9 @@ pub fn run(
         });
         // Drops the sender of the tap, which ends the consumer thread.
         drop(options);
-        let consumer_result =
-            consumer_thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
+        let consumer_result = consumer_thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
         // First: if the consumer failed, the recorder's error says only that nobody takes its rows.
         let rollup_gap = consumer_result?;
         Ok((recorded?, rollup_gap))
@@ -210,7 +213,9 @@ fn consumer_needs(config: &Config, path: &Path) -> ThreadNeeds {
     // file may be replaced before it is read again.
     let mut reads = vec![path.to_owned(), "/proc/self".into()];
     let config_paths = [std::path::absolute(path), fs::canonicalize(path)];
-    reads.extend(config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
+    reads.extend(
+        config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())),
+    );
     let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));

@@ -43,7 +43,8 @@ impl Reload {
         let thread = Builder::new().name("config".to_owned()).spawn(move || Config::read(&path));
         match thread.context("cannot start the thread that reads the configuration") {
             Ok(thread) => {
-                self.config_reader = Some(ConfigReader { thread, since: Instant::now(), was_said: false });
+                self.config_reader =
+                    Some(ConfigReader { thread, since: Instant::now(), was_said: false });
             }
             Err(error) => log::warn!("{error:#}"),
         }
@@ -60,7 +61,8 @@ impl Reload {
                 self.path.display()
             );
         }
-        let ConfigReader { thread, .. } = self.config_reader.take_if(|reader| reader.thread.is_finished())?;
+        let ConfigReader { thread, .. } =
+            self.config_reader.take_if(|reader| reader.thread.is_finished())?;
         if std::mem::take(&mut self.is_asked_again) {
             self.request_reload();
         }

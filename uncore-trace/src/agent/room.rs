@@ -47,7 +47,9 @@ impl RingReserve {
         let (mut removed_parts, mut removed_bytes) = (0, 0);
         while removed_bytes < lacking {
             match series::remove_oldest(&self.ring) {
-                Ok(Some(size)) => (removed_parts, removed_bytes) = (removed_parts + 1, removed_bytes + size),
+                Ok(Some(size)) => {
+                    (removed_parts, removed_bytes) = (removed_parts + 1, removed_bytes + size)
+                }
                 Ok(None) => {
                     self.control.end_part();
                     break;

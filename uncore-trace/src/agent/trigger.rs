@@ -115,7 +115,9 @@ fn parse_level(text: &str) -> Result<TriggerLevel> {
         "MB" => 1e6,
         "GB" => 1e9,
         "TB" => 1e12,
-        unknown => bail!("{unknown:?} is not a unit of a level: write kB/s, MB/s, GB/s, TB/s or /s"),
+        unknown => {
+            bail!("{unknown:?} is not a unit of a level: write kB/s, MB/s, GB/s, TB/s or /s")
+        }
     };
     Ok(TriggerLevel::Rate(number * factor))
 }
@@ -130,11 +132,16 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
     };
     let links: Vec<usize> = (0..plan.links.len())
         .filter(|link_index| {
-            [&plan.links[*link_index].name, &plan.links[*link_index].subsystem].iter().any(|name_or_subsystem| **name_or_subsystem == name)
+            [&plan.links[*link_index].name, &plan.links[*link_index].subsystem]
+                .iter()
+                .any(|name_or_subsystem| **name_or_subsystem == name)
         })
         .collect();
     if !links.is_empty() {
-        return links.into_iter().map(|link_index| link_meter(plan, link_index, direction, None, level)).collect();
+        return links
+            .into_iter()
+            .map(|link_index| link_meter(plan, link_index, direction, None, level))
+            .collect();
     }
     let measured: Vec<u32> = plan
         .metrics
@@ -143,8 +150,12 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         .flat_map(|metric| metric.inputs.iter().filter_map(|input| input.counter))
         .collect();
     if !measured.is_empty() {
-        let is_measured =
-            |link_index: &usize| plan.links[*link_index].counters.iter().any(|link_counter| measured.contains(&link_counter.counter));
+        let is_measured = |link_index: &usize| {
+            plan.links[*link_index]
+                .counters
+                .iter()
+                .any(|link_counter| measured.contains(&link_counter.counter))
+        };
         let links: Vec<usize> = (0..plan.links.len()).filter(is_measured).collect();
         ensure!(
             !links.is_empty(),
@@ -202,12 +213,18 @@ fn link_meter(
         "no counter counts this traffic of {}: name another direction, or record more events",
         link.name
     );
-    let directions: Vec<Direction> = traffic_counters.iter().map(|link_counter| link_counter.direction).collect();
+    let directions: Vec<Direction> =
+        traffic_counters.iter().map(|link_counter| link_counter.direction).collect();
     let level = match level {
         TriggerLevel::Rate(level) => level,
         TriggerLevel::OfPeak(fraction) => {
             let first_direction = directions[0];
-            let joint_direction = if directions.iter().all(|other_direction| *other_direction == first_direction) { first_direction } else { Direction::Both };
+            let joint_direction =
+                if directions.iter().all(|other_direction| *other_direction == first_direction) {
+                    first_direction
+                } else {
+                    Direction::Both
+                };
             let limit = limit(link, joint_direction).with_context(|| {
                 format!(
                     "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
@@ -219,8 +236,12 @@ fn link_meter(
             fraction * limit.peak.bytes_per_s
         }
     };
-    let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|planned| planned.scale);
-    let counters = traffic_counters.iter().filter_map(|link_counter| Some((link_counter.counter, scale(link_counter.counter)?)));
+    let scale = |id: u32| {
+        plan.counters.iter().find(|counter| counter.id == id).map(|planned| planned.scale)
+    };
+    let counters = traffic_counters
+        .iter()
+        .filter_map(|link_counter| Some((link_counter.counter, scale(link_counter.counter)?)));
     Ok(WatchedRate { counters: counters.collect(), level })
 }
 

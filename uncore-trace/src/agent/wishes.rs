@@ -157,7 +157,8 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let TriggerConfig { name, span_before: before_span, span_after: after_span, .. } = watched.trigger.clone();
+        let TriggerConfig { name, span_before: before_span, span_after: after_span, .. } =
+            watched.trigger.clone();
         log::info!("trigger {name}: the condition came true; the ring will be saved");
         self.add_due_span(name, true_at_ns, (before_span, after_span));
     }
@@ -180,19 +181,32 @@ impl SpanSaver {
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
         let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |manual_trigger| (manual_trigger.trigger.name.clone(), (manual_trigger.trigger.span_before, manual_trigger.trigger.span_after)),
+            |manual_trigger| {
+                (
+                    manual_trigger.trigger.name.clone(),
+                    (manual_trigger.trigger.span_before, manual_trigger.trigger.span_after),
+                )
+            },
         );
         self.add_due_span(name, mono_ns(), span_around);
     }
 
     /// Tells the HTTP server until when it must refuse requests.
     fn show_pause(&self) {
-        self.shared.pause_until(self.accepted_at.and_then(|asked_at| asked_at.checked_add(self.kept.pause)));
+        self.shared.pause_until(
+            self.accepted_at.and_then(|asked_at| asked_at.checked_add(self.kept.pause)),
+        );
     }
 
-    fn add_due_span(&mut self, name: String, true_at_ns: i64, (before_span, after_span): (Duration, Duration)) {
+    fn add_due_span(
+        &mut self,
+        name: String,
+        true_at_ns: i64,
+        (before_span, after_span): (Duration, Duration),
+    ) {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (begin_ns, end_ns) = (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
+        let (begin_ns, end_ns) =
+            (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
         self.due.push(DueSpan { name, begin_ns, end_ns, is_ended: false });
     }
 
@@ -292,7 +306,11 @@ mod tests {
     fn a_wish_waits_for_the_part_that_has_its_end() {
         let place = tempfile::tempdir().unwrap();
         let mut wishes = wishes(place.path());
-        wishes.add_due_span("a".to_owned(), 100 * MS, (Duration::from_millis(50), Duration::from_millis(5)));
+        wishes.add_due_span(
+            "a".to_owned(),
+            100 * MS,
+            (Duration::from_millis(50), Duration::from_millis(5)),
+        );
         // A part that ended before the trigger is finished only now, and a part whose files are
         // lost covers its end.
         wishes.note_windows(0, &sample_fabric(&[90 * MS])).unwrap();

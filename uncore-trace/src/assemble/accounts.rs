@@ -46,8 +46,15 @@ impl PendingAccounts {
     }
 
     /// Logs the readings of the window that ends at `end_ns`; of the last one all.
-    pub(super) fn close_window(&mut self, end_ns: u64, is_last: bool, output: &mut EntryOutput<'_>) {
-        let is_due = |next_reading: &mut Arc<AccountReading>| is_last || next_reading.time_ns < end_ns + self.window_ns / 2;
+    pub(super) fn close_window(
+        &mut self,
+        end_ns: u64,
+        is_last: bool,
+        output: &mut EntryOutput<'_>,
+    ) {
+        let is_due = |next_reading: &mut Arc<AccountReading>| {
+            is_last || next_reading.time_ns < end_ns + self.window_ns / 2
+        };
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
                 output.log_entry(LogEntry::Account(accounted));
@@ -77,7 +84,9 @@ mod tests {
     use super::super::monitors::tests::Kept;
     use super::*;
     use crate::discover::accounts::{Account, AccountSource, Unit};
-    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
+    use crate::schema::columns::{
+        bits_column, i32_column, i64_column, nullable_value, word_column,
+    };
 
     fn reading(time: u64, value: Option<u64>) -> Arc<AccountReading> {
         let account = Account {
@@ -89,7 +98,10 @@ mod tests {
             pid: Some(7),
             client: Some(u64::MAX),
         };
-        Arc::new(AccountReading { time_ns: time, accounts: vec![Accounted { time, account, value }] })
+        Arc::new(AccountReading {
+            time_ns: time,
+            accounts: vec![Accounted { time, account, value }],
+        })
     }
 
     /// End of the window, time and value of a row.
@@ -107,7 +119,8 @@ mod tests {
             accounts.close_window(end, end == 1300, &mut output);
         }
         let rows = sink.rows.accounts.finish();
-        let (end, read) = (i64_column(&rows, "mono_ns").unwrap(), i64_column(&rows, "read_ns").unwrap());
+        let (end, read) =
+            (i64_column(&rows, "mono_ns").unwrap(), i64_column(&rows, "read_ns").unwrap());
         let value = bits_column(&rows, "value").unwrap();
         let row = |row| (end.value(row), read.value(row), value.get(row));
         ((0..rows.num_rows()).map(row).collect(), consumer.1)
@@ -146,7 +159,8 @@ mod tests {
         let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
         accounts.close_window(100, false, &mut output);
         let rows = sink.rows.accounts.finish();
-        let word = |name: &str| word_column(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
+        let word =
+            |name: &str| word_column(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
         let all = ["bdf", "source", "name", "direction", "unit"].map(word);
         assert_eq!(all, ["0002:01:00.0", "drm", "gfx", "write", "ns"]);
         assert_eq!(nullable_value(i32_column(&rows, "pid").unwrap(), 0), Some(7));

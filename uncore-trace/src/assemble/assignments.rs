@@ -66,7 +66,13 @@ impl Assignments {
     }
 
     /// A row, unless it ended before the part begins.
-    fn write_row(&self, assignment: &Assignment, since_ns: Option<u64>, until_ns: Option<u64>, sink: &mut Sink) {
+    fn write_row(
+        &self,
+        assignment: &Assignment,
+        since_ns: Option<u64>,
+        until_ns: Option<u64>,
+        sink: &mut Sink,
+    ) {
         if until_ns.is_some_and(|end| end <= self.start_ns) {
             return;
         }
@@ -93,7 +99,7 @@ impl Assignments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::columns::{nullable_value, i64_column, word_column};
+    use crate::schema::columns::{i64_column, nullable_value, word_column};
 
     fn assigned(time: u64, devices: &[&str]) -> AssignmentReading {
         let of =
@@ -108,9 +114,16 @@ mod tests {
         }
         assignments.write_current_rows(&mut sink);
         let rows = sink.rows.assignments.finish();
-        let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
+        let (begin, end) =
+            (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
         let device = word_column(&rows, "device").unwrap();
-        let line = |row| (device.get(row).unwrap().to_owned(), nullable_value(begin, row), nullable_value(end, row));
+        let line = |row| {
+            (
+                device.get(row).unwrap().to_owned(),
+                nullable_value(begin, row),
+                nullable_value(end, row),
+            )
+        };
         (0..rows.num_rows()).map(line).collect()
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskSlot, TaskIdentity};
+use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
 use crate::identity::names::TaskNames;
 
 /// Who used a CPU within one bin.
@@ -101,7 +101,8 @@ impl Crossing {
         let (span_begin, span_end) = self.span;
         let until_ns = bin_end.min(self.end_ns);
         let part_begin_ns = std::mem::replace(&mut self.begin_ns, until_ns);
-        let share_before = |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
+        let share_before =
+            |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
         let slot_part = |slot: &IrqTime| IrqTime {
             ns: share_before(slot.ns, until_ns) - share_before(slot.ns, part_begin_ns),
             // Counted where it ended.
@@ -154,8 +155,12 @@ impl CpuTrack {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
-            if run.begin_ns >= self.accounted_ns && run.begin_ns < run.end && run.end <= self.stop_ns {
-                gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+            if run.begin_ns >= self.accounted_ns
+                && run.begin_ns < run.end
+                && run.end <= self.stop_ns
+            {
+                gap =
+                    (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
                 self.add_combined_slots(&run.slots, run.begin_ns, run.end);
                 self.accounted_ns = run.end;
             }
@@ -196,7 +201,9 @@ impl CpuTrack {
     /// Whether this is the first sign that an offline CPU has switched: `true` if its records must
     /// be waited for.
     pub fn saw_switch(&mut self) -> bool {
-        self.offline_state.as_mut().is_some_and(|offline| !std::mem::replace(&mut offline.has_switched, true))
+        self.offline_state
+            .as_mut()
+            .is_some_and(|offline| !std::mem::replace(&mut offline.has_switched, true))
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
@@ -318,7 +325,8 @@ impl CpuTrack {
     /// Nanoseconds in the first bin, which ends at `end_ns`, for which the CPU was offline.
     fn take_offline(&mut self, end_ns: u64) -> u64 {
         let mut ns = 0;
-        while let Some((begin, until)) = self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
+        while let Some((begin, until)) =
+            self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
         {
             let cut_ns = (*until).min(end_ns);
             ns += cut_ns - *begin;
@@ -343,7 +351,8 @@ impl CpuTrack {
 
     /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
     fn add_slice(&mut self, slot: &TaskSlot, begin_ns: u64, end_ns: u64, names: &mut TaskNames) {
-        let one_bin = self.bin_number(begin_ns) == self.bin_number(end_ns - 1) && end_ns <= self.stop_ns;
+        let one_bin =
+            self.bin_number(begin_ns) == self.bin_number(end_ns - 1) && end_ns <= self.stop_ns;
         let whole = end_ns - begin_ns == slot.wall_ns && one_bin;
         let pieces = names.split_slice(&slot.task, begin_ns, end_ns);
         if let [(task, ..)] = pieces.as_slice()
@@ -356,7 +365,13 @@ impl CpuTrack {
         self.add_long(pieces, Some(end_ns));
     }
 
-    fn add_running_task(&mut self, task: &TaskIdentity, begin_ns: u64, end_ns: u64, names: &mut TaskNames) {
+    fn add_running_task(
+        &mut self,
+        task: &TaskIdentity,
+        begin_ns: u64,
+        end_ns: u64,
+        names: &mut TaskNames,
+    ) {
         self.add_long(names.split_slice(task, begin_ns, end_ns), None);
     }
 
@@ -365,7 +380,12 @@ impl CpuTrack {
         for (task, begin_ns, until_ns) in pieces {
             let end_ns = until_ns.min(self.stop_ns);
             if begin_ns < end_ns {
-                self.long.push_back(LongSlice { task, begin_ns, end_ns, ends: ended_ns == Some(end_ns) });
+                self.long.push_back(LongSlice {
+                    task,
+                    begin_ns,
+                    end_ns,
+                    ends: ended_ns == Some(end_ns),
+                });
             }
         }
     }
@@ -375,7 +395,12 @@ impl CpuTrack {
     fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
         let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
         if begin < end {
-            self.crossing.push(Crossing { slots, span: (span_begin, span_end), begin_ns: begin, end_ns: end });
+            self.crossing.push(Crossing {
+                slots,
+                span: (span_begin, span_end),
+                begin_ns: begin,
+                end_ns: end,
+            });
         }
     }
 
@@ -386,10 +411,13 @@ impl CpuTrack {
 
     fn bin_at(&mut self, time_ns: u64) -> &mut OpenBin {
         let number = self.bin_number(time_ns);
-        let index = self.bins.binary_search_by_key(&number, |(number_of_bin, _)| *number_of_bin).unwrap_or_else(|place_to_insert| {
-            self.bins.insert(place_to_insert, (number, OpenBin::default()));
-            place_to_insert
-        });
+        let index = self
+            .bins
+            .binary_search_by_key(&number, |(number_of_bin, _)| *number_of_bin)
+            .unwrap_or_else(|place_to_insert| {
+                self.bins.insert(place_to_insert, (number, OpenBin::default()));
+                place_to_insert
+            });
         &mut self.bins[index].1
     }
 }
@@ -455,15 +483,27 @@ impl OpenBin {
         }
         let tasks_ns: u64 = wall(&tasks);
         let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
-        CpuBin { end_ns: end_ns, len_ns: len_ns, tasks, irqs: merge_irqs(irqs), unknown_ns: unknown, untold, offline_ns: offline, excess_ns: excess }
+        CpuBin {
+            end_ns: end_ns,
+            len_ns: len_ns,
+            tasks,
+            irqs: merge_irqs(irqs),
+            unknown_ns: unknown,
+            untold,
+            offline_ns: offline,
+            excess_ns: excess,
+        }
     }
 }
 
 /// Whether both are the same record. The slots of a tick are complete when the tick is over, and
 /// each kind of interrupt has one record for them.
 fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
-    let source_kind = |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
-    peeked.boundary == received.boundary && peeked.span == received.span && source_kind(peeked) == source_kind(received)
+    let source_kind =
+        |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
+    peeked.boundary == received.boundary
+        && peeked.span == received.span
+        && source_kind(peeked) == source_kind(received)
 }
 
 /// Scales the sources from `from_ns` nanoseconds in total to `to_ns`.
@@ -474,7 +514,11 @@ fn scale_irqs(irqs: &mut [IrqTime], to_ns: u64, from_ns: u64) {
 }
 
 fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
-    if denominator == 0 { 0 } else { (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64 }
+    if denominator == 0 {
+        0
+    } else {
+        (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
+    }
 }
 
 /// Adds to the entry of the same task. Bins hold few tasks, so a linear search is faster than a

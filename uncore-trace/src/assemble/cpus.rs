@@ -54,8 +54,10 @@ impl CpuStates {
             let layout = self.layouts.get(&cpu).filter(|_| is_online);
             // A list of counters is formatted like a list of CPUs.
             let own_counters = layout.into_iter().flat_map(Layout::ids);
-            let of_others = self.layouts.values().filter(|other_layout| other_layout.other_cpus.contains(&cpu));
-            let of_others = of_others.flat_map(|other_layout| other_layout.ids().skip(other_layout.first_shared()));
+            let of_others =
+                self.layouts.values().filter(|other_layout| other_layout.other_cpus.contains(&cpu));
+            let of_others = of_others
+                .flat_map(|other_layout| other_layout.ids().skip(other_layout.first_shared()));
             let counters: CpuList = own_counters.chain(of_others.filter(|_| is_online)).collect();
             let new_state = (state, counters.to_string());
             if self.written.get(&cpu) == Some(&new_state) {
@@ -126,7 +128,8 @@ mod tests {
             ["0 Some(\"online\") 0-2", "1 Some(\"online\") 3", "2 Some(\"offline\") "]
         );
         let moved = BTreeMap::from([(0, layout(&[0, 1, 2, 3]))]);
-        let change = CpuSetChange { went_offline: vec![1], layouts: Some(moved), ..CpuSetChange::default() };
+        let change =
+            CpuSetChange { went_offline: vec![1], layouts: Some(moved), ..CpuSetChange::default() };
         cpus.apply_change(&change);
         cpus.write_rows(7, &mut sink);
         let second = texts(&sink.rows.cpus.finish());

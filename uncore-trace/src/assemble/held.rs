@@ -6,7 +6,7 @@ use super::output::EntryOutput;
 use crate::discover::nodes::{DeviceAccess, DeviceNode, DeviceNumber};
 use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;
-use crate::entries::{LogEntry, DeviceHold, Owner};
+use crate::entries::{DeviceHold, LogEntry, Owner};
 use crate::identity::names::TaskNames;
 use crate::schema::held::Row;
 
@@ -76,7 +76,9 @@ impl HeldTimes {
         for (&(pid, _), file) in
             files.iter().filter(|((pid, _), file)| can_work(*pid, file.node.access))
         {
-            for function in file.node.functions.iter().filter(|address| self.counted.contains(address)) {
+            for function in
+                file.node.functions.iter().filter(|address| self.counted.contains(address))
+            {
                 let (_, ns) = of_processes.entry((*function, pid)).or_insert((file.task, 0));
                 *ns = file.ns.max(*ns);
             }
@@ -89,7 +91,8 @@ impl HeldTimes {
         for ns in new_times.values_mut() {
             *ns = (*ns).min(end_ns - begin_ns);
         }
-        let released = self.current.keys().filter(|key| !new_times.contains_key(key)).map(|key| (key, 0));
+        let released =
+            self.current.keys().filter(|key| !new_times.contains_key(key)).map(|key| (key, 0));
         let changed = new_times.iter().filter(|(key, ns)| self.current.get(key) != Some(ns));
         let changes = released.chain(changed.map(|(key, ns)| (key, *ns)));
         let changes =

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::held::{HeldTimes, FileUse};
+use super::held::{FileUse, HeldTimes};
 use super::sink::Sink;
 use crate::discover::accounts;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
@@ -93,7 +93,13 @@ impl HolderTable {
         match event.change {
             FileChange::Got | FileChange::Seen => {
                 self.note_report((pid, event.number), event.time_ns);
-                self.add_holder((pid, event.number), event.task, Some(event.time_ns), OPEN, (names, sink))
+                self.add_holder(
+                    (pid, event.number),
+                    event.task,
+                    Some(event.time_ns),
+                    OPEN,
+                    (names, sink),
+                )
             }
             FileChange::Left => {
                 self.note_report((pid, event.number), event.time_ns);
@@ -105,7 +111,8 @@ impl HolderTable {
                 None
             }
             FileChange::Fork(parent) => {
-                let devices: Vec<DeviceNumber> = self.files_of_process(parent).map(|(number, _)| number).collect();
+                let devices: Vec<DeviceNumber> =
+                    self.files_of_process(parent).map(|(number, _)| number).collect();
                 let mut cgroup = None;
                 for number in devices {
                     self.note_report((pid, number), event.time_ns);
@@ -139,9 +146,11 @@ impl HolderTable {
         let is_older = |reported: &HashMap<HolderKey, u64>, key: &HolderKey| {
             reported.get(key).is_none_or(|time| *time < begin)
         };
-        let seen: BTreeSet<HolderKey> = files.iter().map(|file| (file.task.pid, file.number)).collect();
+        let seen: BTreeSet<HolderKey> =
+            files.iter().map(|file| (file.task.pid, file.number)).collect();
         let unseen = self.held.keys().filter(|key| !seen.contains(key));
-        let vanished: Vec<HolderKey> = unseen.filter(|key| is_older(&self.reported, key)).copied().collect();
+        let vanished: Vec<HolderKey> =
+            unseen.filter(|key| is_older(&self.reported, key)).copied().collect();
         for key in vanished {
             self.remove_holder(key, begin, sink);
         }
@@ -168,8 +177,15 @@ impl HolderTable {
     }
 
     /// Notes that a process came to a cgroup. `true` if it holds a device.
-    pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time_ns: u64, sink: &mut Sink) -> bool {
-        let held: Vec<(DeviceNumber, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
+    pub(super) fn move_process(
+        &mut self,
+        pid: u32,
+        cgroup_id: u64,
+        time_ns: u64,
+        sink: &mut Sink,
+    ) -> bool {
+        let held: Vec<(DeviceNumber, HeldFile)> =
+            self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
         let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
         let mut has_moved = false;
         for (number, held) in moved {
@@ -297,7 +313,8 @@ impl HolderTable {
             let node = drivers.device_file(root, number)?;
             let ports: BTreeSet<PciAddress> =
                 node.functions.iter().filter_map(|function| pci::top(root, *function)).collect();
-            let (functions, ports) = (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
+            let (functions, ports) =
+                (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
             Some(Rc::new(DescribedFile { node, functions, ports }))
         });
         device_file.clone()
@@ -305,7 +322,13 @@ impl HolderTable {
 }
 
 /// A row, unless it ended before the part begins.
-fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, until_ns: Option<u64>, sink: &mut Sink) {
+fn write_row(
+    key: HolderKey,
+    held: &HeldFile,
+    start_ns: u64,
+    until_ns: Option<u64>,
+    sink: &mut Sink,
+) {
     if until_ns.is_some_and(|end| end <= start_ns) {
         return;
     }
@@ -339,7 +362,9 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
     use crate::identity::cgroups::Cgroups;
-    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
+    use crate::schema::columns::{
+        bits_column, i32_column, i64_column, nullable_value, word_column,
+    };
 
     const CARD: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 0 };
     const RENDER: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 128 };
@@ -379,7 +404,13 @@ mod tests {
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }
 
-        fn feed(&mut self, time: u64, change: FileChange, number: DeviceNumber, pid: u32) -> Vec<u64> {
+        fn feed(
+            &mut self,
+            time: u64,
+            change: FileChange,
+            number: DeviceNumber,
+            pid: u32,
+        ) -> Vec<u64> {
             let event = event(time, change, number, pid);
             self.holders.feed_report(&event, &mut self.names, &mut self.sink)
         }
@@ -393,10 +424,13 @@ mod tests {
         fn end(mut self) -> Vec<Line> {
             self.holders.write_held_rows(&mut self.sink);
             let rows = self.sink.rows.holders.finish();
-            let (pid, cgroup) = (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
-            let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
-            let word =
-                |name: &str, row: usize| word_column(&rows, name).unwrap().get(row).map(str::to_owned);
+            let (pid, cgroup) =
+                (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
+            let (begin, end) =
+                (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
+            let word = |name: &str, row: usize| {
+                word_column(&rows, name).unwrap().get(row).map(str::to_owned)
+            };
             let line = |row| {
                 (
                     pid.value(row),

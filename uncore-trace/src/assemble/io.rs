@@ -107,7 +107,9 @@ impl IoUse {
     /// The bytes that ended in the ticks up to `end_ns`, since the last call.
     pub(super) fn take_completed(&mut self, end_ns: u64) -> Completed {
         let mut completed = Completed::new();
-        while let Some(tick) = self.completed_by_tick.first_entry().filter(|tick| *tick.key() <= end_ns) {
+        while let Some(tick) =
+            self.completed_by_tick.first_entry().filter(|tick| *tick.key() <= end_ns)
+        {
             for (key, bytes) in tick.remove() {
                 *completed.entry(key).or_default() += bytes;
             }
@@ -115,7 +117,13 @@ impl IoUse {
         completed
     }
 
-    fn add_slot(&mut self, slot: &IoTransfer, tick_end_ns: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
+    fn add_slot(
+        &mut self,
+        slot: &IoTransfer,
+        tick_end_ns: u64,
+        span: Option<(u64, u64)>,
+        names: &mut TaskNames,
+    ) {
         let (flow, direction) = match slot.kind {
             IoKind::Read => (TransferFlow::Direct, IoDirection::Read),
             IoKind::Write | IoKind::Sent => (TransferFlow::Direct, IoDirection::Write),
@@ -152,7 +160,8 @@ impl IoUse {
             IoKind::Sent | IoKind::Received => {
                 let (netns, _) = slot.interface;
                 // A kernel without network namespaces reports no number.
-                let is_own = netns == 0 || self.netns.is_none_or(|own_inode| own_inode == u64::from(netns));
+                let is_own =
+                    netns == 0 || self.netns.is_none_or(|own_inode| own_inode == u64::from(netns));
                 let name = &slot.device;
                 let name = if is_own { name.clone() } else { format!("{name}@{netns}") };
                 let known = self.interfaces.entry(slot.interface).or_default();
@@ -179,7 +188,8 @@ impl IoUse {
         names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<DeviceTransfer> {
-        let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick_end_ns)| *tick_end_ns <= end_ns).collect();
+        let due: Vec<_> =
+            self.unnamed.extract_if(.., |(_, tick_end_ns)| *tick_end_ns <= end_ns).collect();
         for (slot, unnamed_tick) in due {
             self.add_slot(&slot, unnamed_tick, None, names);
         }
@@ -203,7 +213,13 @@ impl IoUse {
     }
 }
 
-fn append_row(moved: &DeviceTransfer, end_ns: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
+fn append_row(
+    moved: &DeviceTransfer,
+    end_ns: u64,
+    tick_ns: u64,
+    functions: Option<&str>,
+    builder: &mut io::Builder,
+) {
     let owner = moved.owner.to_columns();
     builder.append(&io::Row {
         mono_ns: end_ns as i64,
@@ -235,10 +251,12 @@ mod tests {
         let mut moved = IoUse::new(root.path(), 1000, 0);
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
-            let slot = IoTransfer { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
+            let slot =
+                IoTransfer { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
             IoRecord { cpu, tick_end_ns: 1000, slots: vec![slot], ..IoRecord::default() }
         };
-        let reader = TaskIdentity { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
+        let reader =
+            TaskIdentity { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
         moved.feed_record(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
         moved.feed_record(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
         let rows = moved.close_tick(1000, true, &mut names, &mut Sink::default());
@@ -282,7 +300,8 @@ mod tests {
             let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
             let device = format!("veth{number}");
             let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
-            let record = IoRecord { tick_end_ns: boundary, slots: vec![slot], ..IoRecord::default() };
+            let record =
+                IoRecord { tick_end_ns: boundary, slots: vec![slot], ..IoRecord::default() };
             used.feed_record(&record, &mut names);
             used.close_tick(boundary, false, &mut names, &mut Sink::default());
         }

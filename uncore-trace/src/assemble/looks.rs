@@ -58,7 +58,8 @@ impl RunningTasks {
         names: &TaskNames,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
-        let Some(running) = self.find_running(cpu, names, peek).filter(|look| look.is_certain) else {
+        let Some(running) = self.find_running(cpu, names, peek).filter(|look| look.is_certain)
+        else {
             return false;
         };
         self.last_tasks.insert(cpu, (running.peek.run.end, running.task));

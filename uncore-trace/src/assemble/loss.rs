@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLoss;
 use super::sink::{DroppedSlices, RefusedEntries, Sink};
-use crate::entries::{MissingReason, MissingCount, Relief};
+use crate::entries::{MissingCount, MissingReason, Relief};
 use crate::open::StopCause;
 use crate::schema::loss::{Cause, LossCost, Losses, Row};
 use crate::schema::origin::RecordingOrigin;
@@ -47,12 +47,27 @@ impl Ledger {
         counter: Option<u32>,
         count: u64,
     ) {
-        self.enter_loss(LossEntry { cause, time_ns: time_ns, span_ns: span_ns, cpu, counter, count, detail: None });
+        self.enter_loss(LossEntry {
+            cause,
+            time_ns: time_ns,
+            span_ns: span_ns,
+            cpu,
+            counter,
+            count,
+            detail: None,
+        });
     }
 
     /// Enters that the counters of `cpu` are read on `reader` from `time` on, after `missing` ticks
     /// of `tick_ns` without a reading.
-    pub fn add_reader_move(&mut self, time_ns: u64, cpu: u32, reader: u32, missing: u64, tick_ns: u64) {
+    pub fn add_reader_move(
+        &mut self,
+        time_ns: u64,
+        cpu: u32,
+        reader: u32,
+        missing: u64,
+        tick_ns: u64,
+    ) {
         self.enter_loss(LossEntry {
             cause: Cause::ReaderOffline,
             time_ns: time_ns,
@@ -118,10 +133,18 @@ impl Ledger {
     }
 
     /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
-    pub fn add_relief_change(&mut self, time_ns: u64, span_ns: u64, old_relief: Relief, new_relief: Relief) {
+    pub fn add_relief_change(
+        &mut self,
+        time_ns: u64,
+        span_ns: u64,
+        old_relief: Relief,
+        new_relief: Relief,
+    ) {
         let detail = match old_relief {
             Relief::None => format!("the recorder is late: from here {}", new_relief.in_words()),
-            _ => format!("until here {}, from here {}", old_relief.in_words(), new_relief.in_words()),
+            _ => {
+                format!("until here {}, from here {}", old_relief.in_words(), new_relief.in_words())
+            }
         };
         self.enter_loss(LossEntry {
             cause: Cause::Overload,
@@ -137,10 +160,19 @@ impl Ledger {
 
     /// Enters that a counter of `cpu` stopped, and why. With `span`, the ns for which it did not
     /// count, enters that it counts again.
-    pub fn add_stopped_counter(&mut self, time_ns: u64, cpu: u32, counter: u32, why: StopCause, span_ns: Option<u64>) {
+    pub fn add_stopped_counter(
+        &mut self,
+        time_ns: u64,
+        cpu: u32,
+        counter: u32,
+        why: StopCause,
+        span_ns: Option<u64>,
+    ) {
         let detail = match (span_ns, why) {
             (Some(_), _) => "it counts again",
-            (None, StopCause::Pmu) => "its PMU is gone: the driver was unloaded or taken from its device",
+            (None, StopCause::Pmu) => {
+                "its PMU is gone: the driver was unloaded or taken from its device"
+            }
             (None, StopCause::Cpu | StopCause::Purpose) => "it went offline with its CPU",
         };
         self.enter_loss(LossEntry {
@@ -177,9 +209,23 @@ impl Ledger {
     }
 
     /// Enters a loss with an explanation.
-    pub fn add_explained(&mut self, cause: Cause, time_ns: u64, counter: Option<u32>, detail: &str) {
+    pub fn add_explained(
+        &mut self,
+        cause: Cause,
+        time_ns: u64,
+        counter: Option<u32>,
+        detail: &str,
+    ) {
         let detail = Some(detail.to_owned());
-        self.enter_loss(LossEntry { cause, time_ns: time_ns, span_ns: 0, cpu: None, counter, count: 1, detail });
+        self.enter_loss(LossEntry {
+            cause,
+            time_ns: time_ns,
+            span_ns: 0,
+            cpu: None,
+            counter,
+            count: 1,
+            detail,
+        });
     }
 
     fn enter_loss(&mut self, mut entry: LossEntry) {
@@ -203,7 +249,15 @@ impl Ledger {
         if let Some(RefusedEntries { count, time_ns: time, why }) = sink.take_refused() {
             let detail = Some(why.to_string());
             let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
-            self.enter_loss(LossEntry { cause, time_ns: time, span_ns: span, cpu, counter, count, detail });
+            self.enter_loss(LossEntry {
+                cause,
+                time_ns: time,
+                span_ns: span,
+                cpu,
+                counter,
+                count,
+                detail,
+            });
         }
         let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {

@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use self::accounts::PendingAccounts;
 pub use self::accounts::AccountReading;
+use self::accounts::PendingAccounts;
 pub use self::assignments::AssignmentReading;
 use self::assignments::Assignments;
 use self::cpus::CpuStates;
@@ -44,7 +44,7 @@ use self::io::IoUse;
 use self::looks::{RunningTask, RunningTasks};
 pub use self::loss::Ledger;
 use self::monitors::PendingMonitors;
-pub use self::monitors::{MonitorReading, MonitorLoss};
+pub use self::monitors::{MonitorLoss, MonitorReading};
 use self::offline::OfflineCpus;
 use self::output::EntryOutput;
 use self::readers::Readers;
@@ -60,8 +60,8 @@ use crate::discover::CgroupMounts;
 use crate::discover::accounts::HeldDevices;
 use crate::discover::cpus::CpuLocation;
 use crate::drain::{
-    CgroupChange, CgroupRecord, CpuContext, FileRecord, Peek, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskChange,
-    TaskRecord,
+    CgroupChange, CgroupRecord, CpuContext, DrainedRecord, FileRecord, Peek, RunRecord,
+    SampleRecord, TaskChange, TaskRecord, TaskSlot,
 };
 use crate::entries::{self, LogConsumer, Owner};
 use crate::identity::cgroups::Cgroups;
@@ -193,9 +193,13 @@ impl Timeline {
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
-        let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
+        let cgroups =
+            Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
         let mut cpus = CpuStates::new(setup.cpu_locations, setup.cpus, setup.layouts);
-        cpus.apply_change(&CpuSetChange { went_offline: setup.offline.to_vec(), ..CpuSetChange::default() });
+        cpus.apply_change(&CpuSetChange {
+            went_offline: setup.offline.to_vec(),
+            ..CpuSetChange::default()
+        });
         if raw {
             cpus.write_rows(start_ns, sink);
         }
@@ -219,8 +223,13 @@ impl Timeline {
             times: CpuTimes::new(setup.cpus, start_ns),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start_ns)),
             holders: setup.holders.then(|| {
-                let functions_behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
-                HolderTable::new(setup.root, start_ns, functions_behind.map(|function_behind| function_behind.function).collect())
+                let functions_behind =
+                    setup.plan.counters.iter().flat_map(|counter| &counter.behind);
+                HolderTable::new(
+                    setup.root,
+                    start_ns,
+                    functions_behind.map(|function_behind| function_behind.function).collect(),
+                )
             }),
             assignments: Assignments::new(start_ns),
             statistics: StatisticCounters::new(setup.plan, setup.opened),
@@ -415,7 +424,8 @@ impl Timeline {
             self.need_name(owner);
         }
         let ran_guest = self.guests.as_mut().filter(|_| wants_owner);
-        let ran_guest = ran_guest.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
+        let ran_guest =
+            ran_guest.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
         let (readers, mut output, ledger) = self.split_output(sink);
         readers.log_sample(sample, (owner, ran_guest), ledger, &mut output);
     }
@@ -454,7 +464,8 @@ impl Timeline {
     pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
         let mut are_all_known = true;
         for (&cpu, track) in &self.tracks {
-            are_all_known &= track.is_offline() || self.running_tasks.remember_running(cpu, &self.names, peek);
+            are_all_known &=
+                track.is_offline() || self.running_tasks.remember_running(cpu, &self.names, peek);
         }
         are_all_known
     }
@@ -504,7 +515,14 @@ impl Timeline {
             && self.closed_ns < stop
         {
             self.consumer.finish_windows(&mut sink.rows.fabric);
-            self.ledger.add_loss(Cause::Unfinished, now_ns, now_ns.saturating_sub(self.closed_ns), None, None, 1);
+            self.ledger.add_loss(
+                Cause::Unfinished,
+                now_ns,
+                now_ns.saturating_sub(self.closed_ns),
+                None,
+                None,
+                1,
+            );
         }
     }
 
@@ -547,7 +565,9 @@ impl Timeline {
             let is_last = self.span.stop_ns == Some(end_ns);
             // A window ends with the reading of its last tick. A reading that is still missing after
             // the grace will not come: the window is closed without it.
-            if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have_read(tick)
+            if (is_last || self.consumer.needs_readings(tick))
+                && !late
+                && !self.readers.have_read(tick)
             {
                 return true;
             }
@@ -644,7 +664,8 @@ impl Timeline {
         let (tick, is_last) = (end_ns / self.tick_ns, self.span.stop_ns == Some(end_ns));
         let cpus: Vec<u32> = self.tracks.keys().copied().collect();
         for cpu in cpus {
-            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close_first_bin(end_ns)) {
+            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close_first_bin(end_ns))
+            {
                 self.log_usage(cpu, &bin, sink);
             }
         }

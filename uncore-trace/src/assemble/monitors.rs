@@ -75,7 +75,9 @@ impl PendingMonitors {
     /// Logs the readings of the window that ends at `end_ns`: those that arrived, up to the middle
     /// of the next window.
     pub(super) fn close_window(&mut self, end_ns: u64, output: &mut EntryOutput<'_>) {
-        let is_due = |next_reading: &mut Arc<MonitorReading>| next_reading.time_ns < end_ns + self.window_ns / 2;
+        let is_due = |next_reading: &mut Arc<MonitorReading>| {
+            next_reading.time_ns < end_ns + self.window_ns / 2
+        };
         while let Some(measured) = self.waiting.pop_front_if(is_due) {
             for monitored in &measured.bytes {
                 output.log_entry(LogEntry::Monitored(monitored));
@@ -97,7 +99,7 @@ impl PendingMonitors {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::entries::{Accounted, LogConsumer, Disorder, MissingCount};
+    use crate::entries::{Accounted, Disorder, LogConsumer, MissingCount};
     use crate::schema::columns::{bits_column, i64_column};
     use crate::schema::fabric;
 
@@ -106,7 +108,11 @@ pub(super) mod tests {
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
     impl LogConsumer for Kept {
-        fn take_entry(&mut self, entry: LogEntry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
+        fn take_entry(
+            &mut self,
+            entry: LogEntry<'_>,
+            _: &mut fabric::Builder,
+        ) -> Result<(), Disorder> {
             match entry {
                 LogEntry::Monitored(monitored) => self.0.push(monitored.bytes),
                 LogEntry::Account(accounted) => self.1.push(accounted.clone()),
@@ -156,7 +162,12 @@ pub(super) mod tests {
         // middle of the third, which is of that one.
         for (time, bytes) in [(1001, 1), (1102, 2), (1149, 3), (1201, 4), (1250, 5)] {
             let bytes = vec![Monitored { cgroup: None, socket: 0, bytes }];
-            monitors.feed_reading(&Arc::new(MonitorReading { time_ns: time, span_ns: 100, bytes, lost: Vec::new() }));
+            monitors.feed_reading(&Arc::new(MonitorReading {
+                time_ns: time,
+                span_ns: 100,
+                bytes,
+                lost: Vec::new(),
+            }));
         }
         assert_eq!(monitors.lag_ns(), WAIT_NS);
         let mut ends = Vec::new();
@@ -171,7 +182,8 @@ pub(super) mod tests {
             (&[1100, 1100, 1200, 1300][..], &[2, 3, 4, 5][..])
         );
         let rows = sink.rows.monitors.finish();
-        let (end, bytes) = (i64_column(&rows, "mono_ns").unwrap(), bits_column(&rows, "bytes").unwrap());
+        let (end, bytes) =
+            (i64_column(&rows, "mono_ns").unwrap(), bits_column(&rows, "bytes").unwrap());
         let logged: Vec<_> =
             (0..rows.num_rows()).map(|row| (end.value(row), bytes.value_or_zero(row))).collect();
         assert_eq!(logged, ends.into_iter().zip(consumer.0).collect::<Vec<_>>());

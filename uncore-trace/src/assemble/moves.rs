@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::entries::{DeviceTransfer, Owner, MovedSum};
+use crate::entries::{DeviceTransfer, MovedSum, Owner};
 use crate::plan::IoDirection;
 
 /// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
@@ -53,7 +53,13 @@ struct OpenTick {
 impl Transfers {
     /// Starts with the tick that begins at `start_ns`, a multiple of `tick_ns`.
     pub(super) const fn new(tick_ns: u64, start_ns: u64) -> Self {
-        Self { tick_ns, start_ns: start_ns, closed_ns: start_ns, open_ticks: BTreeMap::new(), unread: BTreeMap::new() }
+        Self {
+            tick_ns,
+            start_ns: start_ns,
+            closed_ns: start_ns,
+            open_ticks: BTreeMap::new(),
+            unread: BTreeMap::new(),
+        }
     }
 
     /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The
@@ -120,9 +126,12 @@ impl Transfers {
                 open.direct.add_moved(&moved);
             }
         }
-        let unread_limit_ns = if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
+        let unread_limit_ns =
+            if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
-            while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns) {
+            while let Some((_, bytes, requests)) =
+                unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns)
+            {
                 let (device, owner) = (Rc::clone(device), Owner::Device);
                 open.direct.add_moved(&DeviceTransfer {
                     device,
@@ -174,7 +183,13 @@ mod tests {
     const TICK: u64 = 1000;
 
     fn moved(who: Owner, bytes: u64) -> DeviceTransfer {
-        DeviceTransfer { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
+        DeviceTransfer {
+            device: "sda".into(),
+            direction: IoDirection::Read,
+            owner: who,
+            bytes,
+            requests: 1,
+        }
     }
 
     fn total(rows: &[DeviceTransfer]) -> (u64, u64) {

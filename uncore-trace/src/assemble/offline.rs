@@ -26,8 +26,11 @@ impl OfflineCpus {
     /// Adds `span` to the time of `cpu`, which stays offline.
     pub(super) fn extend_offline(&mut self, cpu: u32, span: Option<(u64, u64)>) {
         if let Some((begin, end)) = span {
-            let offline_cpu =
-                self.0.entry(cpu).or_insert(OfflineCpu { reported_ns: begin, until_ns: begin, is_new: true });
+            let offline_cpu = self.0.entry(cpu).or_insert(OfflineCpu {
+                reported_ns: begin,
+                until_ns: begin,
+                is_new: true,
+            });
             offline_cpu.until_ns = end;
         }
     }
@@ -43,7 +46,10 @@ impl OfflineCpus {
     /// Enters the losses that are due, or all of them if `is_last`.
     pub(super) fn report_due(&mut self, is_last: bool, ledger: &mut Ledger) {
         for (&cpu, offline_cpu) in &mut self.0 {
-            if is_last || offline_cpu.is_new || offline_cpu.until_ns - offline_cpu.reported_ns >= REPORT_NS {
+            if is_last
+                || offline_cpu.is_new
+                || offline_cpu.until_ns - offline_cpu.reported_ns >= REPORT_NS
+            {
                 offline_cpu.report_loss(cpu, ledger);
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::readers;
 use super::sink::Sink;
-use crate::entries::{OwnerFields, LogConsumer, LogEntry, Owner, CounterReading};
+use crate::entries::{CounterReading, LogConsumer, LogEntry, Owner, OwnerFields};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::readings;
 

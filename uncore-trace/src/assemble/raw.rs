@@ -4,7 +4,7 @@ use super::sink::Sink;
 use super::span::TimelineSpan;
 use crate::assemble::cpu::CpuBin;
 use crate::drain::{CpuContext, RunRecord};
-use crate::entries::{OwnerFields, Owner, softirq_label};
+use crate::entries::{Owner, OwnerFields, softirq_label};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
 
@@ -36,7 +36,9 @@ pub(super) fn append_usage_rows(
             owner_cgroup_id: cgroup_id,
         });
     }
-    for (owner_kind, ns) in [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)] {
+    for (owner_kind, ns) in
+        [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)]
+    {
         if ns > 0 {
             sink.rows.runtime.append(&runtime::Row {
                 mono_ns,
@@ -79,7 +81,11 @@ pub(super) fn append_usage_rows(
 
 /// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
 /// follow one another without gaps from the record's begin to its end.
-pub(super) fn append_slice_rows(run: &RunRecord, span: &TimelineSpan, builder: &mut slices::Builder) {
+pub(super) fn append_slice_rows(
+    run: &RunRecord,
+    span: &TimelineSpan,
+    builder: &mut slices::Builder,
+) {
     let mut begin_ns = run.begin_ns;
     for slot in &run.slots {
         let end_ns = begin_ns + slot.wall_ns;

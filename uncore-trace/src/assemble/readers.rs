@@ -11,8 +11,10 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, SampleRecord, TaskIdentity};
-use crate::entries::{Owner, RAN_GUEST, CounterReading, STANDS_STILL, ReadingTrigger, CounterValue};
-use crate::open::{CpuSetChange, Layout, Stopped, StopCause};
+use crate::entries::{
+    CounterReading, CounterValue, Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL,
+};
+use crate::open::{CpuSetChange, Layout, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
@@ -178,7 +180,12 @@ impl Readers {
 
     /// Logs the final counts of all counters, which the recording stopped at `now_ns`. All samples
     /// have been fed.
-    pub(super) fn log_last_counts(&mut self, counts: &[(u32, Count)], now_ns: u64, log: &mut impl ReadingLog) {
+    pub(super) fn log_last_counts(
+        &mut self,
+        counts: &[(u32, Count)],
+        now_ns: u64,
+        log: &mut impl ReadingLog,
+    ) {
         let tick = self.stop_tick.unwrap_or(now_ns / self.tick_ns);
         let readers: HashMap<u32, u32> = self.placed_counters().collect();
         for &(id, count) in counts {
@@ -239,7 +246,8 @@ impl Readers {
         let tick = next_tick.unwrap_or(now_ns / self.tick_ns);
         self.stop_counter((id, count, why), cpu, (tick, now_ns), log);
         // A counter that was read at the end of the recording has no missing time.
-        let is_over = next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
+        let is_over =
+            next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
         if !is_over {
             ledger.add_stopped_counter(now_ns, cpu, id, why, None);
         }
@@ -267,7 +275,13 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let value = Ok(logged_value(count));
-        self.log_start_or_stop(id, cpu, (tick, now_ns), (ReadingTrigger::Stop, value, readings::STOP), log);
+        self.log_start_or_stop(
+            id,
+            cpu,
+            (tick, now_ns),
+            (ReadingTrigger::Stop, value, readings::STOP),
+            log,
+        );
         if let Some(counter) = self.counter_progress(id) {
             counter.stopped = Some((now_ns, why));
         }
@@ -291,7 +305,13 @@ impl Readers {
             return;
         }
         let tick = now_ns / self.tick_ns;
-        self.log_start_or_stop(id, cpu, (tick, now_ns), (ReadingTrigger::Start, Err(0), readings::START), log);
+        self.log_start_or_stop(
+            id,
+            cpu,
+            (tick, now_ns),
+            (ReadingTrigger::Start, Err(0), readings::START),
+            log,
+        );
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter_progress(id) {
                 counter.last_read = None;
@@ -347,7 +367,8 @@ impl Readers {
                 && set.other_cpus.contains(&sample.cpu)
         };
         let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
-        let set = sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
+        let set =
+            sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
@@ -367,19 +388,22 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let tick = sample.begin_ns / self.tick_ns;
-        let Some((slots, at_switch)) = self.sample_slots(sample).filter(|_| tick >= self.start_tick)
+        let Some((slots, at_switch)) =
+            self.sample_slots(sample).filter(|_| tick >= self.start_tick)
         else {
             return;
         };
         // A CPU that reads only counters of others is not active: no tick is expected of it.
         let new_reader = || ReaderCpu { cpu: sample.cpu, ..ReaderCpu::default() };
         let reader = self.cpus.entry(sample.cpu).or_insert_with(new_reader);
-        let has_read = |stop| reader.next_tick.map_or(!reader.is_active, |next_tick| next_tick > stop);
+        let has_read =
+            |stop| reader.next_tick.map_or(!reader.is_active, |next_tick| next_tick > stop);
         if self.stop_tick.is_some_and(|stop| tick > stop && has_read(stop)) {
             // This reader has read the last tick.
             return;
         }
-        let lost_after = |last_sequence: u64| sample.sequence.saturating_sub(last_sequence).saturating_sub(1);
+        let lost_after =
+            |last_sequence: u64| sample.sequence.saturating_sub(last_sequence).saturating_sub(1);
         let lost = reader.sequence.map_or(0, lost_after);
         reader.sequence = Some(sample.sequence);
         if lost > 0 {
@@ -399,7 +423,8 @@ impl Readers {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: true };
         let mut readings = Vec::with_capacity(slots.len());
         for (slot_index, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
-            let is_blind = ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
+            let is_blind =
+                ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
             let value = match *reading {
                 drain::RawReading::Counted { .. } if is_blind => Err(RAN_GUEST),
                 drain::RawReading::Counted { enabled, .. }
@@ -421,7 +446,13 @@ impl Readers {
             };
             let owner = owner.filter(|_| slot_index < at_switch);
             let tick_and_time = (tick, sample.begin_ns);
-            readings.extend(self.make_reading(id, sample.cpu, tick_and_time, (trigger, value, owner), limits));
+            readings.extend(self.make_reading(
+                id,
+                sample.cpu,
+                tick_and_time,
+                (trigger, value, owner),
+                limits,
+            ));
         }
         log.log_readings(&readings, &row);
     }
@@ -433,7 +464,10 @@ impl Readers {
             return false;
         };
         let previous = counter.last_read.replace((tick, enabled));
-        enabled > 0 && previous.is_some_and(|(last_tick, enabled_before)| last_tick < tick && enabled_before == enabled)
+        enabled > 0
+            && previous.is_some_and(|(last_tick, enabled_before)| {
+                last_tick < tick && enabled_before == enabled
+            })
     }
 
     /// Logs that a counter stops or starts; `row_trigger` is the trigger of the row.
@@ -446,7 +480,8 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
-        let reading = self.make_reading(counter, cpu, tick_and_time, (trigger, value, None), limits);
+        let reading =
+            self.make_reading(counter, cpu, tick_and_time, (trigger, value, None), limits);
         log.log_readings(
             reading.as_slice(),
             &ReadingColumns { trigger: row_trigger, ..ReadingColumns::default() },
@@ -467,7 +502,9 @@ impl Readers {
         let ((last_time, last_tick), last_from) = (progress.latest_entry, progress.last_from);
         // `readings` is sorted by time, so two entries of a counter need different times. A tick's
         // reading may arrive after that of another CPU, from another ring.
-        let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| last_cpu != cpu && last_trigger == ReadingTrigger::Event);
+        let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| {
+            last_cpu != cpu && last_trigger == ReadingTrigger::Event
+        });
         let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
         let logged_ns = if moves { time_ns.max(last_time + 1) } else { time_ns };
         if logged_ns <= last_time || progress.stopped.is_some() {

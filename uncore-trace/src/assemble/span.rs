@@ -34,7 +34,13 @@ mod tests {
             assert_ne!(first.contains_time(time), next.contains_time(time), "{time}");
         }
         assert!(!first.contains_time(10));
-        assert!(first.overlaps_span(5, 11) && first.overlaps_span(19, 30) && next.overlaps_span(19, 30));
-        assert!(!first.overlaps_span(5, 10) && !first.overlaps_span(20, 30) && !next.overlaps_span(10, 20));
+        assert!(
+            first.overlaps_span(5, 11) && first.overlaps_span(19, 30) && next.overlaps_span(19, 30)
+        );
+        assert!(
+            !first.overlaps_span(5, 10)
+                && !first.overlaps_span(20, 30)
+                && !next.overlaps_span(10, 20)
+        );
     }
 }

@@ -15,8 +15,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::loss::Ledger;
-use super::readers::{ReadingLog, ReadingColumns};
-use crate::entries::{DeviceTransfer, CounterReading, ReadingTrigger, CounterValue};
+use super::readers::{ReadingColumns, ReadingLog};
+use crate::entries::{CounterReading, CounterValue, DeviceTransfer, ReadingTrigger};
 use crate::open::{StatisticsSample, StopCause};
 use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
@@ -120,50 +120,88 @@ impl StatisticCounters {
 
     /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved`
     /// those of its entries.
-    pub(super) fn close_tick(&mut self, end_ns: u64, completed: &Completed, moved: &[DeviceTransfer]) {
+    pub(super) fn close_tick(
+        &mut self,
+        end_ns: u64,
+        completed: &Completed,
+        moved: &[DeviceTransfer],
+    ) {
         if self.counters.is_empty() {
             return;
         }
-        let completed_before: Vec<u64> = self.counters.iter().map(|counter| counter.completed).collect();
+        let completed_before: Vec<u64> =
+            self.counters.iter().map(|counter| counter.completed).collect();
         for counter in &mut self.counters {
             counter.completed += completed.get(&counter.key).copied().unwrap_or_default();
             let (device, direction) = &counter.key;
-            let is_of_counter = |moved: &&DeviceTransfer| moved.direction == *direction && moved.device == *device;
-            counter.logged += moved.iter().filter(is_of_counter).map(|moved| moved.bytes).sum::<u64>();
+            let is_of_counter =
+                |moved: &&DeviceTransfer| moved.direction == *direction && moved.device == *device;
+            counter.logged +=
+                moved.iter().filter(is_of_counter).map(|moved| moved.bytes).sum::<u64>();
         }
         while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end_ns) {
             for (counter, previous) in self.counters.iter_mut().zip(&completed_before) {
                 // A reading before the first tick is before all that is seen.
-                let seen_before = if sampled.time_ns + self.tick_ns < end_ns { 0 } else { *previous };
+                let seen_before =
+                    if sampled.time_ns + self.tick_ns < end_ns { 0 } else { *previous };
                 let read = sampled.bytes.iter().find(|(id, _)| *id == counter.id);
-                counter.take_reading(sampled.time_ns, read.and_then(|(_, bytes)| *bytes), seen_before);
+                counter.take_reading(
+                    sampled.time_ns,
+                    read.and_then(|(_, bytes)| *bytes),
+                    seen_before,
+                );
             }
         }
     }
 
     /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
     /// could not be read stops here.
-    pub(super) fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingLog) {
+    pub(super) fn log_counts(
+        &mut self,
+        end_ns: u64,
+        ledger: &mut Ledger,
+        log: &mut impl ReadingLog,
+    ) {
         let tick = end_ns / self.tick_ns;
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
         for device_counter in &mut self.counters {
             let (readings, trigger) = match device_counter.state {
                 ReadState::Counting => (&mut read, ReadingTrigger::Timer),
                 ReadState::Failed(time) => {
-                    ledger.add_stopped_counter(time, device_counter.cpu, device_counter.id, StopCause::Pmu, None);
+                    ledger.add_stopped_counter(
+                        time,
+                        device_counter.cpu,
+                        device_counter.id,
+                        StopCause::Pmu,
+                        None,
+                    );
                     device_counter.state = ReadState::Stopped;
                     (&mut stopped, ReadingTrigger::Stop)
                 }
                 ReadState::Stopped => continue,
             };
-            let value = Ok(CounterValue { value: device_counter.logged + device_counter.unseen.byte_count(), times: None });
+            let value = Ok(CounterValue {
+                value: device_counter.logged + device_counter.unseen.byte_count(),
+                times: None,
+            });
             let (counter, cpu, owner) = (device_counter.id, device_counter.cpu, None);
-            readings.push(CounterReading { tick, time: end_ns, counter, cpu, trigger, value, owner });
+            readings.push(CounterReading {
+                tick,
+                time: end_ns,
+                counter,
+                cpu,
+                trigger,
+                value,
+                owner,
+            });
             device_counter.report_unseen(end_ns, ledger);
         }
         for (readings, trigger) in [(read, readings::TIMER), (stopped, readings::STOP)] {
             if !readings.is_empty() {
-                log.log_readings(&readings, &ReadingColumns { trigger, ..ReadingColumns::default() });
+                log.log_readings(
+                    &readings,
+                    &ReadingColumns { trigger, ..ReadingColumns::default() },
+                );
             }
         }
     }
@@ -184,7 +222,11 @@ impl StatisticCounter {
         }
         self.last_reading = Some((bytes, added));
         let bytes = bytes as i64 + added;
-        self.unseen.narrow_bounds(time_ns, bytes - self.completed as i64, bytes - seen_before as i64);
+        self.unseen.narrow_bounds(
+            time_ns,
+            bytes - self.completed as i64,
+            bytes - seen_before as i64,
+        );
     }
 
     /// Reports requests that were not seen, at `end_ns`.
@@ -214,7 +256,8 @@ impl Unseen {
         self.recent.push_back((time_ns, upper));
         let recent_begin_ns = time_ns.saturating_sub(SEEN_MORE_NS);
         let is_full = self.recent.front().is_some_and(|(time, _)| *time <= recent_begin_ns);
-        let highest_upper = self.recent.iter().map(|(_, recent_upper)| *recent_upper).max().unwrap_or(upper);
+        let highest_upper =
+            self.recent.iter().map(|(_, recent_upper)| *recent_upper).max().unwrap_or(upper);
         if is_full && highest_upper < self.lower_bound {
             let excess = self.lower_bound - highest_upper;
             self.lower_bound -= excess;

@@ -37,7 +37,12 @@ impl UnnamedCgroups {
 
     /// Calls `find` for those that are due at `now_ns`, or for all if `is_last`. If it returns
     /// `true`, the search ends.
-    pub(super) fn look_up_due(&mut self, now_ns: u64, is_last: bool, mut find: impl FnMut(u64) -> bool) {
+    pub(super) fn look_up_due(
+        &mut self,
+        now_ns: u64,
+        is_last: bool,
+        mut find: impl FnMut(u64) -> bool,
+    ) {
         self.0.retain(|&id, lookup| {
             if !is_last && now_ns < lookup.time_ns {
                 return true;
@@ -45,7 +50,8 @@ impl UnnamedCgroups {
             if find(id) || lookup.pause_ns > LONGEST_NS {
                 return false;
             }
-            *lookup = NextLookup { time_ns: now_ns + lookup.pause_ns, pause_ns: lookup.pause_ns * 2 };
+            *lookup =
+                NextLookup { time_ns: now_ns + lookup.pause_ns, pause_ns: lookup.pause_ns * 2 };
             true
         });
     }

@@ -14,18 +14,19 @@ use super::monitor::LinkMonitors;
 use super::names::OwnerNames;
 use super::pool::Pools;
 use super::ports::Ports;
-use super::rows::{WindowRows, RowContext};
+use super::rows::{RowContext, WindowRows};
 use super::series::WindowClock;
 use super::small::LargeOwners;
 use super::switches::Switches;
 use super::turn::CounterTurn;
-use super::usage::{self, CpuSet, TickUse, CpuUsage};
-use super::waiting::{EndedWindow, LEARN_INTERVAL_NS, LearnSchedule, WindowState, WaitingWindows};
+use super::usage::{self, CpuSet, CpuUsage, TickUse};
+use super::waiting::{EndedWindow, LEARN_INTERVAL_NS, LearnSchedule, WaitingWindows, WindowState};
 use super::witnesses::Witnesses;
 use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
 use crate::entries::{
-    LogConsumer, Disorder, LogEntry, MissingCount, Owner, RAN_GUEST, ROWS_AT_ONCE, CounterReading, Relief, MovedSum,
+    CounterReading, Disorder, LogConsumer, LogEntry, MissingCount, MovedSum, Owner, RAN_GUEST,
+    ROWS_AT_ONCE, Relief,
 };
 use crate::plan::Plan;
 use crate::schema::fabric;
@@ -110,7 +111,11 @@ const LONGEST_NS: u64 = 1_000_000_000;
 
 impl LogConsumer for Attributor {
     /// Takes an entry. At the end of a window, rows go to `fabric`.
-    fn take_entry(&mut self, entry: LogEntry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
+    fn take_entry(
+        &mut self,
+        entry: LogEntry<'_>,
+        fabric: &mut fabric::Builder,
+    ) -> Result<(), Disorder> {
         // Rows are made before the entry is applied: they have the names that were known when their
         // window was divided.
         if self.making.is_some() {
@@ -118,7 +123,9 @@ impl LogConsumer for Attributor {
         }
         match entry {
             LogEntry::Usage { cpu, usage: use_by_owner } => self.usage.add_use(cpu, use_by_owner),
-            LogEntry::Switches { cpu, switches: switches_by_owner } => self.switches.add_switches(cpu, switches_by_owner),
+            LogEntry::Switches { cpu, switches: switches_by_owner } => {
+                self.switches.add_switches(cpu, switches_by_owner)
+            }
             LogEntry::Reading(reading) => self.apply_reading(reading)?,
             LogEntry::Moved(moved) => self.moved.add_moved(moved),
             LogEntry::Held(held) => self.holders.apply_change(held),
@@ -225,7 +232,8 @@ impl Attributor {
         let ports = Ports::new(&tracks, &sets, start_tick);
         let history = |(set, (learnt, has_witness)): (usize, (bool, bool))| {
             let empty = || Histories::new(plan.tick_ns, has_witness);
-            let divided = |base: Histories| if ports.divides_set(set) { base.with_ports() } else { base };
+            let divided =
+                |base: Histories| if ports.divides_set(set) { base.with_ports() } else { base };
             learnt.then(|| divided(empty()))
         };
         let histories = learnt.iter().copied().zip(has_misses.iter().copied()).enumerate();
@@ -364,18 +372,27 @@ impl Attributor {
         };
         self.review_sets(|set, tracks| has_ports(set, tracks));
         if !port_indexes.is_empty() {
-            let port_tick = port_indexes.iter().filter_map(|index| self.last_divisible_tick(*index, tick, is_last)).min();
+            let port_tick = port_indexes
+                .iter()
+                .filter_map(|index| self.last_divisible_tick(*index, tick, is_last))
+                .min();
             let common_tick = port_tick.unwrap_or(tick);
-            self.take_turns(tick, is_last, |index| port_indexes.contains(&index).then_some(common_tick));
+            self.take_turns(tick, is_last, |index| {
+                port_indexes.contains(&index).then_some(common_tick)
+            });
             self.ports.gather_ticks(common_tick, &mut self.tracks, &mut self.histories);
         }
         self.review_sets(|set, tracks| !has_ports(set, tracks));
         let gathered_tick = self.ports.gathered_tick();
-        self.take_turns(tick, is_last, |index| (!port_indexes.contains(&index)).then_some(gathered_tick));
+        self.take_turns(tick, is_last, |index| {
+            (!port_indexes.contains(&index)).then_some(gathered_tick)
+        });
         for (set, histories) in self.histories.iter_mut().enumerate() {
             let Some(histories) = histories else { continue };
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.forget_before(tracks.map(TrackedCounter::oldest_needed_tick).min().unwrap_or(tick).min(tick));
+            histories.forget_before(
+                tracks.map(TrackedCounter::oldest_needed_tick).min().unwrap_or(tick).min(tick),
+            );
         }
     }
 
@@ -389,7 +406,8 @@ impl Attributor {
     /// Sums up the ticks since the last call, for the selected sets of CPUs.
     fn review_sets(&mut self, is_selected: impl Fn(usize, &[TrackedCounter]) -> bool) {
         for (set, histories) in self.histories.iter_mut().enumerate() {
-            let Some(histories) = histories.as_mut().filter(|_| is_selected(set, &self.tracks)) else {
+            let Some(histories) = histories.as_mut().filter(|_| is_selected(set, &self.tracks))
+            else {
                 continue;
             };
             histories.review_use();
@@ -399,7 +417,9 @@ impl Attributor {
                 track.learn_ticks(histories_now);
             });
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.finish_review(|predictor| tracks.clone().filter_map(|track| track.rate_profile(predictor)).collect());
+            histories.finish_review(|predictor| {
+                tracks.clone().filter_map(|track| track.rate_profile(predictor)).collect()
+            });
         }
     }
 
@@ -410,7 +430,9 @@ impl Attributor {
         let learners = (0..self.tracks.len()).filter(|index| self.tracks[*index].learns);
         let mut plans: Vec<Option<(bool, u64)>> = vec![None; self.tracks.len()];
         for (position, index) in learners.enumerate() {
-            let (Some(port_tick), Some(divisible_tick)) = (known_tick(index), self.last_divisible_tick(index, tick, is_last)) else {
+            let (Some(port_tick), Some(divisible_tick)) =
+                (known_tick(index), self.last_divisible_tick(index, tick, is_last))
+            else {
                 continue;
             };
             let track = &self.tracks[index];
@@ -424,8 +446,10 @@ impl Attributor {
             plans[index] = Some((is_turn, end_tick));
         }
         let (tick_ns, names) = (self.clock.tick_ns, &self.names);
-        let latest_tick = plans.iter().flatten().map(|(_, end_tick)| *end_tick).max().unwrap_or_default();
-        let mut windows_by_counter: Vec<Vec<(u64, &mut WindowState)>> = plans.iter().map(|_| Vec::new()).collect();
+        let latest_tick =
+            plans.iter().flatten().map(|(_, end_tick)| *end_tick).max().unwrap_or_default();
+        let mut windows_by_counter: Vec<Vec<(u64, &mut WindowState)>> =
+            plans.iter().map(|_| Vec::new()).collect();
         for window in self.waiting.windows_up_to(latest_tick) {
             let states = window.states.iter_mut().zip(&mut windows_by_counter).zip(&plans);
             for ((state, windows), plan) in states {
@@ -468,9 +492,12 @@ impl Attributor {
         }
         self.pools.divide_bytes(&self.tracks, &mut window_ends);
         self.monitors.measure_window(tick, &self.tracks, &mut window_ends);
-        let mut window_states: Vec<WindowState> = self.tracks.iter().map(|_| WindowState::Nothing).collect();
-        let (port_ends, other_ends): (Vec<_>, Vec<_>) =
-            window_ends.into_iter().enumerate().partition(|(index, _)| self.tracks[*index].counter.is_port());
+        let mut window_states: Vec<WindowState> =
+            self.tracks.iter().map(|_| WindowState::Nothing).collect();
+        let (port_ends, other_ends): (Vec<_>, Vec<_>) = window_ends
+            .into_iter()
+            .enumerate()
+            .partition(|(index, _)| self.tracks[*index].counter.is_port());
         for (index, end) in port_ends {
             window_states[index] = self.window_state(index, end, &window);
         }
@@ -484,11 +511,18 @@ impl Attributor {
     }
 
     /// The state of a counter whose window has ended so: divided, unless it waits.
-    fn window_state(&mut self, index: usize, end: counter::WindowEnd, window: &Close<'_>) -> WindowState {
+    fn window_state(
+        &mut self,
+        index: usize,
+        end: counter::WindowEnd,
+        window: &Close<'_>,
+    ) -> WindowState {
         let track = &mut self.tracks[index];
         let (counts, is_port) = (track.counter.role.is_divided(), track.counter.is_port());
         match end {
-            counter::WindowEnd::Unread if counts => WindowState::Divided(track.unread_window(window)),
+            counter::WindowEnd::Unread if counts => {
+                WindowState::Divided(track.unread_window(window))
+            }
             counter::WindowEnd::No | counter::WindowEnd::Unread => WindowState::Nothing,
             counter::WindowEnd::Read(_) if !counts && !is_port => WindowState::Nothing,
             counter::WindowEnd::Read(span) if track.learns && self.schedule.has_lag() => {
@@ -527,7 +561,9 @@ impl Attributor {
                     self.ready.extend(std::iter::from_fn(|| self.waiting.pop()));
                     let windows = self.ready.make_contiguous();
                     let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
-                    workers::run_jobs(threads, windows, |window| make_rows(window, &sets, min_share));
+                    workers::run_jobs(threads, windows, |window| {
+                        make_rows(window, &sets, min_share)
+                    });
                 }
                 let window = self.ready.pop_front()?;
                 for (index, state) in window.states.iter().enumerate() {

@@ -111,7 +111,11 @@ impl RateColumns {
             largest: HashMap::new(),
             next_number: 0,
         };
-        for (subject, is_far) in [(ColumnSubject::Baseline, false), (ColumnSubject::Rest, false), (ColumnSubject::Rest, true)] {
+        for (subject, is_far) in [
+            (ColumnSubject::Baseline, false),
+            (ColumnSubject::Rest, false),
+            (ColumnSubject::Rest, true),
+        ] {
             columns.add_column(subject, is_far, 0);
         }
         columns.find_parents();
@@ -130,7 +134,11 @@ impl RateColumns {
 
     /// The slot where the use of a new column was before: the nearest parent on the same CPUs with
     /// this property, or that of all others.
-    pub(super) fn previous_slot(&self, slot: usize, is_suitable: impl Fn(u16) -> bool) -> Option<u16> {
+    pub(super) fn previous_slot(
+        &self,
+        slot: usize,
+        is_suitable: impl Fn(u16) -> bool,
+    ) -> Option<u16> {
         let column = self.get(slot)?;
         let shared_slot = if column.is_far { SHARED_FAR } else { SHARED_NEAR };
         let mut ancestor = column.parent;
@@ -157,7 +165,9 @@ impl RateColumns {
     pub(super) fn slot_of_source(&self, source: TrafficSource) -> u16 {
         let TrafficSource { owner, is_far } = source;
         let process_slot = self.slots.get(&(ColumnSubject::Process(owner), is_far));
-        let slot = process_slot.or_else(|| self.slots.get(&(ColumnSubject::Group(ColumnGroup::from_owner(owner)), is_far)));
+        let slot = process_slot.or_else(|| {
+            self.slots.get(&(ColumnSubject::Group(ColumnGroup::from_owner(owner)), is_far))
+        });
         slot.copied().unwrap_or(if is_far { SHARED_FAR } else { SHARED_NEAR })
     }
 
@@ -180,34 +190,50 @@ impl RateColumns {
             total_use += amount;
         }
         self.find_largest(&owners);
-        let (group_threshold, process_threshold) =
-            ((MIN_GROUP_FRACTION * total_use).max(smallest), (MIN_PROCESS_FRACTION * total_use).max(smallest));
+        let (group_threshold, process_threshold) = (
+            (MIN_GROUP_FRACTION * total_use).max(smallest),
+            (MIN_PROCESS_FRACTION * total_use).max(smallest),
+        );
         let mut wanted: Vec<(f64, (ColumnSubject, bool))> = Vec::new();
         let mut offer = |subject: ColumnSubject, amounts: [f64; 2], sum: f64, threshold: f64| {
             for (amount, is_far) in amounts.into_iter().zip([false, true]) {
                 let has_column = self.slots.contains_key(&(subject, is_far));
-                let (min_sum, bonus) = if has_column { (DROP_FRACTION * threshold, 2.0) } else { (threshold, 1.0) };
+                let (min_sum, bonus) =
+                    if has_column { (DROP_FRACTION * threshold, 2.0) } else { (threshold, 1.0) };
                 if sum >= min_sum && amount > DROP_FRACTION * min_sum {
                     wanted.push((bonus * amount, (subject, is_far)));
                 }
             }
         };
         for (group, amounts_of_group) in &groups {
-            offer(ColumnSubject::Group(*group), *amounts_of_group, amounts_of_group[0] + amounts_of_group[1], group_threshold);
+            offer(
+                ColumnSubject::Group(*group),
+                *amounts_of_group,
+                amounts_of_group[0] + amounts_of_group[1],
+                group_threshold,
+            );
         }
         for (owner, amounts_of_owner) in &owners {
             let group = ColumnGroup::from_owner(*owner);
             if matches!(group, ColumnGroup::Cgroup(_)) && self.largest.get(&group) != Some(owner) {
-                offer(ColumnSubject::Process(*owner), *amounts_of_owner, amounts_of_owner[0] + amounts_of_owner[1], process_threshold);
+                offer(
+                    ColumnSubject::Process(*owner),
+                    *amounts_of_owner,
+                    amounts_of_owner[0] + amounts_of_owner[1],
+                    process_threshold,
+                );
             }
         }
         wanted.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         wanted.truncate(MAX_COLUMNS);
-        let kept_keys: HashSet<(ColumnSubject, bool)> = wanted.iter().map(|(_, key)| *key).collect();
+        let kept_keys: HashSet<(ColumnSubject, bool)> =
+            wanted.iter().map(|(_, key)| *key).collect();
         for slot in 0..self.by_slot.len() {
             let Some(column) = self.by_slot[slot] else { continue };
             let key = (column.subject, column.is_far);
-            if !kept_keys.contains(&key) && !matches!(column.subject, ColumnSubject::Baseline | ColumnSubject::Rest) {
+            if !kept_keys.contains(&key)
+                && !matches!(column.subject, ColumnSubject::Baseline | ColumnSubject::Rest)
+            {
                 self.slots.remove(&key);
                 self.by_slot[slot] = None;
                 self.free_slots.push_back((stored.1, slot as u16));
@@ -224,16 +250,29 @@ impl RateColumns {
     }
 
     /// Gives a new column a slot.
-    fn add_column(&mut self, column_subject: ColumnSubject, is_far: bool, first_stored_tick: u64) -> u16 {
+    fn add_column(
+        &mut self,
+        column_subject: ColumnSubject,
+        is_far: bool,
+        first_stored_tick: u64,
+    ) -> u16 {
         let kind = match (column_subject, is_far) {
             (ColumnSubject::Baseline, _) => ColumnKind::Baseline,
             (_, true) => ColumnKind::Far,
             (ColumnSubject::Process(_), false) => ColumnKind::Process,
             (ColumnSubject::Rest | ColumnSubject::Group(_), false) => ColumnKind::Group,
         };
-        let column = Some(RateColumn { subject: column_subject, is_far, kind, parent: None, number: self.next_number });
+        let column = Some(RateColumn {
+            subject: column_subject,
+            is_far,
+            kind,
+            parent: None,
+            number: self.next_number,
+        });
         self.next_number += 1;
-        let new_slot = if let Some((_, slot)) = self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick) {
+        let new_slot = if let Some((_, slot)) =
+            self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick)
+        {
             self.by_slot[usize::from(slot)] = column;
             slot
         } else {
@@ -267,14 +306,17 @@ impl RateColumns {
     }
 
     fn find_parents(&mut self) {
-        let slot_of_key = |subject: ColumnSubject, is_far: bool| self.slots.get(&(subject, is_far)).copied();
+        let slot_of_key =
+            |subject: ColumnSubject, is_far: bool| self.slots.get(&(subject, is_far)).copied();
         let parents: Vec<Option<u16>> = self
             .by_slot
             .iter()
             .map(|column| match column.as_ref()? {
                 RateColumn { subject: ColumnSubject::Process(owner), is_far, .. } => {
                     let group = ColumnSubject::Group(ColumnGroup::from_owner(*owner));
-                    let near = is_far.then(|| slot_of_key(ColumnSubject::Process(*owner), false)).flatten();
+                    let near = is_far
+                        .then(|| slot_of_key(ColumnSubject::Process(*owner), false))
+                        .flatten();
                     near.or_else(|| slot_of_key(group, *is_far))
                 }
                 RateColumn { subject, is_far: true, .. } => slot_of_key(*subject, false),
@@ -282,7 +324,9 @@ impl RateColumns {
             })
             .collect();
         let is_far = |parent: Option<u16>| {
-            parent.and_then(|parent_slot| self.get(usize::from(parent_slot))).is_some_and(|column| column.is_far)
+            parent
+                .and_then(|parent_slot| self.get(usize::from(parent_slot)))
+                .is_some_and(|column| column.is_far)
         };
         let far: Vec<bool> = parents.iter().map(|parent| is_far(*parent)).collect();
         for ((column, parent), parent_is_far) in self.by_slot.iter_mut().zip(parents).zip(far) {
@@ -315,7 +359,9 @@ mod tests {
         let many = MAX_COLUMNS as u32 + 100;
         columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, (1, 100));
         let column_owners = |columns: &RateColumns| -> Vec<u32> {
-            (0..=many).filter(|irq| columns.slot_of_source(near(Owner::Irq(*irq))) > SHARED_FAR).collect()
+            (0..=many)
+                .filter(|irq| columns.slot_of_source(near(Owner::Irq(*irq))) > SHARED_FAR)
+                .collect()
         };
         let first = column_owners(&columns);
         assert_eq!(first, (100..many).collect::<Vec<_>>());

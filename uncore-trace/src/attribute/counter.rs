@@ -9,12 +9,14 @@ use super::history::Predictor;
 use super::learner::DividedCount;
 use super::monitor::{self, MeasuredFraction};
 use super::names::OwnerNames;
-use super::series::{WindowClock, SeriesEnd, ReadingSeries};
+use super::series::{ReadingSeries, SeriesEnd, WindowClock};
 use super::waiting::LearnSchedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{MissingReason, MissingCount, DeviceTransfer, Owner, RAN_GUEST, Relief, STANDS_STILL};
+use crate::entries::{
+    DeviceTransfer, MissingCount, MissingReason, Owner, RAN_GUEST, Relief, STANDS_STILL,
+};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -236,7 +238,8 @@ impl TrackedCounter {
             }
         };
         let end_count = read_count.not_below(self.window_begin.1);
-        let (begin_tick, begin_count) = mem::replace(&mut self.window_begin, (window.tick, end_count));
+        let (begin_tick, begin_count) =
+            mem::replace(&mut self.window_begin, (window.tick, end_count));
         let delta = end_count.count_since(begin_count);
         if delta.scale_factor().is_none() {
             let span_ns = (window.tick - begin_tick) * window.tick_ns;
@@ -298,7 +301,12 @@ impl TrackedCounter {
         }
     }
 
-    const fn make_missing(&self, lack: MissingReason, window: &Close<'_>, span_ns: u64) -> MissingCount {
+    const fn make_missing(
+        &self,
+        lack: MissingReason,
+        window: &Close<'_>,
+        span_ns: u64,
+    ) -> MissingCount {
         let Counter { id, cpu, .. } = self.counter;
         MissingCount { reason: lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
     }
@@ -317,8 +325,16 @@ impl TrackedCounter {
         histories: Option<&Histories>,
         names: &OwnerNames,
     ) -> DividedWindow {
-        let CountSpan { begin_tick: window_begin_tick, delta, ref time, ref counts, ref io, io_fraction: counted_fraction, ref claims, ref measured } =
-            *span;
+        let CountSpan {
+            begin_tick: window_begin_tick,
+            delta,
+            ref time,
+            ref counts,
+            ref io,
+            io_fraction: counted_fraction,
+            ref claims,
+            ref measured,
+        } = *span;
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
@@ -358,7 +374,13 @@ impl TrackedCounter {
         claims.apply_to_shares(&mut shares);
         if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
         {
-            monitor::apply_measured(total.unwrap_or_default(), running, measured, names, &mut shares);
+            monitor::apply_measured(
+                total.unwrap_or_default(),
+                running,
+                measured,
+                names,
+                &mut shares,
+            );
         }
         DividedWindow { begin_tick: window_begin_tick, end_tick, total, running, method, shares }
     }
@@ -392,7 +414,10 @@ impl TrackedCounter {
         if self.counter.exact_by == Some(ExactBy::Switches)
             && let Some(owner_switches) = switches.get(&self.counter.cpu)
         {
-            add_counts(&mut self.counts, owner_switches.iter().map(|(owner, count)| (*owner, *count)));
+            add_counts(
+                &mut self.counts,
+                owner_switches.iter().map(|(owner, count)| (*owner, *count)),
+            );
         }
     }
 
@@ -407,7 +432,8 @@ impl TrackedCounter {
 
     /// Gives the holders of its devices their fractions of the count of a tick.
     pub(super) fn claim_tick(&mut self, tick: u64, fractions: TickFractions) {
-        let count = self.series.take_tick_count(tick).and_then(|(count, _)| self.count_since_tick(count));
+        let count =
+            self.series.take_tick_count(tick).and_then(|(count, _)| self.count_since_tick(count));
         self.claims.add_tick_count(fractions, count.map(|(delta, factor)| delta as f64 * factor));
     }
 

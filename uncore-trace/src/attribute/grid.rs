@@ -29,7 +29,10 @@ const STEPS: f64 = 1024.0;
 pub(super) fn round_shares(total: f64, shares: &mut [Share]) {
     let step = grid_step(total);
     // A smaller total has too few bits for a grid, and a negative share cannot be rounded.
-    if !step.is_normal() || shares.len() < 2 || shares.iter().any(|share| !is_within_total(share, total)) {
+    if !step.is_normal()
+        || shares.len() < 2
+        || shares.iter().any(|share| !is_within_total(share, total))
+    {
         return;
     }
     let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
@@ -151,7 +154,10 @@ mod tests {
 
     #[test]
     fn confidences_are_in_hundredths() {
-        assert_eq!([0.0, 0.004, 0.126, 0.994, 1.0].map(round_to_hundredths), [0.0, 0.0, 0.13, 0.99, 1.0]);
+        assert_eq!(
+            [0.0, 0.004, 0.126, 0.994, 1.0].map(round_to_hundredths),
+            [0.0, 0.0, 0.13, 0.99, 1.0]
+        );
     }
 
     proptest! {

@@ -31,7 +31,7 @@ use super::counter::TrackedCounter;
 use super::{Method, Share};
 use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
-use crate::entries::{Accounted, AccountGrowth, DeviceHold, Owner};
+use crate::entries::{AccountGrowth, Accounted, DeviceHold, Owner};
 use crate::plan::{CountedFunction, IoDirection};
 use crate::schema::fabric::RIGHT_WITHIN;
 
@@ -114,10 +114,13 @@ impl DeviceHolders {
     /// The holders before the first tick, for these counters.
     pub(super) fn new(tracks: &mut [TrackedCounter], tick_ns: u64) -> Self {
         let is_of_devices = |track: &TrackedCounter| {
-            matches!(track.planned_method, Method::Source | Method::Io) && !track.counter.behind.is_empty()
+            matches!(track.planned_method, Method::Source | Method::Io)
+                && !track.counter.behind.is_empty()
         };
         let mut fractions = Vec::new();
-        for (index, track) in tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track)) {
+        for (index, track) in
+            tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track))
+        {
             track.series.keep_ticks();
             fractions.push((index, None));
         }
@@ -152,12 +155,16 @@ impl DeviceHolders {
     /// Uses what devices counted since the last time.
     fn use_new_accounts(&mut self, tracks: &[TrackedCounter]) {
         let tracks_behind = self.fractions.iter().filter_map(|(index, _)| tracks.get(*index));
-        let functions: BTreeSet<PciAddress> =
-            tracks_behind.flat_map(|track| &track.counter.behind).map(|device| device.function).collect();
+        let functions: BTreeSet<PciAddress> = tracks_behind
+            .flat_map(|track| &track.counter.behind)
+            .map(|device| device.function)
+            .collect();
         let new_accounts = &self.new_accounts;
         let accounts_of_function = |function| {
             let directions = [None, Some(IoDirection::Read), Some(IoDirection::Write)];
-            let bytes = directions.into_iter().filter_map(|direction| Some((direction, new_accounts.moved_bytes(function, direction)?)));
+            let bytes = directions.into_iter().filter_map(|direction| {
+                Some((direction, new_accounts.moved_bytes(function, direction)?))
+            });
             let processes = new_accounts.usage_by_process(function);
             (function, SelfCounted { bytes: bytes.collect(), processes })
         };
@@ -178,12 +185,18 @@ impl DeviceHolders {
         let (held_ns, accounts, tick_ns) = (&self.held_ns, &self.accounts, self.tick_ns);
         let fractions_of_counter = |(index, known): &mut (usize, Option<Arc<HolderFractions>>)| {
             let compute = || {
-                let Some(TrackedCounter { counter, planned_method: kind, .. }) = tracks.get(*index) else {
+                let Some(TrackedCounter { counter, planned_method: kind, .. }) = tracks.get(*index)
+                else {
                     return Arc::default();
                 };
                 let direction = counter.io.as_ref().map(|io| io.direction);
                 let behind = (counter.behind.as_slice(), *kind != Method::Io);
-                Arc::new(HolderFractions::from_holders(behind, held_ns, (accounts, direction), tick_ns))
+                Arc::new(HolderFractions::from_holders(
+                    behind,
+                    held_ns,
+                    (accounts, direction),
+                    tick_ns,
+                ))
             };
             Arc::clone(known.get_or_insert_with(compute))
         };
@@ -217,9 +230,12 @@ impl HolderFractions {
         let mut fractions: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
         // Without the method io, the requests of the kernel are in the count, too.
         let claimed = |device: &&CountedFunction| {
-            device.unseen || device.requests && has_requests || holders.contains_key(&device.function)
+            device.unseen
+                || device.requests && has_requests
+                || holders.contains_key(&device.function)
         };
-        let claimed: Vec<PciAddress> = behind.iter().filter(claimed).map(|device| device.function).collect();
+        let claimed: Vec<PciAddress> =
+            behind.iter().filter(claimed).map(|device| device.function).collect();
         let bytes_of = |function| Some(*accounts.get(function)?.bytes.get(&direction)? as f64);
         let bytes: Option<Vec<f64>> = claimed.iter().map(bytes_of).collect();
         let bytes = bytes.filter(|bytes| bytes.iter().sum::<f64>() > 0.0);
@@ -239,7 +255,8 @@ impl HolderFractions {
                 *fractions.entry(Some(owner)).or_default() += function_fraction * fraction;
             }
         }
-        let tenants: BTreeSet<_> = fractions.keys().map(|holder| holder.as_ref().map(cgroup_of_owner)).collect();
+        let tenants: BTreeSet<_> =
+            fractions.keys().map(|holder| holder.as_ref().map(cgroup_of_owner)).collect();
         let (owners, tenants) = (fractions.len(), tenants.len());
         fractions.retain(|_, fraction| *fraction > 0.0);
         Self { by_owner: fractions.into_iter().collect(), owners, tenants }
@@ -259,15 +276,20 @@ fn divide_by_use(
         return None;
     }
     // What is left is of processes that are no owners, if any of these holds the function.
-    let other_use: f64 =
-        use_by_pid.iter().filter(|(pid, _)| !holder_pids.contains(pid)).map(|(_, amount)| *amount as f64).sum();
+    let other_use: f64 = use_by_pid
+        .iter()
+        .filter(|(pid, _)| !holder_pids.contains(pid))
+        .map(|(_, amount)| *amount as f64)
+        .sum();
     let use_of = |owner: &Owner| match owner {
         Owner::Task { pid, .. } => use_by_pid.get(pid).map_or(0.0, |amount| *amount as f64),
         _ => other_use,
     };
     let total_use: f64 = owners.keys().map(use_of).sum();
     let held_fraction = *owners.values().max()?.min(&tick_ns) as f64 / tick_ns as f64;
-    (total_use > 0.0).then(|| owners.keys().map(|owner| (*owner, held_fraction * use_of(owner) / total_use)).collect())
+    (total_use > 0.0).then(|| {
+        owners.keys().map(|owner| (*owner, held_fraction * use_of(owner) / total_use)).collect()
+    })
 }
 
 /// The fractions of the holders of a function by the time in which each holds it.
@@ -306,8 +328,9 @@ impl HolderClaim {
             return 1.0;
         }
         let holders = self.shared_count / self.fair_value;
-        let cumulative =
-            |value: f64| 1.0 - (1.0 - (value / self.shared_count).clamp(0.0, 1.0)).powf(holders - 1.0);
+        let cumulative = |value: f64| {
+            1.0 - (1.0 - (value / self.shared_count).clamp(0.0, 1.0)).powf(holders - 1.0)
+        };
         let margin = RIGHT_WITHIN * (self.alone + self.shared);
         cumulative(self.shared + margin) - cumulative(self.shared - margin)
     }
@@ -318,7 +341,11 @@ impl HolderClaims {
     pub(super) fn add_tick_count(&mut self, tick_fractions: TickFractions, count: Option<f64>) {
         let is_full = self.waiting.len() >= MAX_WAITING;
         match self.waiting.last_mut() {
-            Some((last_waiting, ticks)) if is_full || Arc::ptr_eq(last_waiting, &tick_fractions.0) => *ticks += 1,
+            Some((last_waiting, ticks))
+                if is_full || Arc::ptr_eq(last_waiting, &tick_fractions.0) =>
+            {
+                *ticks += 1
+            }
             _ => self.waiting.push((tick_fractions.0, 1)),
         }
         let Some(count) = count else { return };
@@ -327,7 +354,9 @@ impl HolderClaims {
         for (fractions, ticks) in waiting {
             let count = count * ticks as f64 / total_ticks as f64;
             match &mut self.last_known {
-                Some((last_fractions, sum)) if Arc::ptr_eq(last_fractions, &fractions) => *sum += count,
+                Some((last_fractions, sum)) if Arc::ptr_eq(last_fractions, &fractions) => {
+                    *sum += count
+                }
                 _ => {
                     self.add_last();
                     self.last_known = Some((fractions, count));
@@ -354,14 +383,21 @@ impl HolderClaims {
             }
         }
         for (tenant, fraction) in tenants {
-            self.tenants.entry(tenant).or_default().add_fraction(fraction, count, fractions.tenants);
+            self.tenants.entry(tenant).or_default().add_fraction(
+                fraction,
+                count,
+                fractions.tenants,
+            );
         }
     }
 
     /// Gives the holders their parts of the share of the devices. The shares sum to the same total
     /// before and after.
     pub(super) fn apply_to_shares(&self, shares: &mut Vec<Share>) {
-        let Some(device_index) = shares.iter().position(|share| share.owner == Owner::Device) else { return };
+        let Some(device_index) = shares.iter().position(|share| share.owner == Owner::Device)
+        else {
+            return;
+        };
         let device = shares[device_index];
         if self.total <= 0.0 || self.owners.keys().all(Option::is_none) {
             return;
@@ -373,7 +409,8 @@ impl HolderClaims {
             let Some(owner) = holder.filter(|_| value > 0.0) else { continue };
             remaining -= value;
             let tenant = self.tenants.get(&cgroup_of_owner(&owner)).copied().unwrap_or(*claim);
-            let confidence = device.confidence * (SEEN_PROBABILITY * claim.right_probability()) as f32;
+            let confidence =
+                device.confidence * (SEEN_PROBABILITY * claim.right_probability()) as f32;
             let lasting = device.lasting * (SEEN_PROBABILITY * tenant.right_probability()) as f32;
             let method = Some(Method::Held);
             let share = Share { owner, value, confidence, lasting, method, processes: None };
@@ -381,7 +418,9 @@ impl HolderClaims {
         }
         for (cgroup, tenant_shares) in shares_by_tenant {
             match cgroup {
-                Some(id) if tenant_shares.len() > MAX_PROCESSES => shares.extend(unite_processes(id, &tenant_shares)),
+                Some(id) if tenant_shares.len() > MAX_PROCESSES => {
+                    shares.extend(unite_processes(id, &tenant_shares))
+                }
                 _ => shares.extend(tenant_shares),
             }
         }
@@ -403,7 +442,13 @@ fn unite_processes(cgroup_id: u64, shares: &[Share]) -> Option<Share> {
     let value = shares.iter().map(|share| share.value).sum();
     let processes = Some(shares.len() as u32);
     // How the processes divide it does not matter.
-    shares.first().map(|first_share| Share { owner, value, confidence: first_share.lasting, processes, ..*first_share })
+    shares.first().map(|first_share| Share {
+        owner,
+        value,
+        confidence: first_share.lasting,
+        processes,
+        ..*first_share
+    })
 }
 
 #[cfg(test)]

@@ -223,11 +223,14 @@ impl Histories {
                 }
                 use_by_source
             };
-            let mut ticks: Vec<SourceUse> = (first_tick..=misses.last_tick()).map(use_of_tick).collect();
+            let mut ticks: Vec<SourceUse> =
+                (first_tick..=misses.last_tick()).map(use_of_tick).collect();
             calibrate_misses(&mut ticks);
             for (tick, use_by_source) in (first_tick..).zip(ticks) {
-                misses
-                    .replace_use(tick, use_by_source.into_iter().map(|(source, (_, missed))| (source, missed)));
+                misses.replace_use(
+                    tick,
+                    use_by_source.into_iter().map(|(source, (_, missed))| (source, missed)),
+                );
             }
             misses.review_use();
         }
@@ -239,7 +242,9 @@ impl Histories {
     /// predictor, by slot.
     pub(super) fn finish_review(&mut self, profiles: impl Fn(Predictor) -> Vec<Vec<f64>>) {
         self.time.finish_review(&profiles(Predictor::Time));
-        self.misses.iter_mut().for_each(|misses| misses.finish_review(&profiles(Predictor::Misses)));
+        self.misses
+            .iter_mut()
+            .for_each(|misses| misses.finish_review(&profiles(Predictor::Misses)));
         self.ports.iter_mut().for_each(|ports| ports.finish_review(&profiles(Predictor::Ports)));
     }
 
@@ -372,32 +377,45 @@ impl History {
 
     /// The entries of a tick, by source; none if the tick was dropped.
     pub(super) fn tick_entries(&self, tick: u64) -> &[UseEntry] {
-        let stored_row = tick.checked_sub(self.first_tick).and_then(|index| self.rows.get(index as usize));
+        let stored_row =
+            tick.checked_sub(self.first_tick).and_then(|index| self.rows.get(index as usize));
         stored_row.map_or(&[], |row| row)
     }
 
     /// The use in a tick by slot, with the baseline; empty if the tick was dropped.
     pub(super) fn row_by_slot(&self, tick: u64) -> &[(u16, f32)] {
-        let stored_row = tick.checked_sub(self.first_tick).and_then(|index| self.rows_by_slot.get(index as usize));
+        let stored_row = tick
+            .checked_sub(self.first_tick)
+            .and_then(|index| self.rows_by_slot.get(index as usize));
         stored_row.map_or(&[], |row| row)
     }
 
     /// The use of each source in a tick.
     fn use_by_source(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
         let row = self.tick_entries(tick).iter();
-        row.filter_map(|entry| Some((self.source_of_number(entry.source)?, f64::from(entry.amount))))
+        row.filter_map(|entry| {
+            Some((self.source_of_number(entry.source)?, f64::from(entry.amount)))
+        })
     }
 
     /// Replaces the amounts of a tick that was not reviewed yet.
-    fn replace_use(&mut self, tick: u64, use_by_source: impl Iterator<Item = (TrafficSource, f64)>) {
+    fn replace_use(
+        &mut self,
+        tick: u64,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+    ) {
         let states = &self.source_states;
         let make_entry = |(source, amount): (TrafficSource, f64)| {
             let state = states.get(&source).filter(|_| amount > 0.0)?;
             Some(UseEntry { source: state.number, slot: state.slot, amount: amount as f32 })
         };
         let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
-        let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else { return };
-        if let (Some(stored_row), Some(stored_by_slot)) = (self.rows.get_mut(index), self.rows_by_slot.get_mut(index)) {
+        let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else {
+            return;
+        };
+        if let (Some(stored_row), Some(stored_by_slot)) =
+            (self.rows.get_mut(index), self.rows_by_slot.get_mut(index))
+        {
             *stored_by_slot = sum_entries_by_slot(&row);
             *stored_row = row;
         }
@@ -406,7 +424,8 @@ impl History {
     /// The fraction of the variance of a source's use between ticks that the uncertainty of tick
     /// boundaries can explain, if each is known to `edge`; 0 to 1.
     fn edge_fraction(&self, source: TrafficSource, edge: f64) -> f64 {
-        let variance = self.source_states.get(&source).map_or(0.0, |state| state.moments.variance());
+        let variance =
+            self.source_states.get(&source).map_or(0.0, |state| state.moments.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 
@@ -417,13 +436,19 @@ impl History {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let explains = |(candidate, _): &&(TrafficSource, u64)| explains_idle || candidate.owner != Owner::Idle;
+        let explains = |(candidate, _): &&(TrafficSource, u64)| {
+            explains_idle || candidate.owner != Owner::Idle
+        };
         let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
         self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
     }
 
     /// Adds a tick: amounts by source, each source at most once.
-    fn push_amounts(&mut self, tick: u64, use_by_source: impl Iterator<Item = (TrafficSource, f64)>) {
+    fn push_amounts(
+        &mut self,
+        tick: u64,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+    ) {
         if self.rows.is_empty() {
             (self.first_tick, self.review_end_tick) = (tick, tick);
         }
@@ -456,7 +481,8 @@ impl History {
     }
 
     fn record_use(&mut self, tick: u64, source: TrafficSource, amount: f64) -> UseEntry {
-        let (next_number, sources, columns) = (&mut self.next_source, &mut self.sources, &self.columns);
+        let (next_number, sources, columns) =
+            (&mut self.next_source, &mut self.sources, &self.columns);
         let state = self.source_states.entry(source).or_insert_with(|| {
             // Numbers are used again after 2^32 sources; 0 is that of the baseline.
             while sources.contains_key(next_number) {
@@ -466,7 +492,13 @@ impl History {
             *next_number = next_number.checked_add(1).unwrap_or(1);
             sources.insert(number, source);
             let moments = UseMoments::default();
-            SourceState { number, recent_use: 0.0, last_tick: tick, slot: columns.slot_of_source(source), moments }
+            SourceState {
+                number,
+                recent_use: 0.0,
+                last_tick: tick,
+                slot: columns.slot_of_source(source),
+                moments,
+            }
         });
         state.recent_use += amount;
         state.last_tick = tick;
@@ -485,9 +517,15 @@ impl History {
             Predictor::Time => MIN_COLUMN_TICKS,
             Predictor::Misses | Predictor::Ports => 0.0,
         };
-        for slot in self.columns.assign_columns(&use_by_source, min_use, (self.first_tick, self.last_tick())) {
+        for slot in self.columns.assign_columns(
+            &use_by_source,
+            min_use,
+            (self.first_tick, self.last_tick()),
+        ) {
             self.design.clear_slot(usize::from(slot));
-            self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
+            self.blocks
+                .iter_mut()
+                .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
         self.lock_shared().grams_around.clear();
         let mut slot_of_number: HashMap<u32, u16, RandomState> = HashMap::default();
@@ -542,7 +580,9 @@ impl History {
 
     /// The number of the first block that is needed to correct rates at `tick`.
     pub(super) fn needed_block(&self, tick: u64) -> u64 {
-        self.block_of(tick).div_ceil(LONG_BLOCK_LEN).saturating_sub(LONG_BLOCKS_AROUND + 1) * LONG_BLOCK_LEN + 1
+        self.block_of(tick).div_ceil(LONG_BLOCK_LEN).saturating_sub(LONG_BLOCKS_AROUND + 1)
+            * LONG_BLOCK_LEN
+            + 1
     }
 
     /// The Gram matrix: the sum of blocks with these weights by number. `key` says which.
@@ -566,7 +606,9 @@ impl History {
     /// The use in the window of the ticks after `after_tick` up to `last_tick`.
     pub(super) fn window_use(&self, after_tick: u64, last_tick: u64) -> Arc<WindowUse> {
         let compute_use = || Arc::new(self.sum_window_use(after_tick, last_tick));
-        Arc::clone(self.lock_shared().windows.entry((after_tick, last_tick)).or_insert_with(compute_use))
+        Arc::clone(
+            self.lock_shared().windows.entry((after_tick, last_tick)).or_insert_with(compute_use),
+        )
     }
 
     fn sum_window_use(&self, after_tick: u64, last_tick: u64) -> WindowUse {
@@ -582,11 +624,17 @@ impl History {
         let edge = self.edge_ticks();
         let owner_use = |((source, slot), amount): ((u32, u16), f64)| {
             let source = self.source_of_number(source)?;
-            let edge_fraction = if self.predictor == Predictor::Time { self.edge_fraction(source, edge) } else { 0.0 };
+            let edge_fraction = if self.predictor == Predictor::Time {
+                self.edge_fraction(source, edge)
+            } else {
+                0.0
+            };
             Some(OwnerUse { source, slot, amount, edge_fraction })
         };
         let mut owners: Vec<_> = amounts.into_iter().filter_map(owner_use).collect();
-        owners.sort_unstable_by_key(|owner| (cgroup_of_owner(&owner.source.owner), owner.source, owner.slot));
+        owners.sort_unstable_by_key(|owner| {
+            (cgroup_of_owner(&owner.source.owner), owner.source, owner.slot)
+        });
         WindowUse { owners, by_slot }
     }
 
@@ -602,7 +650,8 @@ impl History {
 
     /// The expected count of a reviewed tick, relative to the mean.
     pub(super) fn relative_size(&self, tick: u64) -> f64 {
-        let stored_size = tick.checked_sub(self.first_tick).and_then(|index| self.sizes.get(index as usize));
+        let stored_size =
+            tick.checked_sub(self.first_tick).and_then(|index| self.sizes.get(index as usize));
         stored_size.map_or(1.0, |size| f64::from(*size))
     }
 
@@ -698,7 +747,8 @@ mod tests {
             number
         };
         let row = history.tick_entries(tick).iter();
-        let mut own: Vec<u32> = row.filter(|entry| entry.slot > SHARED_FAR).map(irq_number).collect();
+        let mut own: Vec<u32> =
+            row.filter(|entry| entry.slot > SHARED_FAR).map(irq_number).collect();
         own.sort_unstable();
         own
     }

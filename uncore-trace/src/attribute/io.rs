@@ -57,26 +57,39 @@ impl IoMethod {
         let ratio = if sum > 0.0 { total / sum } else { 0.0 };
         let (owner_fraction, excess_ratio) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
         self.agreement.add_ratio(ratio);
-        let fraction_of_others =
-            |owner: Owner, fraction: f64| 1.0 - self.previous_fractions.get(&owner).map_or(0.0, |previous| fraction.min(*previous));
+        let fraction_of_others = |owner: Owner, fraction: f64| {
+            1.0 - self
+                .previous_fractions
+                .get(&owner)
+                .map_or(0.0, |previous| fraction.min(*previous))
+        };
         let mut shares: Vec<Share> = moved
             .iter()
             .filter(|(owner, bytes)| *owner != Owner::Device && bytes * owner_fraction > 0.0)
             .map(|&(owner, bytes)| {
-                let probability = self.agreement.probability(fraction_of_others(owner, bytes / sum)) * probability_within(excess_ratio);
-                let probability_for_owner = if owner == Owner::Unattributed { 0.0 } else { probability };
+                let probability =
+                    self.agreement.probability(fraction_of_others(owner, bytes / sum))
+                        * probability_within(excess_ratio);
+                let probability_for_owner =
+                    if owner == Owner::Unattributed { 0.0 } else { probability };
                 Share::new(owner, bytes * owner_fraction, probability_for_owner as f32 * running)
             })
             .collect();
         if sum > 0.0 {
-            self.previous_fractions = moved.iter().map(|&(owner, bytes)| (owner, bytes / sum)).collect();
+            self.previous_fractions =
+                moved.iter().map(|&(owner, bytes)| (owner, bytes / sum)).collect();
         }
         let owners_value: f64 = shares.iter().map(|share| share.value).sum();
         let device_value = total - owners_value;
         if device_value > total * 1e-12 {
             let owners_per_device = owners_value / device_value;
-            let device_probability = self.agreement.probability(owners_per_device) * probability_within(excess_ratio * owners_per_device);
-            shares.push(Share::new(Owner::Device, device_value, device_probability as f32 * running));
+            let device_probability = self.agreement.probability(owners_per_device)
+                * probability_within(excess_ratio * owners_per_device);
+            shares.push(Share::new(
+                Owner::Device,
+                device_value,
+                device_probability as f32 * running,
+            ));
         }
         shares
     }
@@ -139,8 +152,8 @@ mod tests {
             let even = window % 2 == 0;
             let total = if even { 500.0 } else { 1000.0 };
             let one = alone.divide_by_bytes(total, 1.0, &[(A, 1000.0)])[0].confidence;
-            let other =
-                turns.divide_by_bytes(total, 1.0, &[(if even { A } else { B }, 1000.0)])[0].confidence;
+            let other = turns.divide_by_bytes(total, 1.0, &[(if even { A } else { B }, 1000.0)])[0]
+                .confidence;
             assert!(window == 0 || one > 0.99, "{one}");
             assert!(window == 0 || other < 0.4, "{other}");
         }

@@ -47,8 +47,8 @@ pub use self::attributor::{Attributor, RecordingFacts, order_counters};
 use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Predictor};
 use self::io::IoMethod;
-pub use self::learner::Effort;
 use self::learner::DividedCount;
+pub use self::learner::Effort;
 use self::regression::Regression;
 use self::residency::Residency;
 pub use self::small::MIN_SHARE;
@@ -198,7 +198,11 @@ impl Methods {
             Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
             Method::Io => Box::<IoMethod>::default(),
             witness_method @ (Method::Misses | Method::Ports) => {
-                let predictor = if witness_method == Method::Ports { Predictor::Ports } else { Predictor::Misses };
+                let predictor = if witness_method == Method::Ports {
+                    Predictor::Ports
+                } else {
+                    Predictor::Misses
+                };
                 let compare = self.choice == Choice::Auto;
                 Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
             }
@@ -206,7 +210,9 @@ impl Methods {
                 let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
                 Box::new(method.keeping_divided_counts())
             }
-            Method::Regression => Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort)),
+            Method::Regression => {
+                Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort))
+            }
             Method::Residency | Method::Monitor | Method::Held | Method::None => {
                 Box::new(Residency)
             }
@@ -216,7 +222,10 @@ impl Methods {
     /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they
     /// fall back to `regression`.
     pub fn learns_from_ticks(self, plan: &Plan, counter: &Counter) -> bool {
-        matches!(self.method_for(plan, counter), Method::Misses | Method::Ports | Method::Regression)
+        matches!(
+            self.method_for(plan, counter),
+            Method::Misses | Method::Ports | Method::Regression
+        )
     }
 
     /// The method that divides a counter, if it can.

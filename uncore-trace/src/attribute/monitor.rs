@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::agreement::{ByteAgreement, probability_within};
-use super::counter::{WindowEnd, TrackedCounter};
+use super::counter::{TrackedCounter, WindowEnd};
 use super::names::OwnerNames;
 use super::{Method, Share, add_unattributed};
 use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
@@ -76,16 +76,21 @@ impl LinkMonitors {
     /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
     /// count nothing that is measured.
     pub(super) fn new(plan: &Plan, tracks: &[TrackedCounter], start_tick: u64) -> Self {
-        let is_divided = |track: &TrackedCounter| !matches!(track.planned_method, Method::Exact | Method::Source);
+        let is_divided = |track: &TrackedCounter| {
+            !matches!(track.planned_method, Method::Exact | Method::Source)
+        };
         let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
         let index_of: HashMap<u32, usize> =
             divided.map(|(index, track)| (track.counter.id, index)).collect();
         let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
             let members_with = |is_bidirectional: bool| {
                 let counters = link.counters.iter();
-                let matching = counters.filter(|member| (member.direction == Direction::Both) == is_bidirectional);
+                let matching = counters
+                    .filter(|member| (member.direction == Direction::Both) == is_bidirectional);
                 let index = |counter: u32| index_of.get(&counter).copied();
-                matching.filter_map(|member| Some((index(member.counter)?, member.direction))).collect::<Vec<_>>()
+                matching
+                    .filter_map(|member| Some((index(member.counter)?, member.direction)))
+                    .collect::<Vec<_>>()
             };
             // A counter of both directions counts the bytes of the others again.
             let single = members_with(false);
@@ -103,27 +108,36 @@ impl LinkMonitors {
 
     /// Whether the counter at this index counts bytes of memory that can be measured.
     pub(super) fn measures_counter(&self, counter_index: usize) -> bool {
-        self.links.iter().any(|link| link.members.iter().any(|(member, _)| *member == counter_index))
+        self.links
+            .iter()
+            .any(|link| link.members.iter().any(|(member, _)| *member == counter_index))
     }
 
     /// Adds bytes of the current window.
     pub(super) fn add_bytes(&mut self, monitored: &Monitored) {
-        let is_seen = |link: &&mut MonitoredLink| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
+        let is_seen =
+            |link: &&mut MonitoredLink| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
         for link in self.links.iter_mut().filter(is_seen) {
             link.bytes.add_bytes(monitored);
         }
     }
 
     /// Notes in each counter's window, which ends at `tick`, the fractions that were measured.
-    pub(super) fn measure_window(&mut self, tick: u64, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
+    pub(super) fn measure_window(
+        &mut self,
+        tick: u64,
+        tracks: &[TrackedCounter],
+        window_ends: &mut [WindowEnd],
+    ) {
         for link in &mut self.links {
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()
                 .map(|(counter_index, _)| match window_ends.get(*counter_index) {
-                    Some(WindowEnd::Read(span)) => {
-                        Some((span.begin_tick, tracks.get(*counter_index)?.total_count(span).unwrap_or_default()))
-                    }
+                    Some(WindowEnd::Read(span)) => Some((
+                        span.begin_tick,
+                        tracks.get(*counter_index)?.total_count(span).unwrap_or_default(),
+                    )),
                     _ => None,
                 })
                 .collect();
@@ -131,7 +145,9 @@ impl LinkMonitors {
             if counts.iter().all(Option::is_none) {
                 continue;
             }
-            let is_complete = counts.iter().all(|begin_and_count| begin_and_count.is_some_and(|(window_begin, _)| window_begin == link.begin_tick));
+            let is_complete = counts.iter().all(|begin_and_count| {
+                begin_and_count.is_some_and(|(window_begin, _)| window_begin == link.begin_tick)
+            });
             if is_complete {
                 let counts: Vec<f64> =
                     counts.into_iter().flatten().map(|(_, count)| count).collect();
@@ -161,7 +177,9 @@ impl MonitoredLink {
             .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
             .collect();
         for ((counter_index, _), count) in self.members.iter().zip(counts) {
-            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index).filter(|_| *count > 0.0) {
+            if let Some(WindowEnd::Read(span)) =
+                window_ends.get_mut(*counter_index).filter(|_| *count > 0.0)
+            {
                 span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
             }
         }
@@ -170,7 +188,11 @@ impl MonitoredLink {
             return;
         }
         for (counter_index, direction) in &self.members {
-            let same_direction = self.members.iter().zip(counts).filter(|((_, member_direction), _)| member_direction == direction);
+            let same_direction = self
+                .members
+                .iter()
+                .zip(counts)
+                .filter(|((_, member_direction), _)| member_direction == direction);
             let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
             if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
                 let scaled = |measured: &MeasuredFraction| MeasuredFraction {
@@ -221,17 +243,27 @@ fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredFrac
 }
 
 /// The index of the innermost of the cgroups with a fraction that an owner is in.
-fn find_innermost(owner: &Owner, fractions: &[MeasuredFraction], names: &OwnerNames) -> Option<usize> {
+fn find_innermost(
+    owner: &Owner,
+    fractions: &[MeasuredFraction],
+    names: &OwnerNames,
+) -> Option<usize> {
     let Owner::Task { cgroup_id, .. } = owner else { return None };
     let path = &names.cgroup_names(*cgroup_id)?.path;
-    let holds_owner = |candidate: &&(usize, &MeasuredFraction)| is_in_cgroup(path, &candidate.1.cgroup);
+    let holds_owner =
+        |candidate: &&(usize, &MeasuredFraction)| is_in_cgroup(path, &candidate.1.cgroup);
     let candidates = fractions.iter().enumerate().filter(|candidate| holds_owner(&candidate));
     candidates.max_by_key(|(_, fraction)| fraction.cgroup.len()).map(|(number, _)| number)
 }
 
 /// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
 /// then reach theirs. The shares sum to `total` before and after.
-fn apply_bounds(total: f64, bounds: &[MeasuredFraction], names: &OwnerNames, shares: &mut Vec<Share>) {
+fn apply_bounds(
+    total: f64,
+    bounds: &[MeasuredFraction],
+    names: &OwnerNames,
+    shares: &mut Vec<Share>,
+) {
     let bound_indexes: Vec<Option<usize>> =
         shares.iter().map(|share| find_innermost(&share.owner, bounds, names)).collect();
     let original_values: Vec<f64> = shares.iter().map(|share| share.value).collect();
@@ -261,12 +293,26 @@ fn apply_bounds(total: f64, bounds: &[MeasuredFraction], names: &OwnerNames, sha
             return add_unattributed(shares, total);
         }
         let factor = |bound_index: &Option<usize>| bound_index.and_then(|number| factors[number]);
-        let cut = |(value, bound_index): (&f64, &Option<usize>)| factor(bound_index).map(|ratio| value * ratio);
+        let cut = |(value, bound_index): (&f64, &Option<usize>)| {
+            factor(bound_index).map(|ratio| value * ratio)
+        };
         let bounded_value: f64 = original_values.iter().zip(&bound_indexes).filter_map(cut).sum();
-        let is_unbounded = |(_, bound_index): &(&f64, &Option<usize>)| factor(bound_index).is_none();
-        let unbounded_value: f64 = original_values.iter().zip(&bound_indexes).filter(is_unbounded).map(|(value, _)| value).sum();
-        let growth = if unbounded_value > 0.0 { (total - bounded_value).max(0.0) / unbounded_value } else { 0.0 };
-        for ((share, value), bound_index) in shares.iter_mut().zip(&original_values).zip(&bound_indexes) {
+        let is_unbounded =
+            |(_, bound_index): &(&f64, &Option<usize>)| factor(bound_index).is_none();
+        let unbounded_value: f64 = original_values
+            .iter()
+            .zip(&bound_indexes)
+            .filter(is_unbounded)
+            .map(|(value, _)| value)
+            .sum();
+        let growth = if unbounded_value > 0.0 {
+            (total - bounded_value).max(0.0) / unbounded_value
+        } else {
+            0.0
+        };
+        for ((share, value), bound_index) in
+            shares.iter_mut().zip(&original_values).zip(&bound_indexes)
+        {
             share.value = value * factor(bound_index).unwrap_or(growth);
         }
     }
@@ -303,12 +349,15 @@ pub(super) fn apply_measured(
     let measured_value: f64 = with_owners().map(|(fraction, _)| fraction.fraction * total).sum();
     let unmeasured_total = (total - measured_value).max(0.0);
     for (share, fraction_index) in shares.iter_mut().zip(&fraction_indexes) {
-        let Some((measured, (sum, count))) = fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
+        let Some((measured, (sum, count))) =
+            fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
         else {
-            share.value *= if unmeasured_value > 0.0 { unmeasured_total / unmeasured_value } else { 0.0 };
+            share.value *=
+                if unmeasured_value > 0.0 { unmeasured_total / unmeasured_value } else { 0.0 };
             continue;
         };
-        let fraction_of_cgroup = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
+        let fraction_of_cgroup =
+            if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
         share.value = measured.fraction * total * fraction_of_cgroup;
         let confidence = measured.confidence as f32 * running;
         share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };

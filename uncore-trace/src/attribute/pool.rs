@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::Method;
-use super::counter::{WindowEnd, TrackedCounter};
+use super::counter::{TrackedCounter, WindowEnd};
 use crate::plan::IoScope;
 
 /// The pool of each counter.
@@ -62,9 +62,12 @@ mod tests {
 
     use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
     use crate::clock::Snapshot;
-    use crate::entries::{LogConsumer as _, LogEntry, DeviceTransfer, Owner, CounterReading, ReadingTrigger, CounterValue};
+    use crate::entries::{
+        CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
+        ReadingTrigger,
+    };
     use crate::plan::{IoDirection, Plan};
-    use crate::schema::columns::{f64_column, nullable_value, i32_column, word_column};
+    use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
     use crate::schema::fabric;
     use crate::schema::origin::RecordingOrigin;
 
@@ -125,10 +128,17 @@ mod tests {
         }
         let owner = Owner::Irq(1);
         let (device, direction) = (Rc::from("sda"), IoDirection::Read);
-        take(LogEntry::Moved(&DeviceTransfer { device, direction, owner, bytes: 200, requests: 1 }));
+        take(LogEntry::Moved(&DeviceTransfer {
+            device,
+            direction,
+            owner,
+            bytes: 200,
+            requests: 1,
+        }));
         take(LogEntry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
-        let (counter, owner) = (i32_column(&rows, "counter").unwrap(), word_column(&rows, "owner").unwrap());
+        let (counter, owner) =
+            (i32_column(&rows, "counter").unwrap(), word_column(&rows, "owner").unwrap());
         let value = f64_column(&rows, "value").unwrap();
         let of_irq = (0..rows.num_rows()).filter(|row| owner.get(*row) == Some("irq"));
         let shares: BTreeMap<_, _> =

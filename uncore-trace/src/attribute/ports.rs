@@ -40,7 +40,9 @@ impl PortConfidence {
     /// The mean confidence of an owner's shares, and of its sums over a longer time.
     pub(super) fn mean_of_owner(&self, owner: Owner) -> (f64, f64) {
         let sums = self.0.get(&owner).filter(|sums| sums.bytes > 0.0);
-        sums.map_or((0.0, 0.0), |sums| (sums.weighted_confidence / sums.bytes, sums.weighted_lasting / sums.bytes))
+        sums.map_or((0.0, 0.0), |sums| {
+            (sums.weighted_confidence / sums.bytes, sums.weighted_lasting / sums.bytes)
+        })
     }
 }
 
@@ -81,14 +83,19 @@ impl Ports {
             .collect();
         let ports_of_set = |(set_index, set): (usize, &CpuSet)| {
             let mut users = tracks.iter();
-            let user = users.find(|user_track| user_track.set == set_index && user_track.planned_method == Method::Ports)?;
+            let user = users.find(|user_track| {
+                user_track.set == set_index && user_track.planned_method == Method::Ports
+            })?;
             let port_of = |(port_index, cpu_port): (usize, &CpuPort)| {
                 let counter = &tracks.get(cpu_port.counter_index)?.counter;
                 let is_far = set.is_far(counter.sees.first_cpu()?)?;
                 user.counter.has_port(counter).then_some((port_index, is_far))
             };
-            let ports: Vec<(usize, bool)> = cpu_ports.iter().enumerate().filter_map(port_of).collect();
-            let counters = ports.iter().filter_map(|(port, _)| tracks.get(cpu_ports.get(*port)?.counter_index));
+            let ports: Vec<(usize, bool)> =
+                cpu_ports.iter().enumerate().filter_map(port_of).collect();
+            let counters = ports
+                .iter()
+                .filter_map(|(port, _)| tracks.get(cpu_ports.get(*port)?.counter_index));
             let cpus: usize = counters.map(|port| port.counter.sees.len()).sum();
             let covers_all_cpus = cpus == set.cpus.len();
             covers_all_cpus.then_some((set_index, ports))
@@ -122,7 +129,11 @@ impl Ports {
         let windows = track.take_port_shares();
         for (set, ports) in &self.sets {
             let ports_of_set = ports.iter().filter_map(|(port, _)| self.cpu_ports.get(*port));
-            let Some(port) = ports_of_set.into_iter().find(|port| port.counter_index == counter_index) else { continue };
+            let Some(port) =
+                ports_of_set.into_iter().find(|port| port.counter_index == counter_index)
+            else {
+                continue;
+            };
             let Some(Some(histories)) = histories.get_mut(*set) else { continue };
             for (tick, shares) in &windows {
                 let confidence = histories.port_confidence.entry(*tick).or_default();
@@ -148,14 +159,18 @@ impl Ports {
         for tick in self.gathered_tick + 1..=last_tick {
             let take_amounts = |port: &mut CpuPort| {
                 while port.divided_counts.pop_front_if(|divided| divided.tick < tick).is_some() {}
-                port.divided_counts.pop_front_if(|divided| divided.tick == tick).and_then(|divided| divided.amounts)
+                port.divided_counts
+                    .pop_front_if(|divided| divided.tick == tick)
+                    .and_then(|divided| divided.amounts)
             };
             let amounts: Vec<_> = self.cpu_ports.iter_mut().map(take_amounts).collect();
             for (set, ports) in &self.sets {
                 let mut bytes_by_source: BTreeMap<TrafficSource, f64> = BTreeMap::new();
                 let mut is_complete = true;
                 for (port, is_far) in ports {
-                    let (Some(port), Some(owner_amounts)) = (self.cpu_ports.get(*port), amounts.get(*port)) else {
+                    let (Some(port), Some(owner_amounts)) =
+                        (self.cpu_ports.get(*port), amounts.get(*port))
+                    else {
                         continue;
                     };
                     is_complete &= owner_amounts.is_some();

@@ -35,7 +35,7 @@
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, Predictor};
-use super::learner::{Effort, Learner, DividedCount, Variance};
+use super::learner::{DividedCount, Effort, Learner, Variance};
 use super::ports::PortConfidence;
 use super::residency::{add_residency, residency_shares};
 use super::window_parts::{OwnerPart, WindowParts};
@@ -96,7 +96,11 @@ pub(super) struct Regression {
 impl Regression {
     /// A method for ticks of `tick_ns`.
     pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
-        Self { predictor, learner: Learner::new(predictor, tick_ns, effort), window_parts: WindowParts::default() }
+        Self {
+            predictor,
+            learner: Learner::new(predictor, tick_ns, effort),
+            window_parts: WindowParts::default(),
+        }
     }
 
     /// Keeps the division of each tick's count.
@@ -116,9 +120,16 @@ impl Regression {
         let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.window_parts.add_piece(&contributions, history, (window.begin_tick(history.tick_ns()), window.end_tick));
+        self.window_parts.add_piece(
+            &contributions,
+            history,
+            (window.begin_tick(history.tick_ns()), window.end_tick),
+        );
         let divided_parts = std::mem::take(&mut self.window_parts);
-        self.learner.is_ready().then(|| self.window_shares(&divided_parts, history, window)).flatten()
+        self.learner
+            .is_ready()
+            .then(|| self.window_shares(&divided_parts, history, window))
+            .flatten()
     }
 }
 
@@ -157,7 +168,11 @@ impl Attribution for Regression {
         // A count that begins before and ends after `last_tick` is in the next piece.
         let end = self.learner.divided_tick();
         if end > self.window_parts.piece_begin_tick(begin_tick) {
-            self.window_parts.add_piece(&self.learner.take_contributions(), history, (begin_tick, end));
+            self.window_parts.add_piece(
+                &self.learner.take_contributions(),
+                history,
+                (begin_tick, end),
+            );
         }
     }
 
@@ -170,7 +185,8 @@ impl Attribution for Regression {
     }
 
     fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
-        if let Some(history) = histories.and_then(|histories| histories.history_of(self.predictor)) {
+        if let Some(history) = histories.and_then(|histories| histories.history_of(self.predictor))
+        {
             self.learner.divide_counts(history, end_tick);
         }
         self.learner.take_contributions();
@@ -180,7 +196,9 @@ impl Attribution for Regression {
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let by_time = residency_shares(window.total, window);
         match self.learnt_shares(window) {
-            Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => (Method::Regression, shares),
+            Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => {
+                (Method::Regression, shares)
+            }
             _ => (Method::Residency, by_time),
         }
     }
@@ -207,16 +225,26 @@ struct ShareVariances {
 
 impl ShareVariances {
     /// Adds the uncertainty of the use of an owner in the window.
-    fn with_use_error(self, history: &History, owner_part: &OwnerPart, port_confidence: Option<&PortConfidence>) -> Self {
+    fn with_use_error(
+        self,
+        history: &History,
+        owner_part: &OwnerPart,
+        port_confidence: Option<&PortConfidence>,
+    ) -> Self {
         let OwnerPart { source, amount, edge_fraction: edge, .. } = *owner_part;
         match history.predictor() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
-                Self { use_error: (edges / amount).powi(2), edge: EDGE_FACTOR * edge * edge, ..self }
+                Self {
+                    use_error: (edges / amount).powi(2),
+                    edge: EDGE_FACTOR * edge * edge,
+                    ..self
+                }
             }
             Predictor::Misses => Self { use_error: 1.0 / amount, ..self },
             Predictor::Ports => {
-                let (window_confidence, lasting) = port_confidence.map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
+                let (window_confidence, lasting) = port_confidence
+                    .map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
                 let measure = variance_of(window_confidence / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING_VARIANCE).max(0.0);
                 Self { use_error: measure, lasting, ..self }
@@ -251,7 +279,8 @@ impl Regression {
         }
         let total =
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
-        let port_confidence = window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
+        let port_confidence =
+            window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::for_predictor(self.predictor);
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
@@ -259,8 +288,14 @@ impl Regression {
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, momentary: momentary_variance, group_learnt: group_variance, .. } = owner_part.variance;
-            let noise_variance = owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
+            let Variance {
+                learnt,
+                momentary: momentary_variance,
+                group_learnt: group_variance,
+                ..
+            } = owner_part.variance;
+            let noise_variance =
+                owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
             let uncertain = ShareVariances {
                 rates: LEARNT_FACTOR * learnt + weights.momentary * momentary_variance,
@@ -315,7 +350,10 @@ mod tests {
         let (mut parts, mut last) = (Vec::new(), Method::None);
         let (mut total, mut time) = (0.0, [0; 2]);
         for tick in 1..=4000 {
-            let runs = [random.next_below(2) as u64, u64::from(tick >= begin) * random.next_below(2) as u64];
+            let runs = [
+                random.next_below(2) as u64,
+                u64::from(tick >= begin) * random.next_below(2) as u64,
+            ];
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             histories.push(tick, &times, || (Vec::new(), true));
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;

@@ -43,7 +43,12 @@ pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &Counte
 
 /// Divides `total` by nanoseconds. `sees_one_cpu` says that the counter sees only the one CPU whose time
 /// is given; `running` is the part of the window in which the counter ran.
-fn divide_by_time(total: f64, time: &[(Owner, u64)], sees_one_cpu: bool, running: f32) -> Vec<Share> {
+fn divide_by_time(
+    total: f64,
+    time: &[(Owner, u64)],
+    sees_one_cpu: bool,
+    running: f32,
+) -> Vec<Share> {
     let total_ns: u64 = time.iter().map(|(_, ns)| ns).sum();
     if total_ns == 0 {
         return vec![Share::new(Owner::Unattributed, total, 0.0)];

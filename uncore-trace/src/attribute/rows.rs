@@ -36,7 +36,9 @@ impl<'a> OwnerLabel<'a> {
                     job: cgroup.and_then(|cgroup| cgroup.job.as_deref()),
                 }
             }
-            Owner::Irq(number) => Self { comm: Some(names.interrupt_name(number)), ..Self::default() },
+            Owner::Irq(number) => {
+                Self { comm: Some(names.interrupt_name(number)), ..Self::default() }
+            }
             Owner::Softirq(vector) => {
                 Self { comm: Some(softirq_label(vector).into()), ..Self::default() }
             }
@@ -81,7 +83,10 @@ impl WindowRows {
 }
 
 /// The divided counts of a window, for the counters that have rows.
-fn divided_windows<'a>(window: &'a EndedWindow, tracks: &'a [TrackedCounter]) -> Vec<(&'a Counter, &'a DividedWindow)> {
+fn divided_windows<'a>(
+    window: &'a EndedWindow,
+    tracks: &'a [TrackedCounter],
+) -> Vec<(&'a Counter, &'a DividedWindow)> {
     let states = tracks.iter().zip(&window.states);
     let divided = states.filter_map(|(track, state)| match state {
         WindowState::Divided(divided) => Some((&track.counter, divided)),
@@ -104,7 +109,8 @@ fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
     let indexes_of = |(window_index, (_, divided)): (usize, &(&Counter, &DividedWindow))| {
         (0..row_shares(divided).len() as u32).map(move |share| (window_index as u32, share))
     };
-    let mut row_indexes: Vec<ShareIndex> = windows.iter().enumerate().flat_map(indexes_of).collect();
+    let mut row_indexes: Vec<ShareIndex> =
+        windows.iter().enumerate().flat_map(indexes_of).collect();
     row_indexes.sort_unstable_by_key(|&(window_index, share)| {
         let (counter, divided) = windows[window_index as usize];
         (divided.end_tick, counter.cpu, row_shares(divided)[share as usize].owner, window_index)
@@ -130,7 +136,9 @@ impl RowContext<'_> {
                 return false;
             }
             making.made_count += chunk.len();
-            let share = |(window_index, share): ShareIndex| &row_shares(windows[window_index as usize].1)[share as usize];
+            let share = |(window_index, share): ShareIndex| {
+                &row_shares(windows[window_index as usize].1)[share as usize]
+            };
             let mut labels: Vec<(&Owner, OwnerLabel<'_>)> = Vec::new();
             let mut rows: Vec<(ShareIndex, usize)> = Vec::with_capacity(chunk.len());
             for &row_index in chunk {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 
 use crate::count::{Count, CounterTimes};
-use crate::entries::{Disorder, Owner, RAN_GUEST, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, Disorder, Owner, RAN_GUEST, ReadingTrigger};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]
@@ -211,7 +211,11 @@ impl ReadingSeries {
     fn apply_timer_reading(&mut self, tick: u64, count: Result<Count, i32>, ends_window: bool) {
         match self.timer_tick {
             // While a counter moves to another CPU, two CPUs may try to read it in one tick.
-            Some((previous_tick, counted)) if previous_tick == tick && (counted || count.is_err()) => return,
+            Some((previous_tick, counted))
+                if previous_tick == tick && (counted || count.is_err()) =>
+            {
+                return;
+            }
             _ => {}
         }
         self.timer_tick = Some((tick, count.is_ok()));
@@ -280,7 +284,9 @@ impl ReadingSeries {
                 }
                 SeriesEnd::Counted(count, mem::take(&mut self.owner_counts))
             }
-            CountingState::Silent { until } => SeriesEnd::Missing { expected: tick >= until, errno },
+            CountingState::Silent { until } => {
+                SeriesEnd::Missing { expected: tick >= until, errno }
+            }
             CountingState::Counting => SeriesEnd::Missing { expected: true, errno },
         }
     }
@@ -302,7 +308,12 @@ mod tests {
     const CLOCK: WindowClock = WindowClock { tick_ns: TICK, window_ns: 10 * TICK, start_tick: 0 };
 
     /// The reading of a tick: made at its end, with this value.
-    fn reading(tick: u64, trigger: ReadingTrigger, value: u64, owner: Option<Owner>) -> CounterReading {
+    fn reading(
+        tick: u64,
+        trigger: ReadingTrigger,
+        value: u64,
+        owner: Option<Owner>,
+    ) -> CounterReading {
         let value = Ok(CounterValue { value, times: None });
         CounterReading { tick, time: tick * TICK, counter: 0, cpu: 0, trigger, value, owner }
     }
@@ -320,7 +331,10 @@ mod tests {
     #[test]
     fn what_a_witness_counts_in_a_virtual_machine_is_nobodys() {
         let (one, other) = (Owner::Irq(1), Owner::Irq(2));
-        let guest = CounterReading { value: Err(RAN_GUEST), ..reading(3, ReadingTrigger::Event, 0, Some(other)) };
+        let guest = CounterReading {
+            value: Err(RAN_GUEST),
+            ..reading(3, ReadingTrigger::Event, 0, Some(other))
+        };
         let mut series = series([
             reading(0, ReadingTrigger::Timer, 0, Some(one)),
             reading(2, ReadingTrigger::Event, 7, Some(one)),
@@ -337,7 +351,11 @@ mod tests {
     }
 
     /// The value at the end of a window, by owner.
-    fn end(series: &mut ReadingSeries, tick: u64, is_last: bool) -> Option<(u64, Vec<(Owner, u64)>)> {
+    fn end(
+        series: &mut ReadingSeries,
+        tick: u64,
+        is_last: bool,
+    ) -> Option<(u64, Vec<(Owner, u64)>)> {
         series.apply_entries(tick, is_last);
         match series.end_window(tick, Count::default()) {
             SeriesEnd::Counted(count, exact) => {
@@ -402,7 +420,10 @@ mod tests {
         ]);
         series.apply_entries(0, false);
         let begin = Count { value: 40, enabled: 0, running: 0 };
-        assert_eq!((series.take_first_reading(), series.take_first_reading()), (Some((0, begin)), None));
+        assert_eq!(
+            (series.take_first_reading(), series.take_first_reading()),
+            (Some((0, begin)), None)
+        );
         assert!(!series.take_restarted());
         // What was counted before is in no window.
         assert_eq!(end(&mut series, 10, false), Some((100, vec![(Owner::Idle, 60)])));
@@ -446,7 +467,8 @@ mod tests {
 
     #[test]
     fn a_counter_that_stops_right_after_a_reading_has_one_more_count() {
-        let stop = CounterReading { time: 10 * TICK + 5, ..reading(10, ReadingTrigger::Stop, 130, None) };
+        let stop =
+            CounterReading { time: 10 * TICK + 5, ..reading(10, ReadingTrigger::Stop, 130, None) };
         let mut series = series([timer(10, 100), stop]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
         assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
@@ -475,7 +497,8 @@ mod tests {
 
     #[test]
     fn a_late_reading_of_the_last_tick_of_a_window_does_not_end_it() {
-        let mut series = series([CounterReading { time: 9 * TICK, ..timer(10, 100) }, timer(20, 150)]);
+        let mut series =
+            series([CounterReading { time: 9 * TICK, ..timer(10, 100) }, timer(20, 150)]);
         assert_eq!(end(&mut series, 10, false), None);
         assert_eq!(end(&mut series, 20, false), Some((150, Vec::new())));
     }

@@ -59,7 +59,8 @@ struct SimulatedTenant {
     phase_ms: f64,
 }
 
-const STEADY: SimulatedTenant = SimulatedTenant { rate: 1.0, sleep_ms: 0.0, run_ms: 0.0, phase_ms: 0.0 };
+const STEADY: SimulatedTenant =
+    SimulatedTenant { rate: 1.0, sleep_ms: 0.0, run_ms: 0.0, phase_ms: 0.0 };
 
 struct TenantMix {
     name: &'static str,
@@ -82,7 +83,11 @@ fn draw_mixes(random: &mut SplitMix) -> Vec<TenantMix> {
             rate: 10f64.powf(random.next_unit() * 2.0 - 1.0),
             sleep_ms: if sleeps { random.next_exponential(10.0) } else { 0.0 },
             run_ms: random.next_exponential(5.0),
-            phase_ms: if random.next_unit() < 0.2 { 200.0 + 1000.0 * random.next_unit() } else { 0.0 },
+            phase_ms: if random.next_unit() < 0.2 {
+                200.0 + 1000.0 * random.next_unit()
+            } else {
+                0.0
+            },
         });
     }
     let duty = |rate: f64, share: f64| SimulatedTenant {
@@ -91,8 +96,12 @@ fn draw_mixes(random: &mut SplitMix) -> Vec<TenantMix> {
         sleep_ms: 4.0 * (1.0 - share) / share,
         phase_ms: 0.0,
     };
-    let pairs = |even_tenant: SimulatedTenant, odd_tenant: SimulatedTenant| -> Vec<SimulatedTenant> {
-        (0..count).map(|number| if number % 2 == 0 { even_tenant.clone() } else { odd_tenant.clone() }).collect()
+    let pairs = |even_tenant: SimulatedTenant,
+                 odd_tenant: SimulatedTenant|
+     -> Vec<SimulatedTenant> {
+        (0..count)
+            .map(|number| if number % 2 == 0 { even_tenant.clone() } else { odd_tenant.clone() })
+            .collect()
     };
     let mix = |name, tenants, baseline| TenantMix { name, cpus, tenants, baseline };
     vec![
@@ -100,7 +109,8 @@ fn draw_mixes(random: &mut SplitMix) -> Vec<TenantMix> {
         mix("equal CPU, 10:1 bytes", rates(&|at| if at % 2 == 0 { 10.0 } else { 1.0 }), 0.0),
         mix("equal bytes, 10:1 CPU", pairs(duty(10.0, 0.05), duty(1.0, 0.5)), 0.0),
         mix("bursts", pairs(duty(8.0, 0.1), STEADY), 0.0),
-        mix("phases", rates(&|at| 1.0 + at as f64), 0.0).change_tenants(|tenant| tenant.phase_ms = 800.0),
+        mix("phases", rates(&|at| 1.0 + at as f64), 0.0)
+            .change_tenants(|tenant| tenant.phase_ms = 800.0),
         mix("devices beside CPUs", pairs(duty(5.0, 0.3), duty(0.5, 0.4)), cpus as f64 * 0.5),
         mix("random", drawn_tenants, 0.0),
     ]
@@ -147,8 +157,9 @@ fn simulate_ticks(mix: &TenantMix, ticks: usize, random: &mut SplitMix) -> Vec<T
                     }
                 }
                 if cpu.is_none() {
-                    let ready: Vec<usize> =
-                        (0..count).filter(|&candidate| !on_cpu[candidate] && awake[candidate].0 <= now_ms).collect();
+                    let ready: Vec<usize> = (0..count)
+                        .filter(|&candidate| !on_cpu[candidate] && awake[candidate].0 <= now_ms)
+                        .collect();
                     if !ready.is_empty() {
                         let chosen = ready[random.next_below(ready.len())];
                         on_cpu[chosen] = true;
@@ -222,7 +233,8 @@ impl<M: Attribution> Lagged<M> {
         }
         self.histories.review_use();
         self.method.learn_ticks(&self.histories);
-        self.histories.finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
+        self.histories
+            .finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
         if !is_last && !self.schedule.is_turn(0, self.tick) {
             return 0;
         }
@@ -232,15 +244,21 @@ impl<M: Attribution> Lagged<M> {
     }
 
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let divided =
-            self.method.divide_window(&CountedWindow { histories: Some(&self.histories), ..*window });
+        let divided = self
+            .method
+            .divide_window(&CountedWindow { histories: Some(&self.histories), ..*window });
         self.method.divide_ticks(&self.histories, window.end_tick, window.end_tick);
         self.histories.forget_before(self.method.oldest_needed_tick().min(self.tick));
         divided
     }
 }
 
-fn run_mix(mix: &TenantMix, truth: &[TickTruth], method: impl Attribution, spread: f64) -> MixOutcome {
+fn run_mix(
+    mix: &TenantMix,
+    truth: &[TickTruth],
+    method: impl Attribution,
+    spread: f64,
+) -> MixOutcome {
     let mut method = Lagged::new(method, true);
     let count = mix.tenants.len();
     let (mut given_bytes, mut moved_bytes) = (vec![0.0; count], vec![0.0; count]);
@@ -263,16 +281,26 @@ fn run_mix(mix: &TenantMix, truth: &[TickTruth], method: impl Attribution, sprea
     let mut divided = 0;
     for (index, tick) in truth.iter().enumerate() {
         let is_last = index + 1 == truth.len();
-        let divisible_tick = method.next_tick(&times(tick), Some(&misses(tick)), Some(sum_of(tick)), is_last);
+        let divisible_tick =
+            method.next_tick(&times(tick), Some(&misses(tick)), Some(sum_of(tick)), is_last);
         while divided + (WINDOW as u64) <= divisible_tick {
             let Some(window) = windows.next() else { break };
             divided += WINDOW as u64;
-            compare_window(mix, window, divided, &mut method, &mut result, (&mut given_bytes, &mut moved_bytes));
+            compare_window(
+                mix,
+                window,
+                divided,
+                &mut method,
+                &mut result,
+                (&mut given_bytes, &mut moved_bytes),
+            );
         }
     }
     for tenant in 0..count {
         if moved_bytes[tenant] > 0.0 {
-            result.errors.push((given_bytes[tenant] - moved_bytes[tenant]).abs() / moved_bytes[tenant]);
+            result
+                .errors
+                .push((given_bytes[tenant] - moved_bytes[tenant]).abs() / moved_bytes[tenant]);
         }
     }
     result
@@ -369,7 +397,8 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let mut random = SplitMix(seed);
         for mix in draw_mixes(&mut random) {
             let truth = simulate_ticks(&mix, 2500, &mut random);
-            let learnt = run_mix(&mix, &truth, Regression::new(Predictor::Time, TICK_NS, Effort::Live), 0.0);
+            let learnt =
+                run_mix(&mix, &truth, Regression::new(Predictor::Time, TICK_NS, Effort::Live), 0.0);
             let timed = run_mix(&mix, &truth, Residency, 0.0);
             let errors_by_method = by_mix.entry(mix.name).or_default();
             errors_by_method[0].extend(&learnt.errors);
@@ -578,8 +607,11 @@ fn cost_of_six_counters() {
             }
             let times = running.map(|owner| (Owner::Irq(owner as u32), TICK_NS));
             for method in &mut methods {
-                let divisible_tick = method.next_tick(&times, None, Some(1e6 * random.next_unit()), tick == ticks);
-                for end in (divisible_tick.saturating_sub(500)..divisible_tick).filter(|end| end.is_multiple_of(10)) {
+                let divisible_tick =
+                    method.next_tick(&times, None, Some(1e6 * random.next_unit()), tick == ticks);
+                for end in (divisible_tick.saturating_sub(500)..divisible_tick)
+                    .filter(|end| end.is_multiple_of(10))
+                {
                     method.divide_window(&window_of(1e7, &times, end));
                 }
             }

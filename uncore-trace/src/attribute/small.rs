@@ -76,7 +76,9 @@ pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
             add_to_sum(&mut other_tasks.sum, share, Owner::OtherTasks, None);
             return false;
         }
-        let Some(id) = cgroup_of_owner(&share.owner).filter(|_| !large.keeps_share(share)) else { return true };
+        let Some(id) = cgroup_of_owner(&share.owner).filter(|_| !large.keeps_share(share)) else {
+            return true;
+        };
         if large.cgroups.contains(&id) {
             let owner = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: id };
             cgroups.entry(id).or_default().add_share(share, owner);
@@ -134,8 +136,10 @@ mod tests {
         // The last process of cgroup 40 is large in another counter.
         large.add_counter(1.0, 0.01, &[Share::new(task(9, 40), 0.02, 0.0)]);
         unite_small(&large, &mut shares);
-        let found: Vec<_> =
-            shares.iter().map(|its| (its.owner, (its.value * 1e3).round(), its.processes)).collect();
+        let found: Vec<_> = shares
+            .iter()
+            .map(|its| (its.owner, (its.value * 1e3).round(), its.processes))
+            .collect();
         assert_eq!(
             found,
             [

@@ -15,7 +15,10 @@ pub(super) fn dot_product(left_vector: &[f64], right_vector: &[f64]) -> f64 {
 /// The dot product, in lanes that a vector unit adds at the same time. `LANES` is a multiple of 8.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
-fn dot_product_in_lanes<T: Real + Sum, const LANES: usize>(left_vector: &[T], right_vector: &[T]) -> T {
+fn dot_product_in_lanes<T: Real + Sum, const LANES: usize>(
+    left_vector: &[T],
+    right_vector: &[T],
+) -> T {
     let (left_chunks, left_remainder) = left_vector.as_chunks::<LANES>();
     let (right_chunks, right_remainder) = right_vector[..left_vector.len()].as_chunks::<LANES>();
     let mut sums = [T::default(); LANES];
@@ -133,7 +136,9 @@ impl CholeskyFactor {
 
     /// The diagonal of the inverse: variances, if the matrix is a precision matrix.
     pub(super) fn inverse_diagonal(&self) -> Vec<f64> {
-        run_with_wide_vectors(|| self.inverse_columns().iter().map(|column| dot_product(column, column)).collect())
+        run_with_wide_vectors(|| {
+            self.inverse_columns().iter().map(|column| dot_product(column, column)).collect()
+        })
     }
 
     /// The inverse of the matrix.
@@ -144,7 +149,8 @@ impl CholeskyFactor {
             let columns = self.inverse_columns();
             for (row, column) in columns.iter().enumerate() {
                 for (entry, row_below) in inverse.row_mut(row).iter_mut().zip(&columns) {
-                    *entry = dot_product(column, &row_below[row_below.len() - column.len()..]) as f32;
+                    *entry =
+                        dot_product(column, &row_below[row_below.len() - column.len()..]) as f32;
                 }
             }
         });

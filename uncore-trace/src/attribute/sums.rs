@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::symmetric::{RowBatch, SymmetricMatrix, BATCH_ROWS};
+use super::symmetric::{BATCH_ROWS, RowBatch, SymmetricMatrix};
 
 /// Number of means of a group, which becomes one mean of the next scale.
 pub(super) const GROUP_LEN: usize = BATCH_ROWS;
@@ -146,9 +146,9 @@ pub(super) fn sum_by_slot(amounts: impl Iterator<Item = (u16, f64)>) -> UseRow {
 /// The mean of means.
 fn mean_of_means(means: &[TickMean]) -> TickMean {
     let weight = 1.0 / means.len().max(1) as f64;
-    let row = sum_by_slot(
-        means.iter().flat_map(|mean| mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))),
-    );
+    let row = sum_by_slot(means.iter().flat_map(|mean| {
+        mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))
+    }));
     let size = means.iter().map(|mean| mean.size).sum::<f64>() * weight;
     TickMean { row, size }
 }
@@ -179,7 +179,8 @@ impl Design {
     pub(super) fn next_relative_size(&mut self, row: &[(u16, f32)]) -> f64 {
         let expected = expected_count(&self.profile, row);
         self.tick_count += 1;
-        self.mean_expected += (expected - self.mean_expected) * MEAN_GAIN.max(1.0 / self.tick_count as f64);
+        self.mean_expected +=
+            (expected - self.mean_expected) * MEAN_GAIN.max(1.0 / self.tick_count as f64);
         if self.mean_expected > 0.0 { (expected / self.mean_expected).max(MIN_SIZE) } else { 1.0 }
     }
 
@@ -221,7 +222,8 @@ impl Design {
 
     /// Sets the rates from which the count of a tick is expected.
     pub(super) fn set_profile(&mut self, profile: Vec<f64>) {
-        let expected_sum: f64 = self.sums.total_use.iter().zip(&profile).map(|(amount, rate)| amount * rate).sum();
+        let expected_sum: f64 =
+            self.sums.total_use.iter().zip(&profile).map(|(amount, rate)| amount * rate).sum();
         if self.sums.ticks > 0.0 && expected_sum > 0.0 {
             self.mean_expected = expected_sum / self.sums.ticks;
             self.profile = profile;
@@ -232,7 +234,12 @@ impl Design {
     pub(super) fn clear_slot(&mut self, slot: usize) {
         self.sums.clear_slot(slot);
         for mean in self.open_means.iter_mut().flatten() {
-            mean.row = mean.row.iter().filter(|(row_slot, _)| usize::from(*row_slot) != slot).copied().collect();
+            mean.row = mean
+                .row
+                .iter()
+                .filter(|(row_slot, _)| usize::from(*row_slot) != slot)
+                .copied()
+                .collect();
         }
         self.profile.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
     }

@@ -29,7 +29,8 @@ pub(super) struct Switches {
 impl Switches {
     /// An empty window.
     pub(super) fn new(plan: &Plan) -> Self {
-        let counts = plan.counters.iter().filter(|planned| planned.exact_by == Some(ExactBy::Switches));
+        let counts =
+            plan.counters.iter().filter(|planned| planned.exact_by == Some(ExactBy::Switches));
         Self { by_cpu: counts.map(|counter| (counter.cpu, HashMap::new())).collect() }
     }
 
@@ -67,7 +68,8 @@ impl Attribution for BySwitches {
     }
 
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let is_known = !window.time.iter().any(|&(owner, ns)| owner == Owner::Unattributed && ns > 0);
+        let is_known =
+            !window.time.iter().any(|&(owner, ns)| owner == Owner::Unattributed && ns > 0);
         let runs =
             |owner: &Owner| matches!(owner, Owner::Task { .. } | Owner::OtherTasks | Owner::Idle);
         let longest = window.time.iter().filter(|(owner, _)| runs(owner)).max_by_key(|(_, ns)| *ns);
@@ -108,7 +110,8 @@ impl BySwitches {
         }
         let early = total.saturating_sub(sum);
         if early > 0 {
-            let receiver = running.map(|running| counts.first().map_or(running, |(owner, _)| *owner));
+            let receiver =
+                running.map(|running| counts.first().map_or(running, |(owner, _)| *owner));
             if let Some(owner) = receiver {
                 self.due.insert(owner, -(early as i64));
             }

@@ -130,7 +130,9 @@ impl<T: Real> SymmetricMatrix<T> {
             self.data.resize(matrix.data.len(), T::default());
         }
         let (data, weight) = (&mut self.data, T::from_f64(weight));
-        run_with_wide_vectors(|| data.iter_mut().zip(&matrix.data).for_each(|(entry, addend)| *entry += weight * *addend));
+        run_with_wide_vectors(|| {
+            data.iter_mut().zip(&matrix.data).for_each(|(entry, addend)| *entry += weight * *addend)
+        });
     }
 
     /// Multiplies the matrix by a number.

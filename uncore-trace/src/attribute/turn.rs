@@ -30,8 +30,11 @@ impl CounterTurn<'_> {
         for (tick, state) in &mut self.windows {
             let WindowState::Waits(span) = state else { continue };
             let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
-            **state =
-                if track.counter.role.is_divided() { WindowState::Divided(divided) } else { WindowState::Nothing };
+            **state = if track.counter.role.is_divided() {
+                WindowState::Divided(divided)
+            } else {
+                WindowState::Nothing
+            };
         }
         track.divide_ticks(histories, *divisible_tick);
     }

@@ -78,7 +78,12 @@ pub(super) fn distinct_cpu_sets(plan: &Plan) -> (Vec<CpuSet>, Vec<usize>) {
 
 /// For each of so many sets of CPUs, whether a counter that sees it learns from ticks; `set_of` is the
 /// set of each counter.
-pub(super) fn sets_with_learners(sets: usize, set_of: &[usize], plan: &Plan, methods: Methods) -> Vec<bool> {
+pub(super) fn sets_with_learners(
+    sets: usize,
+    set_of: &[usize],
+    plan: &Plan,
+    methods: Methods,
+) -> Vec<bool> {
     let mut learnt = vec![false; sets];
     for (counter, set) in plan.counters.iter().zip(set_of) {
         if !learnt[*set] && methods.learns_from_ticks(plan, counter) {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::counter::{DividedWindow, CountSpan};
+use super::counter::{CountSpan, DividedWindow};
 
 /// Shortest interval at which methods learn from ticks, ns. Methods also learn within longer
 /// windows, so memory does not grow with the length of a window.
@@ -44,7 +44,13 @@ impl LearnSchedule {
         let lag = lag_ns / tick_ns;
         let period = (lag / 2 / interval).max(1);
         let lead = lag.checked_sub(period * interval);
-        Self { start_tick: start, interval_ticks: interval, period, lead_ticks: lead, max_first_ticks: LONGEST_FIRST_NS / tick_ns }
+        Self {
+            start_tick: start,
+            interval_ticks: interval,
+            period,
+            lead_ticks: lead,
+            max_first_ticks: LONGEST_FIRST_NS / tick_ns,
+        }
     }
 
     /// Whether counters learn at the end of `tick`.
@@ -73,7 +79,11 @@ impl LearnSchedule {
     pub(super) fn last_divisible_tick(&self, tick: u64, columns: usize) -> u64 {
         let Some(lead) = self.lead_ticks else { return tick };
         let first_ticks = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
-        if tick - self.start_tick < first_ticks { self.start_tick } else { tick.saturating_sub(lead) }
+        if tick - self.start_tick < first_ticks {
+            self.start_tick
+        } else {
+            tick.saturating_sub(lead)
+        }
     }
 
     /// Whether windows wait.
@@ -113,14 +123,18 @@ impl WaitingWindows {
     }
 
     /// The windows that end at `last_tick` or earlier, oldest first.
-    pub(super) fn windows_up_to(&mut self, last_tick: u64) -> impl Iterator<Item = &mut EndedWindow> {
+    pub(super) fn windows_up_to(
+        &mut self,
+        last_tick: u64,
+    ) -> impl Iterator<Item = &mut EndedWindow> {
         self.0.iter_mut().take_while(move |window| window.tick <= last_tick)
     }
 
     /// The oldest window, if every counter has divided it.
     pub(super) fn pop(&mut self) -> Option<EndedWindow> {
-        let is_divided =
-            |window: &mut EndedWindow| !window.states.iter().any(|state| matches!(state, WindowState::Waits(..)));
+        let is_divided = |window: &mut EndedWindow| {
+            !window.states.iter().any(|state| matches!(state, WindowState::Waits(..)))
+        };
         self.0.pop_front_if(is_divided)
     }
 }

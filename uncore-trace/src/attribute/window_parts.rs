@@ -33,7 +33,11 @@ pub(super) struct OwnerPart {
 
 impl OwnerPart {
     /// The part of a piece. Owners of a column have parts in proportion to their use.
-    fn from_piece(owner_use: &OwnerUse, use_by_slot: &[f64], contributions: &Contributions) -> Self {
+    fn from_piece(
+        owner_use: &OwnerUse,
+        use_by_slot: &[f64],
+        contributions: &Contributions,
+    ) -> Self {
         let OwnerUse { source, slot: column_slot, amount, edge_fraction: edge } = *owner_use;
         let slot_index = usize::from(column_slot);
         let in_column = |sums: &[f64]| sums.get(slot_index).copied().unwrap_or(0.0);
@@ -52,7 +56,9 @@ impl OwnerPart {
 
     /// The order of two owners: by cgroup, then by owner.
     fn compare_owners(&self, other: &Self) -> Ordering {
-        let key = |owner_part: &Self| (cgroup_of_owner(&owner_part.source.owner), owner_part.source, owner_part.slot);
+        let key = |owner_part: &Self| {
+            (cgroup_of_owner(&owner_part.source.owner), owner_part.source, owner_part.slot)
+        };
         key(self).cmp(&key(other))
     }
 
@@ -113,8 +119,14 @@ impl WindowParts {
         self.value += value;
         self.noise += contributions.noise.iter().sum::<f64>();
         let window_use = history.window_use(begin_tick, last_tick);
-        let owner_part = |owner_use: &OwnerUse| OwnerPart::from_piece(owner_use, &window_use.by_slot, contributions);
-        let piece = window_use.owners.iter().map(owner_part).filter(|piece_part| piece_part.value.is_finite());
+        let owner_part = |owner_use: &OwnerUse| {
+            OwnerPart::from_piece(owner_use, &window_use.by_slot, contributions)
+        };
+        let piece = window_use
+            .owners
+            .iter()
+            .map(owner_part)
+            .filter(|piece_part| piece_part.value.is_finite());
         if self.owners.is_empty() {
             self.owners = piece.collect();
         } else {
@@ -126,10 +138,14 @@ impl WindowParts {
     fn merge_piece(&mut self, piece: impl Iterator<Item = OwnerPart>) {
         let mut earlier = std::mem::take(&mut self.owners).into_iter().peekable();
         for mut later_part in piece {
-            while let Some(earlier_part) = earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_lt()) {
+            while let Some(earlier_part) =
+                earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_lt())
+            {
                 self.owners.push(earlier_part);
             }
-            if let Some(mut united) = earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_eq()) {
+            if let Some(mut united) =
+                earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_eq())
+            {
                 united.add_later(&later_part);
                 later_part = united;
             }

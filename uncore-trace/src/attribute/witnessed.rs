@@ -55,7 +55,8 @@ impl SeenUse {
     fn extend_to(self, history: &History, begin_tick: u64, last_tick: u64) -> Self {
         Self {
             last_tick,
-            is_blind: self.is_blind || history.is_blind(self.last_tick.max(begin_tick) + 1..=last_tick),
+            is_blind: self.is_blind
+                || history.is_blind(self.last_tick.max(begin_tick) + 1..=last_tick),
             begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(begin_tick))),
         }
     }
@@ -78,8 +79,12 @@ impl ByWitness {
 
     /// Adds the counts of the ticks whose use is known now.
     fn catch_up(&mut self, histories: &Histories) {
-        let Some(history) = histories.history_of(self.predictor) else { return self.counts.clear() };
-        while let Some((tick, count)) = self.counts.pop_front_if(|entry| entry.0 <= history.last_tick()) {
+        let Some(history) = histories.history_of(self.predictor) else {
+            return self.counts.clear();
+        };
+        while let Some((tick, count)) =
+            self.counts.pop_front_if(|entry| entry.0 <= history.last_tick())
+        {
             if history.is_blind(tick..=tick) {
                 // Nobody knows how much of it belongs to which use.
                 self.carried = 0.0;
@@ -123,11 +128,17 @@ impl Attribution for ByWitness {
     }
 
     fn rate_profile(&self, asked_predictor: Predictor) -> Option<Vec<f64>> {
-        if asked_predictor == Predictor::Time { self.timed.rate_profile(asked_predictor) } else { self.witnessed.rate_profile(asked_predictor) }
+        if asked_predictor == Predictor::Time {
+            self.timed.rate_profile(asked_predictor)
+        } else {
+            self.witnessed.rate_profile(asked_predictor)
+        }
     }
 
     fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
-        if let Some(history) = histories.history_of(self.predictor).filter(|_| last_tick > begin_tick) {
+        if let Some(history) =
+            histories.history_of(self.predictor).filter(|_| last_tick > begin_tick)
+        {
             self.seen_use = self.seen_use.extend_to(history, begin_tick, last_tick);
         }
         self.timed.divide_ticks(histories, begin_tick, last_tick);
@@ -156,15 +167,19 @@ impl Attribution for ByWitness {
         let history = window.histories.and_then(|histories| histories.history_of(self.predictor));
         let seen = std::mem::take(&mut self.seen_use);
         let is_known = history.is_some_and(|history| {
-            let seen = seen.extend_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
+            let seen =
+                seen.extend_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
             !seen.is_blind
                 && seen.begins_whole == Some(true)
                 && history.last_tick() >= window.end_tick
                 && history.is_complete(window.end_tick)
         });
         match self.witnessed.learnt_shares(window).filter(|_| is_known) {
-            Some(shares) if !self.compare || confident_value(&shares) >= confident_value(&by_time.1) => {
-                let method = if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
+            Some(shares)
+                if !self.compare || confident_value(&shares) >= confident_value(&by_time.1) =>
+            {
+                let method =
+                    if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
                 (method, shares)
             }
             _ => by_time,
@@ -208,7 +223,8 @@ mod tests {
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {
             if tick % 100 == 1 {
-                levels = [1000 + random.next_below(9000) as u64, 1000 + random.next_below(9000) as u64];
+                levels =
+                    [1000 + random.next_below(9000) as u64, 1000 + random.next_below(9000) as u64];
             }
             let runs = [random.next_below(2) as u64, random.next_below(2) as u64];
             let (runs, misses) = if mixed {

@@ -25,7 +25,8 @@ pub(super) struct Witnesses {
 impl Witnesses {
     /// Finds the witnesses among the counters, if a method learns from them.
     pub(super) fn find_witnesses(tracks: &mut [TrackedCounter], are_used: bool) -> Self {
-        let weighs = |(_, track): &(usize, &mut TrackedCounter)| are_used && track.counter.is_witness();
+        let weighs =
+            |(_, track): &(usize, &mut TrackedCounter)| are_used && track.counter.is_witness();
         let witnesses = tracks.iter_mut().enumerate().filter(weighs);
         let indexes = witnesses.map(|(index, track)| {
             track.series.keep_ticks();

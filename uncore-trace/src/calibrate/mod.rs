@@ -24,11 +24,11 @@ use crate::record;
 use crate::schema::fabric;
 use crate::schema::link::Link;
 use crate::signals::Signals;
-use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
-use crate::view::live::screen::{ScreenOptions, OwnerOrder};
+use crate::view::live::screen::{OwnerOrder, ScreenOptions};
 use crate::workload::Workload;
 
 /// The kind of links that are loaded, as the catalog names them: memory of CPUs.
@@ -113,8 +113,8 @@ pub fn run(
         let (stop, cpus) = (&stop, &cpus);
         let load = scope.spawn(move || {
             confine::restrict_thread(&ThreadNeeds::default());
-            let asked =
-                [StreamKernel::Sum, StreamKernel::Triad].map(|kernel| load_memory(cpus, kernel, options, stop));
+            let asked = [StreamKernel::Sum, StreamKernel::Triad]
+                .map(|kernel| load_memory(cpus, kernel, options, stop));
             std::thread::sleep(options.late);
             // The receiver is gone if the recorder has ended.
             done.send(()).unwrap_or_default();
@@ -173,20 +173,27 @@ fn one_cpu_per_core(machine: &Machine) -> Vec<u32> {
     let mut cores = BTreeMap::new();
     for cpu in machine.cpus.online.iter() {
         let position = machine.cpus.cpu_location(cpu);
-        let core =
-            position.core.map_or((None, i64::from(cpu)), |core| (position.package, i64::from(core)));
+        let core = position
+            .core
+            .map_or((None, i64::from(cpu)), |core| (position.package, i64::from(core)));
         cores.entry((core, position.core.is_some())).or_insert(cpu);
     }
     cores.into_values().collect()
 }
 
 /// Runs a kernel for the given time. Returns the bytes per second that it moved.
-fn load_memory(cpus: &[u32], kernel: StreamKernel, options: &CalibrationOptions, stop: &AtomicBool) -> Result<f64> {
+fn load_memory(
+    cpus: &[u32],
+    kernel: StreamKernel,
+    options: &CalibrationOptions,
+    stop: &AtomicBool,
+) -> Result<f64> {
     let bytes = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let started = std::time::Instant::now();
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &is_over, &bytes));
+        let running =
+            scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &is_over, &bytes));
         while started.elapsed() < options.length && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
             if running.is_finished() {
@@ -200,10 +207,19 @@ fn load_memory(cpus: &[u32], kernel: StreamKernel, options: &CalibrationOptions,
 }
 
 /// The highest second of each link, by its index.
-fn measure_peaks(pieces: &Receiver<TablePiece>, links: &[Link]) -> Result<BTreeMap<usize, PeakRates>> {
+fn measure_peaks(
+    pieces: &Receiver<TablePiece>,
+    links: &[Link],
+) -> Result<BTreeMap<usize, PeakRates>> {
     let mut live = LiveFrames::new(Links::new(links.to_vec()), SECOND_NS);
     let mut bests: BTreeMap<usize, PeakRates> = BTreeMap::new();
-    let ask = ScreenOptions { grouping: GroupBy::Cgroup, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share };
+    let ask = ScreenOptions {
+        grouping: GroupBy::Cgroup,
+        watched_index: 0,
+        filter: "",
+        within: None,
+        order: OwnerOrder::Share,
+    };
     for piece in pieces {
         let TablePiece::Rows(_, rows) = piece else { continue };
         if live.add_fabric(&rows)? {

@@ -115,7 +115,11 @@ impl Overcommitted {
     /// `2 events share 1 counter of dwc_rootport_10000: each counts about 50 % of the time`
     pub fn multiplex_note(&self, pmus: &[&str]) -> String {
         let adverb = if self.unsure { " then" } else { "" };
-        format!("{}: each{adverb} counts about {:.0} % of the time", self.describe_sharing(pmus), self.counted_percent())
+        format!(
+            "{}: each{adverb} counts about {:.0} % of the time",
+            self.describe_sharing(pmus),
+            self.counted_percent()
+        )
     }
 
     /// Why events outside groups cannot be opened.
@@ -142,14 +146,17 @@ impl Overcommitted {
         let each_of = if pmus.len() > 1 { "each of " } else { "" };
         let pmu_names = format!("{each_of}{}", list_names(pmus));
         // The words after `for` are not part of the counted noun.
-        let (noun, noun_suffix) = counted_noun.split_at(counted_noun.find(" for ").unwrap_or(counted_noun.len()));
+        let (noun, noun_suffix) =
+            counted_noun.split_at(counted_noun.find(" for ").unwrap_or(counted_noun.len()));
         let plural = if *counters == 1 { "" } else { "s" };
         let values = if needed == events {
             String::new()
         } else {
             format!(" with {needed} different values")
         };
-        format!("{events} events{values} {may}share {counters} {noun}{plural}{noun_suffix} of {pmu_names}")
+        format!(
+            "{events} events{values} {may}share {counters} {noun}{plural}{noun_suffix} of {pmu_names}"
+        )
     }
 }
 
@@ -158,10 +165,13 @@ pub fn find_overcommitted(words: PmuWords<'_>, events: &[&EncodedEvent]) -> Vec<
     let Some(family) = words.family else { return Vec::new() };
     let mut limits = Vec::new();
     for budget in &family.budgets {
-        let needs: Vec<CounterNeed> = events.iter().filter_map(|e| budget.counter_need(words, e)).collect();
+        let needs: Vec<CounterNeed> =
+            events.iter().filter_map(|e| budget.counter_need(words, e)).collect();
         limits.extend(budget.exceeded_limit(&needs));
     }
-    limits.sort_by(|a, b| b.hard.cmp(&a.hard).then(a.counted_percent().total_cmp(&b.counted_percent())));
+    limits.sort_by(|a, b| {
+        b.hard.cmp(&a.hard).then(a.counted_percent().total_cmp(&b.counted_percent()))
+    });
     limits
 }
 
@@ -201,7 +211,9 @@ impl Budget {
             terms.iter().map(|term| value(term)).collect()
         };
         let location = match &self.place {
-            Some(place_term) if value(&place_term.with)? != 0 => Some(value(&place_term.term)? >> place_term.shift),
+            Some(place_term) if value(&place_term.with)? != 0 => {
+                Some(value(&place_term.term)? >> place_term.shift)
+            }
             _ => None,
         };
         let whole = || Some(event.config.to_vec());
@@ -223,7 +235,8 @@ impl Budget {
         let mut locations: BTreeSet<Option<u64>> = pool.iter().map(|need| need.location).collect();
         locations.insert(None);
         let need_at = |location: &Option<u64>| {
-            let is_here = |need: &&&CounterNeed| need.location.is_none() || need.location == *location;
+            let is_here =
+                |need: &&&CounterNeed| need.location.is_none() || need.location == *location;
             let needs_here: Vec<_> = pool.iter().filter(is_here).collect();
             let values: BTreeSet<_> = needs_here.iter().map(|need| &need.value).collect();
             (values.len(), needs_here.len())

@@ -24,7 +24,8 @@ const RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misse
 
 /// The config of a name as `CACHE[-OP][-RESULT]`; without them, reads and accesses.
 pub(super) fn cache_event_config(name: &str) -> Option<u64> {
-    let (cache, op_and_result) = matching_prefixes(&CACHES, name).find(|(_, suffix)| after_cache(suffix).is_some())?;
+    let (cache, op_and_result) =
+        matching_prefixes(&CACHES, name).find(|(_, suffix)| after_cache(suffix).is_some())?;
     let (op, result) = after_cache(op_and_result)?;
     Some((cache | op << 8 | result << 16) as u64)
 }
@@ -36,14 +37,18 @@ pub fn is_cache_event(name: &str) -> bool {
 
 /// The operation and result after the name of a cache.
 fn after_cache(suffix: &str) -> Option<(usize, usize)> {
-    let Some(op_text) = suffix.strip_prefix('-') else { return suffix.is_empty().then_some((0, 0)) };
+    let Some(op_text) = suffix.strip_prefix('-') else {
+        return suffix.is_empty().then_some((0, 0));
+    };
     let result = |text: &str| {
         let mut whole = matching_prefixes(&RESULTS, text).filter(|(_, tail)| tail.is_empty());
         whole.next().map(|(result, _)| result)
     };
-    let with_op = matching_prefixes(&OPS, op_text).find_map(|(op, op_tail)| match op_tail.strip_prefix('-') {
-        None => op_tail.is_empty().then_some((op, 0)),
-        Some(result_text) => Some((op, result(result_text)?)),
+    let with_op = matching_prefixes(&OPS, op_text).find_map(|(op, op_tail)| {
+        match op_tail.strip_prefix('-') {
+            None => op_tail.is_empty().then_some((op, 0)),
+            Some(result_text) => Some((op, result(result_text)?)),
+        }
     });
     with_op.or_else(|| Some((0, result(op_text)?)))
 }
@@ -54,7 +59,8 @@ fn matching_prefixes<'t>(
     text: &'t str,
 ) -> impl Iterator<Item = (usize, &'t str)> {
     let indexed_spellings = spellings.iter().enumerate();
-    let indexed_names = indexed_spellings.flat_map(|(index, names)| names.iter().map(move |name| (index, name)));
+    let indexed_names =
+        indexed_spellings.flat_map(|(index, names)| names.iter().map(move |name| (index, name)));
     indexed_names.filter_map(move |(index, name)| {
         let (head, tail) = text.split_at_checked(name.len())?;
         head.eq_ignore_ascii_case(name).then_some((index, tail))

@@ -41,7 +41,9 @@ fn filters_cell(family: &Family) -> String {
 
 /// Whether only devices cause what it counts.
 fn is_of_devices(family: &Family) -> bool {
-    let is_unconditional = |cause_rule: &CauseRule| cause_rule.events == ["*"] && cause_rule.terms.is_none() && cause_rule.peer.is_none();
+    let is_unconditional = |cause_rule: &CauseRule| {
+        cause_rule.events == ["*"] && cause_rule.terms.is_none() && cause_rule.peer.is_none()
+    };
     family.sources.iter().any(|source| is_unconditional(source) && source.cause == [Cause::Device])
 }
 
@@ -68,7 +70,8 @@ fn sight_cell(family: &Family) -> String {
         words.push("socket");
     }
     words.dedup();
-    let causes: BTreeSet<Cause> = family.sources.iter().flat_map(|source| source.cause.clone()).collect();
+    let causes: BTreeSet<Cause> =
+        family.sources.iter().flat_map(|source| source.cause.clone()).collect();
     if causes.contains(&Cause::Remote) && words != ["all CPUs"] {
         words.push("other sockets");
     }

@@ -15,7 +15,7 @@ use super::asides::Asides;
 use super::rules::Attempt;
 use super::spec::{ColumnError, Term, TermValue};
 use super::suggest::{did_you_misspell, list_names};
-use super::words::{CACHE, HARDWARE, PmuEvent, WHOLE_WORDS, PmuWords};
+use super::words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use crate::discover::event::AliasValue;
 use crate::discover::format::{FormatField, WORDS};
 use crate::text::printable;
@@ -70,11 +70,17 @@ impl FieldValue<'_> {
 impl<'a> PmuWords<'a> {
     /// Encodes the terms of one event. `leader` are the terms of its group leader, whose filter
     /// some drivers pass on.
-    pub fn encode_terms(&self, terms: &[Term], leader: &[Term]) -> Result<EncodedEvent, ColumnError> {
+    pub fn encode_terms(
+        &self,
+        terms: &[Term],
+        leader: &[Term],
+    ) -> Result<EncodedEvent, ColumnError> {
         let start = terms.first().map_or(1, |term| term.column);
-        let TypedEvent { alias, fields_before: leading_count, fields: typed_fields } = self.separate_terms(terms)?;
+        let TypedEvent { alias, fields_before: leading_count, fields: typed_fields } =
+            self.separate_terms(terms)?;
         let own_values = alias.map(|event| self.own_fields(event)).transpose();
-        let own_values = own_values.map_err(|message| ColumnError::new(start, message))?.unwrap_or_default();
+        let own_values =
+            own_values.map_err(|message| ColumnError::new(start, message))?.unwrap_or_default();
         let (leading, trailing) = typed_fields.split_at(leading_count);
         let mut config = combine_fields(leading.iter().chain(&own_values).chain(trailing));
         let note = overridden_note(&config, &typed_fields, alias.is_some());
@@ -127,9 +133,14 @@ impl<'a> PmuWords<'a> {
         for term in terms {
             let error_at = |message: String| ColumnError::new(term.column, message);
             let field = |value| -> Result<FieldValue<'t>, ColumnError> {
-                let format = self.term_format(&term.name).ok_or_else(|| self.unknown_term_error(term))?;
+                let format =
+                    self.term_format(&term.name).ok_or_else(|| self.unknown_term_error(term))?;
                 format.encode_value(value).map_err(|error| {
-                    error_at(format!("{}: {}: {error}", self.printable_pmu(), printable(&term.name)))
+                    error_at(format!(
+                        "{}: {}: {error}",
+                        self.printable_pmu(),
+                        printable(&term.name)
+                    ))
                 })?;
                 Ok(FieldValue { name: Cow::Borrowed(&term.name), format, value })
             };
@@ -148,33 +159,44 @@ impl<'a> PmuWords<'a> {
                 },
                 // All of the event, as in perf (`pmu_find_alias`, tools/perf/util/pmu.c, Linux 7.2).
                 TermValue::Symbol(symbol) if term.name.eq_ignore_ascii_case("event") => {
-                    name(self.find_event(symbol).ok_or_else(|| self.no_event_error(term, symbol))?)?;
+                    name(
+                        self.find_event(symbol).ok_or_else(|| self.no_event_error(term, symbol))?,
+                    )?;
                 }
-                TermValue::Symbol(symbol) => typed_fields.push(field(self.symbol_value(term, symbol)?)?),
-                TermValue::Bare => match (self.find_event(&term.name), self.term_format(&term.name)) {
-                    // `PMU/rNNN/`, in hex.
-                    (None, None) if parse_raw(&term.name).is_some() => {
-                        let value = parse_raw(&term.name).unwrap_or_default();
-                        let name = Cow::Borrowed(WHOLE_WORDS[0]);
-                        typed_fields.push(FieldValue { name, format: FormatField::whole_word(0), value });
+                TermValue::Symbol(symbol) => {
+                    typed_fields.push(field(self.symbol_value(term, symbol)?)?)
+                }
+                TermValue::Bare => {
+                    match (self.find_event(&term.name), self.term_format(&term.name)) {
+                        // `PMU/rNNN/`, in hex.
+                        (None, None) if parse_raw(&term.name).is_some() => {
+                            let value = parse_raw(&term.name).unwrap_or_default();
+                            let name = Cow::Borrowed(WHOLE_WORDS[0]);
+                            typed_fields.push(FieldValue {
+                                name,
+                                format: FormatField::whole_word(0),
+                                value,
+                            });
+                        }
+                        (Some(event), _) => name(event)?,
+                        // As in perf, also for whole words.
+                        (None, Some(format))
+                            if format.bit_width() == 1
+                                || WHOLE_WORDS.contains(&term.name.as_str()) =>
+                        {
+                            typed_fields.push(field(1)?);
+                        }
+                        (None, Some(format)) => {
+                            let message = format!(
+                                "{} needs a value, up to {:#x} ({format})",
+                                term.name,
+                                format.max_value()
+                            );
+                            return Err(error_at(message));
+                        }
+                        (None, None) => return Err(self.unknown_term_error(term)),
                     }
-                    (Some(event), _) => name(event)?,
-                    // As in perf, also for whole words.
-                    (None, Some(format))
-                        if format.bit_width() == 1 || WHOLE_WORDS.contains(&term.name.as_str()) =>
-                    {
-                        typed_fields.push(field(1)?);
-                    }
-                    (None, Some(format)) => {
-                        let message = format!(
-                            "{} needs a value, up to {:#x} ({format})",
-                            term.name,
-                            format.max_value()
-                        );
-                        return Err(error_at(message));
-                    }
-                    (None, None) => return Err(self.unknown_term_error(term)),
-                },
+                }
             }
             if alias.is_some() && !named {
                 fields_before = typed_fields.len();
@@ -268,10 +290,8 @@ impl<'a> PmuWords<'a> {
                 .terms
                 .iter()
                 .map(|term| match term.value {
-                    AliasValue::Number(value) => self.term_format(&term.name).map(|format| FieldValue {
-                        name: Cow::Borrowed(term.name.as_str()),
-                        format,
-                        value,
+                    AliasValue::Number(value) => self.term_format(&term.name).map(|format| {
+                        FieldValue { name: Cow::Borrowed(term.name.as_str()), format, value }
                     }),
                     AliasValue::Asked => None,
                 })
@@ -283,7 +303,8 @@ impl<'a> PmuWords<'a> {
                 names.contains(field.name.as_ref()) || word > 0 && names.contains(WHOLE_WORDS[word])
             };
             // The first rule for a term counts.
-            let is_set = |field: &FieldValue<'_>| defaults.iter().any(|earlier| earlier.name == field.name);
+            let is_set =
+                |field: &FieldValue<'_>| defaults.iter().any(|earlier| earlier.name == field.name);
             if !inherited
                 && !names.iter().any(|name| unless(name))
                 && !fields.iter().any(|field| is_typed(field) || is_set(field))
@@ -293,7 +314,11 @@ impl<'a> PmuWords<'a> {
         }
         for FieldValue { name, format, value } in &defaults {
             format.encode_value(*value).map_err(|error| {
-                format!("{}: the default {name} of {}: {error}", self.printable_pmu(), family.family)
+                format!(
+                    "{}: the default {name} of {}: {error}",
+                    self.printable_pmu(),
+                    family.family
+                )
             })?;
         }
         Ok(defaults)
@@ -353,7 +378,11 @@ fn combine_fields<'g>(fields: impl Iterator<Item = &'g FieldValue<'g>> + Clone) 
 
 /// What to say of the first field whose value in `config` is not the typed one. A whole word beside
 /// fields has their bits too, which surprises only where an event has them.
-fn overridden_note(config: &[u64; WORDS], typed_fields: &[FieldValue<'_>], is_named: bool) -> Option<String> {
+fn overridden_note(
+    config: &[u64; WORDS],
+    typed_fields: &[FieldValue<'_>],
+    is_named: bool,
+) -> Option<String> {
     let differs = |field: &&FieldValue<'_>| {
         field.format.decode_value(config) != field.value && (is_named || !field.is_whole())
     };

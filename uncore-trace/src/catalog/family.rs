@@ -274,7 +274,9 @@ fn deserialize_alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D
 }
 
 /// Terms that must all have values.
-pub(super) fn deserialize_values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
+pub(super) fn deserialize_values<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<EventAlias, D::Error> {
     let alias = deserialize_alias(from)?;
     if let Some(term) = alias.asked_terms().next() {
         return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
@@ -309,7 +311,9 @@ pub(super) fn positive_number<'de, D: Deserializer<'de>>(from: D) -> Result<f64,
     Err(D::Error::custom(format!("{value} is not a positive number")))
 }
 
-fn deserialize_formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, FormatField>, D::Error> {
+fn deserialize_formats<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, FormatField>, D::Error> {
     let texts = BTreeMap::<String, String>::deserialize(from)?;
     texts
         .into_iter()
@@ -336,7 +340,10 @@ impl Family {
     /// The name of an event without a prefix.
     pub fn without_prefix<'n>(&self, name: &'n str) -> Option<&'n str> {
         let (prefix, event) = name.split_once('.')?;
-        self.prefixes.iter().any(|known_prefix| known_prefix.eq_ignore_ascii_case(prefix)).then_some(event)
+        self.prefixes
+            .iter()
+            .any(|known_prefix| known_prefix.eq_ignore_ascii_case(prefix))
+            .then_some(event)
     }
 
     /// Unit and factor of an event; `None` if not in the catalog.
@@ -363,7 +370,8 @@ impl Family {
         let is_candidate = |metric: &&Metric| {
             metric.name == name
                 && is_of(&metric.processors, pmu)
-                && (metric.pmus.is_empty() || metric.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)))
+                && (metric.pmus.is_empty()
+                    || metric.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)))
         };
         let mut forms: Vec<&Metric> = Vec::new();
         for metric in self.metrics.iter().filter(is_candidate) {
@@ -377,7 +385,8 @@ impl Family {
 
     /// The first constant with this name for the processor of `pmu`.
     pub fn find_constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
-        let is_wanted = |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
+        let is_wanted =
+            |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
         self.constants.iter().find(is_wanted)
     }
 
@@ -389,6 +398,9 @@ impl Family {
     /// The group of an event that was given by name.
     pub fn event_group(&self, event: &str) -> Group {
         let has_event = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
-        self.opens.iter().find(|(_, globs)| has_event(globs)).map_or(self.group, |(group, _)| *group)
+        self.opens
+            .iter()
+            .find(|(_, globs)| has_event(globs))
+            .map_or(self.group, |(group, _)| *group)
     }
 }

@@ -37,7 +37,8 @@ impl DefaultFilter {
 impl PmuWords<'_> {
     /// The default value of a term of an event; `None` if it has none.
     pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
-        let rules = self.family?.filters.iter().filter(|rule| rule.applies_to(self.pmu, Some(event)));
+        let rules =
+            self.family?.filters.iter().filter(|rule| rule.applies_to(self.pmu, Some(event)));
         let mut terms = rules.flat_map(|rule| &rule.terms.terms);
         terms.find_map(|default_term| match default_term.value {
             AliasValue::Number(value) if default_term.name == term => Some(value),

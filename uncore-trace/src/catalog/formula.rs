@@ -103,10 +103,14 @@ impl FormulaNode {
             Self::Number(number) => Some(*number),
             Self::Name(name) => value_of(name).filter(|value| value.is_finite()),
             Self::Negative(node) => Some(-node.evaluate(value_of)?),
-            Self::Max(operands) => Some(operands.0.evaluate(value_of)?.max(operands.1.evaluate(value_of)?)),
-            Self::Chain(head, tail) => tail.iter().try_fold(head.evaluate(value_of)?, |value, step| {
-                step.0.apply_to(value, step.1.evaluate(value_of)?)
-            }),
+            Self::Max(operands) => {
+                Some(operands.0.evaluate(value_of)?.max(operands.1.evaluate(value_of)?))
+            }
+            Self::Chain(head, tail) => {
+                tail.iter().try_fold(head.evaluate(value_of)?, |value, step| {
+                    step.0.apply_to(value, step.1.evaluate(value_of)?)
+                })
+            }
         }
     }
 
@@ -146,7 +150,9 @@ impl FromStr for Formula {
         match parser.peek_char() {
             None => Ok(Self { text: text.to_owned(), root }),
             Some(')') => Err(parser.error_here("there is no '(' that this closes")),
-            Some(c) => Err(parser.error_here(format!("expected an operator or the end, not {c:?}"))),
+            Some(c) => {
+                Err(parser.error_here(format!("expected an operator or the end, not {c:?}")))
+            }
         }
     }
 }
@@ -182,11 +188,17 @@ impl FormulaParser {
     }
 
     fn parse_sum(&mut self) -> Result<FormulaNode, ColumnError> {
-        self.parse_chain(&[('+', FormulaOperator::Plus), ('-', FormulaOperator::Minus)], Self::parse_product)
+        self.parse_chain(
+            &[('+', FormulaOperator::Plus), ('-', FormulaOperator::Minus)],
+            Self::parse_product,
+        )
     }
 
     fn parse_product(&mut self) -> Result<FormulaNode, ColumnError> {
-        self.parse_chain(&[('*', FormulaOperator::Times), ('/', FormulaOperator::Over)], Self::parse_operand)
+        self.parse_chain(
+            &[('*', FormulaOperator::Times), ('/', FormulaOperator::Over)],
+            Self::parse_operand,
+        )
     }
 
     fn parse_chain(
@@ -259,7 +271,8 @@ impl FormulaParser {
     fn parse_number(&mut self) -> Result<FormulaNode, ColumnError> {
         let start = self.position;
         while let Some(&c) = self.chars.get(self.position) {
-            let exponent = self.position > start && matches!(self.chars[self.position - 1], 'e' | 'E');
+            let exponent =
+                self.position > start && matches!(self.chars[self.position - 1], 'e' | 'E');
             if !(is_name_char(c) || exponent && (c == '-' || c == '+')) {
                 break;
             }
@@ -267,13 +280,19 @@ impl FormulaParser {
         }
         let text: String = self.chars[start..self.position].iter().collect();
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.map(FormulaNode::Number).ok_or_else(|| ColumnError::new(start + 1, format!("{text:?} is no number")))
+        number
+            .map(FormulaNode::Number)
+            .ok_or_else(|| ColumnError::new(start + 1, format!("{text:?} is no number")))
     }
 
     fn parse_name(&mut self) -> String {
         let start = self.position;
         while let Some(&c) = self.chars.get(self.position) {
-            let dash = c == '-' && self.chars.get(self.position + 1).is_some_and(|following| is_name_char(*following));
+            let dash = c == '-'
+                && self
+                    .chars
+                    .get(self.position + 1)
+                    .is_some_and(|following| is_name_char(*following));
             if !(is_name_char(c) || dash) {
                 break;
             }

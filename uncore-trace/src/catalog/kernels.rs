@@ -21,8 +21,9 @@ use crate::text::{list_few, printable};
 const TEXT: &str = include_str!("../../catalog/kernel/processors.toml");
 
 /// The table; a test parses it.
-static RULES: LazyLock<Vec<KernelRule>> =
-    LazyLock::new(|| toml::from_str(TEXT).map(|rules: KernelRules| rules.kernel).unwrap_or_default());
+static RULES: LazyLock<Vec<KernelRule>> = LazyLock::new(|| {
+    toml::from_str(TEXT).map(|rules: KernelRules| rules.kernel).unwrap_or_default()
+});
 
 /// A PMU that Intel's driver found in a processor that it does not know
 /// (`uncore_get_pmu_name`, arch/x86/events/intel/uncore.c, Linux 7.2).
@@ -72,7 +73,9 @@ fn default_units() -> String {
     "uncore counters".to_owned()
 }
 
-fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KernelVersion, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<KernelVersion, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
@@ -114,7 +117,9 @@ impl CounterGap {
         let typed = bare(typed);
         self.absent.iter().any(|pattern| {
             let stem = bare(pattern.trim_end_matches(['#', '*', '_']));
-            typed.strip_prefix(&stem).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
+            typed
+                .strip_prefix(&stem)
+                .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
         })
     }
 
@@ -158,18 +163,26 @@ impl KernelRule {
     /// Whether it is of this machine's processor.
     fn applies_to_machine(&self, machine: &Machine) -> bool {
         let processor = machine.processor.as_ref().and_then(Processor::generation_name);
-        processor.is_some_and(|generation| self.processors.iter().any(|pattern| matches(pattern, &generation)))
+        processor.is_some_and(|generation| {
+            self.processors.iter().any(|pattern| matches(pattern, &generation))
+        })
     }
 
     /// What the machine's kernel lacks by this rule.
-    fn find_gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<CounterGap> {
+    fn find_gap(
+        &self,
+        machine: &Machine,
+        catalog: &Catalog,
+        nameless: &[&Pmu],
+    ) -> Option<CounterGap> {
         let shown = |pmu: &Pmu| self.pmus.iter().any(|pattern| matches(pattern, &pmu.name));
         if machine.pmus.iter().any(shown) {
             return None;
         }
         let is_virtual = machine.processor.as_ref().is_some_and(|processor| processor.hypervisor);
         let release = machine.kernel.as_deref();
-        let older = release.and_then(KernelVersion::parse).is_some_and(|version| version < self.since);
+        let older =
+            release.and_then(KernelVersion::parse).is_some_and(|version| version < self.since);
         let by_name = !nameless.is_empty() && self.driver == "intel_uncore";
         let is_lacking = if self.only_nameless { by_name && older } else { by_name || older };
         if !is_lacking || (is_virtual && !by_name) {
@@ -209,7 +222,10 @@ impl KernelRule {
             about_events: about,
             pmus: pmu_names(if by_name { nameless } else { &[] }),
             groups: family_groups(families()),
-            absent: families().flat_map(|listed| listed.names.clone()).chain(self.pmus.clone()).collect(),
+            absent: families()
+                .flat_map(|listed| listed.names.clone())
+                .chain(self.pmus.clone())
+                .collect(),
         })
     }
 
@@ -241,7 +257,9 @@ fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]
         events,
         about_events,
         pmus: pmu_names(nameless),
-        groups: family_groups(catalog.families.iter().filter(|family| family.family.starts_with("intel_"))),
+        groups: family_groups(
+            catalog.families.iter().filter(|family| family.family.starts_with("intel_")),
+        ),
         ..CounterGap::default()
     }
 }
@@ -259,8 +277,10 @@ fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> 
     let words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
     let all_silent: Vec<_> = words.filter(is_silent).collect();
     for family in &catalog.families {
-        let is_of_family = |words: &&PmuWords<'_>| words.family.is_some_and(|known| std::ptr::eq(known, family));
-        let silent: Vec<&Pmu> = all_silent.iter().filter(is_of_family).map(|words| words.pmu).collect();
+        let is_of_family =
+            |words: &&PmuWords<'_>| words.family.is_some_and(|known| std::ptr::eq(known, family));
+        let silent: Vec<&Pmu> =
+            all_silent.iter().filter(is_of_family).map(|words| words.pmu).collect();
         if silent.is_empty() {
             continue;
         }

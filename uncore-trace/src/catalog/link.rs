@@ -69,7 +69,8 @@ mod tests {
                     let of = format!("{}: {} {glob}", family.family, link.name);
                     // For other events sysfs has the unit.
                     assert!(unit.is_none_or(|(unit, _)| unit == "bytes"), "{of}");
-                    let by = family.links.iter().filter(|link| link.counted_direction(glob).is_some());
+                    let by =
+                        family.links.iter().filter(|link| link.counted_direction(glob).is_some());
                     assert_eq!(by.count(), 1, "{of}");
                 }
                 assert!(globs.count() > 0, "{}: {}", family.family, link.name);

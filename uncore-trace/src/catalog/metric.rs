@@ -88,7 +88,9 @@ impl Constant {
     }
 }
 
-fn deserialize_inputs<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Vec<Term>>, D::Error> {
+fn deserialize_inputs<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, Vec<Term>>, D::Error> {
     let texts = BTreeMap::<String, String>::deserialize(from)?;
     let read = |(name, text): (String, String)| match spec::terms(&text) {
         Ok(terms) => Ok((name, terms)),
@@ -258,7 +260,8 @@ mod tests {
     fn missing_inputs_are_named_once() {
         let one = planned("a / b", Across::Pool, &[("a", None), ("b", Some(0))]);
         let other = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(9))]);
-        let missing = |names: &[&str]| MetricValue::Missing(names.iter().map(|&n| n.into()).collect());
+        let missing =
+            |names: &[&str]| MetricValue::Missing(names.iter().map(|&n| n.into()).collect());
         assert_eq!(evaluate_metric(&[&one], &count, 5.0), missing(&["a"]));
         assert_eq!(evaluate_metric(&[&one, &other, &one], &count, 5.0), missing(&["a", "b"]));
         assert_eq!(one.missing_inputs(), ["a"]);

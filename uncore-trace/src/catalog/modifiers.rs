@@ -65,16 +65,21 @@ pub fn notes(word: &str) -> Result<Vec<String>, String> {
         if repeats > 0 && (letter != 'p' || repeats == MOST_PRECISE) {
             return Err(format!("the modifier {letter} is there too often in {word:?}"));
         }
-        let is_whole = |combination: &&&str| combination.contains(letter) && combination.chars().all(|c| word.contains(c));
+        let is_whole = |combination: &&&str| {
+            combination.contains(letter) && combination.chars().all(|c| word.contains(c))
+        };
         match effect {
-            ModifierEffect::Refused(_) if WHOLES.iter().any(|combination| is_whole(&combination)) => {}
+            ModifierEffect::Refused(_)
+                if WHOLES.iter().any(|combination| is_whole(&combination)) => {}
             ModifierEffect::Refused(why) => {
                 return Err(format!(
                     "the modifier {letter} {why}; the counters here count all that happens: leave \
                      it out"
                 ));
             }
-            ModifierEffect::Note(why) if repeats == 0 => notes.push(format!("the modifier {letter} {why}")),
+            ModifierEffect::Note(why) if repeats == 0 => {
+                notes.push(format!("the modifier {letter} {why}"))
+            }
             ModifierEffect::Note(_) | ModifierEffect::None => {}
         }
     }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::encode::FieldValue;
-use super::words::{PmuEvent, WHOLE_WORDS, PmuWords};
+use super::words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{FormatField, WORDS};
 
@@ -33,10 +33,15 @@ impl<'a> PmuWords<'a> {
             // The bits of a generic event have another meaning than those of the PMU's own type.
             event.attr_type == attr_type
                 && self.has_values(event.alias, config)
-                && self.covered_bits(event.alias).iter().zip(wanted).all(|(covered_word, wanted_word)| wanted_word & !covered_word == 0)
+                && self
+                    .covered_bits(event.alias)
+                    .iter()
+                    .zip(wanted)
+                    .all(|(covered_word, wanted_word)| wanted_word & !covered_word == 0)
         };
         let rank = |event: &PmuEvent<'a>| {
-            let bits: u32 = self.covered_bits(event.alias).iter().map(|word| word.count_ones()).sum();
+            let bits: u32 =
+                self.covered_bits(event.alias).iter().map(|word| word.count_ones()).sum();
             let is_typed = typed.is_some_and(|typed| typed.name == event.name);
             (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
         };
@@ -44,7 +49,8 @@ impl<'a> PmuWords<'a> {
         known.or_else(|| {
             let vendor = self.vendor_events_if(|alias| self.has_values(alias, config));
             // Older names of an event have no unit of their own.
-            let has_unit = |name: &str| self.family.is_some_and(|family| family.event_unit(name).is_some());
+            let has_unit =
+                |name: &str| self.family.is_some_and(|family| family.event_unit(name).is_some());
             vendor.filter(is_selected).min_by_key(|event| (!has_unit(event.name), rank(event)))
         })
     }
@@ -72,9 +78,8 @@ impl<'a> PmuWords<'a> {
         let event = match selected {
             // Bits of no field narrow it.
             None => Some(typed).filter(|_| only_others && self.has_values(typed.alias, config)),
-            Some(selected) => {
-                Some(selected).filter(|_| self.event_unit(selected.into()) == self.event_unit(typed.into()))
-            }
+            Some(selected) => Some(selected)
+                .filter(|_| self.event_unit(selected.into()) == self.event_unit(typed.into())),
         };
         (event, Some(typed))
     }
@@ -190,7 +195,8 @@ impl<'a> PmuWords<'a> {
             let bits = config[format.word_index()] & format.bit_mask();
             let value = if is_whole { bits } else { format.decode_value(config) };
             let is_selector = event.is_none() && selects_event(selectors, &name);
-            if is_selector { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
+            if is_selector { &mut selecting } else { &mut narrowing }
+                .push(format!("{name}={value:#x}"));
         }
         if selecting.is_empty() {
             let zero = if self.term_format("event").is_some() { "event" } else { WHOLE_WORDS[0] };

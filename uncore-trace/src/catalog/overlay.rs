@@ -36,8 +36,10 @@ impl Catalog {
             if let Some((first_file, _)) = from.get(&family.family) {
                 return Err(anyhow!("{name}: family {} is in {first_file} already", family.family));
             }
-            let own_references = [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
-            let metric_references = family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
+            let own_references =
+                [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
+            let metric_references =
+                family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
             let named = own_references
                 .into_iter()
                 .chain(metric_references)

@@ -2,9 +2,9 @@
 
 /// Whether an event name matches a pattern, or one of several joined by `|`; case-insensitive.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
-    pattern
-        .split('|')
-        .any(|alternative| is_match(alternative.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case))
+    pattern.split('|').any(|alternative| {
+        is_match(alternative.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case)
+    })
 }
 
 /// The default list, which matches every name.

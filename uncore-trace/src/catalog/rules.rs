@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::pattern::{matches, matches_event};
 use super::spec::Term;
 use super::suggest::list_names;
-use super::words::{WHOLE_WORDS, PmuWords};
+use super::words::{PmuWords, WHOLE_WORDS};
 use crate::discover::Pmu;
 use crate::discover::format::WORDS;
 use crate::text::printable;
@@ -153,7 +153,8 @@ impl PmuWords<'_> {
                 || whole.is_some_and(|whole| attempt.typed_names.contains(&whole))
         };
         let value = |term: &String| self.term_value(attempt.config, term).unwrap_or_default();
-        let handed_down = |term: &String| attempt.leader.iter().any(|leader_term| leader_term.name == *term);
+        let handed_down =
+            |term: &String| attempt.leader.iter().any(|leader_term| leader_term.name == *term);
         let replaced = mask.unless.iter().any(|term| value(term) != 0 || handed_down(term));
         let empty = mask.terms.iter().all(|term| value(term) == 0);
         let given_terms: Vec<_> = mask.terms.iter().filter(|term| is_given(term)).collect();

@@ -70,7 +70,9 @@ fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, 
     }
     match WrittenCauses::deserialize(from)? {
         WrittenCauses::One(cause) => Ok(vec![cause]),
-        WrittenCauses::Many(causes) if causes.is_empty() => Err(D::Error::custom("the list is empty")),
+        WrittenCauses::Many(causes) if causes.is_empty() => {
+            Err(D::Error::custom("the list is empty"))
+        }
         WrittenCauses::Many(causes) => Ok(causes),
     }
 }
@@ -87,7 +89,9 @@ impl Family {
     /// counter (`term=0x1,...`); empty if unknown.
     pub fn possible_causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
         let has_peer = |source: &&CauseRule| pmu.has_peer(source.peer.as_ref());
-        let set = |source: &&CauseRule| source.terms.as_ref().is_none_or(|terms| has_terms(filter, terms));
+        let set = |source: &&CauseRule| {
+            source.terms.as_ref().is_none_or(|terms| has_terms(filter, terms))
+        };
         let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
         let sources = applicable.filter(has_peer).filter(set);
         sources.flat_map(|cause_rule| cause_rule.cause.clone()).collect()
@@ -99,7 +103,11 @@ impl Family {
         let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
         let filters = applicable.filter_map(|source| source.terms.as_ref());
         let term_lists: Vec<_> = filters.map(term_values).collect();
-        if term_lists.is_empty() || !self.split.contains(&group) { vec![Vec::new()] } else { term_lists }
+        if term_lists.is_empty() || !self.split.contains(&group) {
+            vec![Vec::new()]
+        } else {
+            term_lists
+        }
     }
 }
 
@@ -121,7 +129,9 @@ impl PmuWords<'_> {
     pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<Cause>> {
         let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
         // An event that needs more terms has no filter yet.
-        let filter = self.encode_terms(&[term], &[]).map_or_else(|_| String::new(), |encoded| encoded.filter);
+        let filter = self
+            .encode_terms(&[term], &[])
+            .map_or_else(|_| String::new(), |encoded| encoded.filter);
         self.event_causes(event.name, &filter, &self.event_unit(Some(event)).0)
     }
 }

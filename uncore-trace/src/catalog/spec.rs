@@ -88,7 +88,11 @@ pub fn parse(text: &str) -> Result<Vec<EventItem>, ColumnError> {
     let mut items = Vec::new();
     loop {
         cursor.skip_blank();
-        items.push(if cursor.opens_group() { cursor.parse_group()? } else { EventItem::One(cursor.parse_event()?) });
+        items.push(if cursor.opens_group() {
+            cursor.parse_group()?
+        } else {
+            EventItem::One(cursor.parse_event()?)
+        });
         cursor.skip_blank();
         match cursor.peek_char() {
             None => return Ok(items),
@@ -107,7 +111,10 @@ pub fn terms(text: &str) -> Result<Vec<Term>, ColumnError> {
         return Err(ColumnError::new(1, EXPECTED_TERM));
     }
     if cursor.peek_char().is_some() {
-        return Err(ColumnError::new(cursor.position, "there is no place for '/' between the slashes"));
+        return Err(ColumnError::new(
+            cursor.position,
+            "there is no place for '/' between the slashes",
+        ));
     }
     Ok(terms)
 }
@@ -163,7 +170,9 @@ impl SpecCursor {
     /// A name, with the characters of `extra_chars` in it.
     fn read_word(&mut self, extra_chars: &str) -> String {
         let start = self.position;
-        self.skip_while(|c| c.is_alphanumeric() || "_-.*?[]!".contains(c) || extra_chars.contains(c));
+        self.skip_while(|c| {
+            c.is_alphanumeric() || "_-.*?[]!".contains(c) || extra_chars.contains(c)
+        });
         self.chars[start..self.position].iter().collect()
     }
 
@@ -299,7 +308,8 @@ impl SpecCursor {
             // Like `1-3` and `2.0` to perf.
             Some(_) if word.contains(['-', '.', ':']) => Ok(TermValue::Symbol(word)),
             Some(c) if c.is_ascii_digit() => {
-                let number = number(&word).map_err(|error| ColumnError::new(column, error.to_string()))?;
+                let number =
+                    number(&word).map_err(|error| ColumnError::new(column, error.to_string()))?;
                 // perf-stat(1) has octal numbers, its lexer has not.
                 if word.parse().is_ok_and(|decimal: u64| decimal != number) {
                     self.notes
@@ -324,7 +334,10 @@ impl SpecCursor {
         self.skip_while(|c| c != quote);
         let text: String = self.chars[start..self.position].iter().collect();
         if !self.eat_char(quote) {
-            return Err(ColumnError::new(opened + 1, format!("the {quote} here has no closing {quote}")));
+            return Err(ColumnError::new(
+                opened + 1,
+                format!("the {quote} here has no closing {quote}"),
+            ));
         }
         Ok(Some(text.strip_suffix('\\').unwrap_or(&text).to_owned()))
     }
@@ -337,7 +350,8 @@ impl SpecCursor {
         if word.is_empty() && colon {
             return Err(ColumnError::new(column, "expected a modifier after ':'"));
         }
-        self.notes.extend(modifiers::notes(&word).map_err(|message| ColumnError::new(column, message))?);
+        self.notes
+            .extend(modifiers::notes(&word).map_err(|message| ColumnError::new(column, message))?);
         Ok(word.contains('W'))
     }
 }

@@ -115,8 +115,13 @@ impl VendorSection {
             let name = pmu.replace('*', "0") + index;
             Pmu { name, processor: filled.clone(), identifier: filled, ..Pmu::default() }
         };
-        let pairs = self.processors.iter().flat_map(|pattern| self.pmus.iter().map(move |pmu| (pattern, pmu)));
-        pairs.flat_map(|(pattern, pmu)| ["", "_0"].map(|index| example(pattern, pmu, index))).collect()
+        let pairs = self
+            .processors
+            .iter()
+            .flat_map(|pattern| self.pmus.iter().map(move |pmu| (pattern, pmu)));
+        pairs
+            .flat_map(|(pattern, pmu)| ["", "_0"].map(|index| example(pattern, pmu, index)))
+            .collect()
     }
 }
 
@@ -163,8 +168,14 @@ fn parse_event(line: &'static str, begin: &mut &'static str) -> Option<NamedEven
 pub(super) fn vendor_events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEvent> + use<'_> {
     let (named, patterned) = &*INDEX;
     let sections_for = |text: &Option<String>| text.as_deref().and_then(|text| named.get(text));
-    let indexed_sections = sections_for(&pmu.processor).or_else(|| sections_for(&pmu.identifier)).into_iter().flatten();
-    indexed_sections.chain(patterned).filter(|section| section.describes_pmu(pmu)).flat_map(|section| section.parsed_events())
+    let indexed_sections = sections_for(&pmu.processor)
+        .or_else(|| sections_for(&pmu.identifier))
+        .into_iter()
+        .flatten();
+    indexed_sections
+        .chain(patterned)
+        .filter(|section| section.describes_pmu(pmu))
+        .flat_map(|section| section.parsed_events())
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own. A metric that
@@ -177,15 +188,22 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
     for import in &IMPORTS {
         for section in parse_sections(import.metrics) {
             let family = |pmu: &Pmu| families.iter().position(|family| family.recognises_pmu(pmu));
-            let family_indexes: BTreeSet<usize> = section.example_pmus().iter().filter_map(family).collect();
-            ensure!(!family_indexes.is_empty(), "imported metrics: no family has {}", section.pmus.join(" "));
+            let family_indexes: BTreeSet<usize> =
+                section.example_pmus().iter().filter_map(family).collect();
+            ensure!(
+                !family_indexes.is_empty(),
+                "imported metrics: no family has {}",
+                section.pmus.join(" ")
+            );
             for index in family_indexes {
                 let Some(family) = families.get_mut(index) else { continue };
                 for line in &section.lines {
                     let metric = parse_metric(line, &section, import.about);
                     let metric = metric.with_context(|| format!("the metric {line}"))?;
                     let is_same_metric = |existing: &&mut Metric| {
-                        !existing.vendor && existing.name == metric.name && existing.processors.is_empty()
+                        !existing.vendor
+                            && existing.name == metric.name
+                            && existing.processors.is_empty()
                     };
                     match family.metrics.iter_mut().find(is_same_metric) {
                         Some(existing) => existing.groups = metric.groups,
@@ -204,7 +222,11 @@ pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static s
         section.pmus.iter().any(|pmu_name| pmu_name.eq_ignore_ascii_case(group))
             && section.processors.iter().any(|pattern| matches(pattern, processor))
     };
-    parse_sections(GROUPS).into_iter().filter(is_of_group).flat_map(|section| section.lines).collect()
+    parse_sections(GROUPS)
+        .into_iter()
+        .filter(is_of_group)
+        .flat_map(|section| section.lines)
+        .collect()
 }
 
 /// Why a metric of perf's tables for a processor is not imported; `None` if they have none with this
@@ -342,7 +364,9 @@ mod tests {
         assert_eq!(named("hisi_sccl3_ddrc1", "0x00000000481fd010"), 8);
         let (name, processor) = ("uncore_upi_0".to_owned(), Some("GenuineIntel-6-55".to_owned()));
         let upi = Pmu { name, processor, ..Pmu::default() };
-        let one = vendor_events(&upi).find(|event| event.names[0] == "unc_upi_txl_hdr_match.ncb").unwrap();
+        let one = vendor_events(&upi)
+            .find(|event| event.names[0] == "unc_upi_txl_hdr_match.ncb")
+            .unwrap();
         assert_eq!(one.encoding.terms_text(), "event=0x4,umask=0xe");
         for text in [" Counts ", "number of ", "  "] {
             assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));

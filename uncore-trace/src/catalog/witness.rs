@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::family::{positive_number, non_empty_list};
+use super::family::{non_empty_list, positive_number};
 use super::rules::is_of;
 use crate::discover::Pmu;
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::family::{Family, PmuKind, NamedEvent};
+use super::family::{Family, NamedEvent, PmuKind};
 use super::group::Group;
 use super::metric::Metric;
 use super::pattern::matches_event;
@@ -120,7 +120,8 @@ impl<'a> PmuWords<'a> {
 
     /// The field of a term.
     pub fn term_format(&self, term: &str) -> Option<FormatField> {
-        let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(FormatField::whole_word);
+        let whole =
+            || WHOLE_WORDS.iter().position(|word| *word == term).map(FormatField::whole_word);
         let added = || self.family.and_then(|family| family.formats.get(term).copied());
         self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
     }
@@ -132,7 +133,8 @@ impl<'a> PmuWords<'a> {
 
     /// The event with this name, which may have a prefix; case-insensitive.
     pub fn find_event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
-        self.find_by_name(wanted).or_else(|| self.find_by_name(self.family?.without_prefix(wanted)?))
+        self.find_by_name(wanted)
+            .or_else(|| self.find_by_name(self.family?.without_prefix(wanted)?))
     }
 
     fn find_by_name(&self, wanted: &str) -> Option<PmuEvent<'a>> {
@@ -145,7 +147,8 @@ impl<'a> PmuWords<'a> {
         let has_name = |event: &&'a NamedEvent| event.names.iter().any(named);
         // Few of the many events have the name, so that it is compared first.
         let added = self.catalog_events().filter(has_name).find(|event| self.has_event(event));
-        let imported = || self.table_events().filter(has_name).find(|event| self.fits_fields(&event.encoding));
+        let imported =
+            || self.table_events().filter(has_name).find(|event| self.fits_fields(&event.encoding));
         let Some(event) = added.or_else(imported) else {
             return self.generic_event(CACHE, cache_names::cache_event_config(wanted)?);
         };
@@ -198,7 +201,9 @@ impl<'a> PmuWords<'a> {
         let known: HashSet<String> = own_names.chain(added).collect();
         let vendor_only = self.table_events().filter(move |event| {
             let encoding = &event.encoding;
-            has_encoding(encoding) && words.fits_fields(encoding) && !known.contains(&event.names[0])
+            has_encoding(encoding)
+                && words.fits_fields(encoding)
+                && !known.contains(&event.names[0])
         });
         vendor_only.map(move |event| PmuEvent {
             name: &event.names[0],
@@ -231,7 +236,8 @@ impl<'a> PmuWords<'a> {
         let words = *self;
         let useful = pmu.events.iter().filter(move |(name, alias)| !words.is_useless(name, alias));
         let named = useful.map(move |(name, alias)| PmuEvent { name, alias, attr_type });
-        let added = self.added_events().filter(move |event| pmu.find_event(&event.names[0]).is_none());
+        let added =
+            self.added_events().filter(move |event| pmu.find_event(&event.names[0]).is_none());
         named.chain(added.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,
@@ -283,7 +289,9 @@ fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     let mut letters = letter.chars();
     let power = match (letters.next(), letters.next()) {
         (None, _) if prefix.is_empty() => Some(0),
-        (Some(initial), None) => PREFIXES.iter().position(|candidate| *candidate == initial).map(|index| index + 1),
+        (Some(initial), None) => {
+            PREFIXES.iter().position(|candidate| *candidate == initial).map(|index| index + 1)
+        }
         _ => None,
     };
     let Some(power) = power else { return (unit.to_owned(), scale) };

@@ -52,7 +52,11 @@ pub async fn wait_after_recording(
 /// # Errors
 ///
 /// `error` if no command runs; the state of the command cannot be read.
-pub async fn wait_after_failure(error: Error, workload: &mut Workload, signals: &mut Signals) -> Result<u8> {
+pub async fn wait_after_failure(
+    error: Error,
+    workload: &mut Workload,
+    signals: &mut Signals,
+) -> Result<u8> {
     let Some(pid) = workload.running_pid()? else {
         return Err(match workload.exit_code() {
             Some(code) => anyhow!("{error:#}; the command ended with exit code {code}"),

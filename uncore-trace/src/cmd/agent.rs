@@ -136,7 +136,12 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
     WitnessArgs::default().plan_request(machine, catalog, request, record.attribution_method())
 }
 
-fn recorder_options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> RecordOptions {
+fn recorder_options(
+    config: &Config,
+    machine: &Machine,
+    plan: &Plan,
+    catalog: Vec<String>,
+) -> RecordOptions {
     let budget = WitnessArgs::default().budget_percent(config.record.attribution_method());
     let at_switch = AtSwitch::from_plan(plan, budget.is_some());
     let flush = FLUSH.max(config.record.interval_duration());

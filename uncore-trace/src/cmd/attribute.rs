@@ -94,7 +94,11 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         effort: args.effort,
         min_share: args.min_share.map(|percent| percent / 100.0),
     };
-    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, command: LockingCommand::Attribute };
+    let create = CreateOptions {
+        overwrite: args.force,
+        mode: args.permissions.mode,
+        command: LockingCommand::Attribute,
+    };
     let finished = replay::attribute(&recording, overrides, target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

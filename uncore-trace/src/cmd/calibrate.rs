@@ -110,8 +110,9 @@ fn plan_memory_counters(machine: &Machine, catalog: &crate::catalog::Catalog) ->
 
 fn format_peaks(links: &[MeasuredPeak]) -> String {
     let mut table = TextTable::with_whole_columns(["link", "in", "out", "both"]);
-    let rate =
-        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::human_rate(bytes_per_s, "bytes"));
+    let rate = |rate: Option<f64>| {
+        rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::human_rate(bytes_per_s, "bytes"))
+    };
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
         table.add_row([

@@ -79,8 +79,8 @@ fn read_family_files(dir: &Path) -> Result<Vec<FamilyFile>> {
     paths.sort();
     let read_family = |path: PathBuf| {
         let name = path.display().to_string();
-        let text =
-            bounds::read_text(&path, bounds::TEXT).with_context(|| format!("cannot read {name}"))?;
+        let text = bounds::read_text(&path, bounds::TEXT)
+            .with_context(|| format!("cannot read {name}"))?;
         Ok(FamilyFile { name, text })
     };
     paths.into_iter().map(read_family).collect()

@@ -93,8 +93,17 @@ fn render_findings(findings: &[CheckFinding], width: Option<usize>) -> String {
 
 /// The verdict: how many facts hold, and which do not.
 fn format_verdict(findings: &[CheckFinding]) -> String {
-    let wrong: Vec<_> = findings.iter().filter(|finding| is_failed(finding)).map(|failed_finding| failed_finding.name).collect();
-    let verified = findings.iter().filter(|verified_finding| !matches!(verified_finding.outcome, CheckOutcome::NotVerifiable(_))).count();
+    let wrong: Vec<_> = findings
+        .iter()
+        .filter(|finding| is_failed(finding))
+        .map(|failed_finding| failed_finding.name)
+        .collect();
+    let verified = findings
+        .iter()
+        .filter(|verified_finding| {
+            !matches!(verified_finding.outcome, CheckOutcome::NotVerifiable(_))
+        })
+        .count();
     let counts = format!("{verified} of {} facts verified", findings.len());
     match wrong.as_slice() {
         [] => format!("{counts}, none failed"),
@@ -111,7 +120,10 @@ mod tests {
         let finding = |name, outcome| CheckFinding { name, outcome };
         let mut findings = vec![
             finding("all tables are there", CheckOutcome::Ok("a single file".to_owned())),
-            finding("CPU time adds up", CheckOutcome::NotVerifiable("no \u{1b}[2J clock".to_owned())),
+            finding(
+                "CPU time adds up",
+                CheckOutcome::NotVerifiable("no \u{1b}[2J clock".to_owned()),
+            ),
         ];
         let text = render_findings(&findings, None);
         assert!(text.ends_with("\n\n1 of 2 facts verified, none failed\n"), "{text}");

@@ -53,7 +53,12 @@ const COMPLETED_OPTIONS: [(&str, &str, &str); 3] = [
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(name_kind) = args.names {
         let machine = discover::machine(Path::new("/"))?;
-        print(&matching_names(&machine, &CatalogArgs::default().load_catalog()?, name_kind, &args.typed))?;
+        print(&matching_names(
+            &machine,
+            &CatalogArgs::default().load_catalog()?,
+            name_kind,
+            &args.typed,
+        ))?;
         return Ok(0);
     }
     print(&completion_script(args.shell.context("name a shell")?))?;
@@ -100,7 +105,12 @@ fn completion_script(shell: Shell) -> String {
 
 /// The names that begin with `typed`, one per line. Groups and metrics are lists separated by
 /// commas: the last item of `typed` is completed.
-fn matching_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames, typed: &str) -> String {
+fn matching_names(
+    machine: &Machine,
+    catalog: &Catalog,
+    name_kind: OptionNames,
+    typed: &str,
+) -> String {
     let (typed_items, typed_name) = match typed.rfind(',') {
         Some(comma) if name_kind != OptionNames::Events => typed.split_at(comma + 1),
         _ => ("", typed),

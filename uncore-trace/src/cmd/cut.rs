@@ -68,13 +68,18 @@ pub fn run(args: &Args) -> Result<u8> {
     let find_moment = |moment: &Option<TimePoint>, edge| {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
-    let (begin_ns, end_ns) = (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
+    let (begin_ns, end_ns) =
+        (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
     if let (Some(begin), Some(end)) = (begin_ns, end_ns)
         && begin >= end
     {
         bail!("--to is not after --from: nothing lies between them");
     }
-    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, command: LockingCommand::Cut };
+    let create = CreateOptions {
+        overwrite: args.force,
+        mode: args.permissions.mode,
+        command: LockingCommand::Cut,
+    };
     let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

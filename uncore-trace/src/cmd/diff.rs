@@ -13,8 +13,8 @@ use super::page::save_page;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
-use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
-use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, compare_spans, json, page, text};
+use crate::view::diff::gate::{ExcessGrowth, Gate, GateResult};
+use crate::view::diff::{Diff, DiffQuestion, RequestedSpan, compare_spans, json, page, text};
 use crate::view::render::TextStyle;
 use crate::view::span::TimePoint;
 use crate::view::usage::GroupBy;
@@ -155,22 +155,31 @@ pub fn run(args: &Args) -> Result<u8> {
     let before_recording = args.hosts.open(&args.first, None, None)?;
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
     let after_recording = second.unwrap_or_else(|| Ok(before_recording.clone()))?;
-    args.by.check_recording(&before_recording).and_then(|()| args.by.check_recording(&after_recording))?;
+    args.by
+        .check_recording(&before_recording)
+        .and_then(|()| args.by.check_recording(&after_recording))?;
     let asked = |recording, span: Option<&TypedSpan>| RequestedSpan {
         recording,
         begin_moment: span.and_then(|span| span.begin.clone()),
         end_moment: span.and_then(|span| span.end.clone()),
     };
-    let question = DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
+    let question =
+        DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
     let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
-    let compared = compare_spans(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
+    let compared = compare_spans(
+        &asked(&before_recording, before_span),
+        &asked(&after_recording, after_span),
+        &question,
+    )?;
     let second = args.second.as_ref().unwrap_or(&args.first);
     let labels = [span_label(&args.first, before_span), span_label(second, after_span)];
     let called = labels.each_ref().map(String::as_str);
     if let Some(file) = &args.html {
         warn_of_gaps(&compared);
         let top = args.top.unwrap_or(page::TENANTS);
-        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write_page(&compared, called, top, writer))?;
+        save_page(&[&before_recording, &after_recording], file, args.force, |writer| {
+            page::write_page(&compared, called, top, writer)
+        })?;
     } else if args.json {
         warn_of_gaps(&compared);
         print(&json::write_json_lines(&compared).context("cannot write the comparison as JSON")?)?;
@@ -191,7 +200,8 @@ fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
 
 /// Standard output is for programs, so notes go to standard error.
 fn warn_of_gaps(comparison: &Diff) {
-    for (word, about) in [("before", &comparison.before_facts), ("after", &comparison.after_facts)] {
+    for (word, about) in [("before", &comparison.before_facts), ("after", &comparison.after_facts)]
+    {
         if let Some(incomplete) = &about.incomplete {
             log::warn!("the recording {word} is {}", incomplete.summary_line(about.start_ns));
         }
@@ -224,7 +234,8 @@ fn report_growth(gate: &Gate, judged: &GateResult<'_>) -> bool {
 fn describe_growth(grown_line: &ExcessGrowth<'_>, above: f64) -> String {
     let change = grown_line.tenant.map_or(&grown_line.subject.total, |tenant| &tenant.change);
     let rates = text::format_rates(change, &grown_line.subject.unit);
-    let tenant_suffix = grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
+    let tenant_suffix =
+        grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
     let name = &grown_line.subject.name;
     let percent = |fraction: f64| units::human(fraction * 100.0, "%");
     match grown_line.growth {

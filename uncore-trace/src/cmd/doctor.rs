@@ -11,7 +11,7 @@ use super::catalog::CatalogArgs;
 use super::heading::PRINT;
 use super::list::summary;
 use super::root::RootArg;
-use crate::doctor::{self, Finding, ExaminedMachine, FindingState};
+use crate::doctor::{self, ExaminedMachine, Finding, FindingState};
 use crate::text::{printable, wrapped};
 use crate::{discover, open, terminal};
 
@@ -69,7 +69,11 @@ pub fn run(args: &Args) -> Result<u8> {
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
-        format!("{}\n{}", countable_summary(args.root.root_dir(), width), render_findings(&findings, width))
+        format!(
+            "{}\n{}",
+            countable_summary(args.root.root_dir(), width),
+            render_findings(&findings, width)
+        )
     };
     print_findings(&text)?;
     Ok(if ready { 0 } else { 2 })

@@ -14,14 +14,14 @@ use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
 use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
-use crate::tables::output::{Content, CommandOutput};
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::output::{CommandOutput, Content};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
 use crate::view::key::GroupBy;
-use crate::view::span::{TimePoint, SelectedTime};
+use crate::view::span::{SelectedTime, TimePoint};
 
 /// Write a recording in the formats of other programs
 ///
@@ -157,7 +157,9 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
-    let Some(span) = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
+    let Some(span) =
+        SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?
+    else {
         bail!("{shown} has no rows: nothing was recorded");
     };
     let mut outputs = open_outputs(args, &recording)?;
@@ -224,7 +226,8 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;
-        outputs.push((format, CommandOutput::create(path, content, &[recording], args.force, mode)?));
+        outputs
+            .push((format, CommandOutput::create(path, content, &[recording], args.force, mode)?));
     }
     Ok(outputs)
 }
@@ -235,8 +238,13 @@ impl ExportJob<'_> {
         let Self { args, recording, fabric, span } = *self;
         match format {
             ExportFormat::Perfetto => {
-                let written =
-                    perfetto::write_perfetto(recording, fabric, span, (args.by, args.top), &mut *writer)?;
+                let written = perfetto::write_perfetto(
+                    recording,
+                    fabric,
+                    span,
+                    (args.by, args.top),
+                    &mut *writer,
+                )?;
                 // Nothing is said of a trace that could not be written.
                 writer.flush()?;
                 if !written.has_slices {

@@ -99,7 +99,9 @@ fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     match pid {
         Some(pid) if listening_pids.contains(&pid) => Ok([pid].into()),
         Some(pid) => bail!("process {pid} records nothing that can be marked: {start}"),
-        None if listening_pids.is_empty() => bail!("nothing is recorded that can be marked: {start}"),
+        None if listening_pids.is_empty() => {
+            bail!("nothing is recorded that can be marked: {start}")
+        }
         None => Ok(listening_pids),
     }
 }
@@ -129,7 +131,11 @@ async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Resu
     }
     if accepted.len() > 1 {
         let pids: Vec<String> = accepted.iter().map(ToString::to_string).collect();
-        print_message(&format!("marked {} recordings, of the recorders {}", accepted.len(), pids.join(", ")));
+        print_message(&format!(
+            "marked {} recordings, of the recorders {}",
+            accepted.len(),
+            pids.join(", ")
+        ));
     }
     Ok(accepted)
 }

@@ -9,7 +9,7 @@ use super::output::print;
 use crate::schema::fabric;
 use crate::tables::file::TableFile;
 use crate::tables::mode::FileMode;
-use crate::tables::output::{Content, CommandOutput};
+use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::units;
@@ -26,7 +26,8 @@ pub(super) fn save_page(
     for recording in recordings {
         files.extend(recording.table_files(&fabric::TABLE)?);
     }
-    let mode = files.iter().map(TableFile::file_mode).reduce(FileMode::common_mode).unwrap_or_default();
+    let mode =
+        files.iter().map(TableFile::file_mode).reduce(FileMode::common_mode).unwrap_or_default();
     let mut output = CommandOutput::create(file, Content::Text, recordings, overwrite, mode)?;
     write(&mut output).map_err(|error| output.explain_error(error))?;
     output.finish_writing()?;

@@ -18,7 +18,8 @@ use crate::confine::ThreadNeeds;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
-    self, OptionsToCheck, AtSwitch, RecorderControl, RecordOptions, RecordingOutcome, Rotate, Sampling, parse_duration,
+    self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Rotate,
+    Sampling, parse_duration,
 };
 use crate::signals::Signals;
 use crate::tables::place;
@@ -124,7 +125,8 @@ async fn record_and_wait(
     if !options.quiet {
         print_summary(options, &outcome, shows_answer);
     }
-    let code = after::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
+    let code =
+        after::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
     if outcome.losses.is_complete() {
         return Ok(code.unwrap_or(0));
     }
@@ -183,7 +185,8 @@ fn recorder_options(
     if args.marks.is_some() && output == Path::new(STDOUT) {
         bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
     }
-    if let (Some(Rotate::Bytes(part_bytes)), Some(Keep::Bytes(kept_bytes))) = (args.rotate, args.keep)
+    if let (Some(Rotate::Bytes(part_bytes)), Some(Keep::Bytes(kept_bytes))) =
+        (args.rotate, args.keep)
         && kept_bytes < 2 * part_bytes
     {
         bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");

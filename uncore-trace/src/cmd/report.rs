@@ -25,7 +25,7 @@ use crate::view::render::{self, TextStyle};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{GroupBy, UsageQuestion, Usage, keep_top_lines};
+use crate::view::usage::{GroupBy, Usage, UsageQuestion, keep_top_lines};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -187,7 +187,8 @@ pub fn run(args: &Args) -> Result<u8> {
         return write_page(&recording, args, file);
     }
     // The tables of events say it themselves.
-    if let Some(holder) = recording.recording_process().filter(|_| args.marks || args.links || args.latency)
+    if let Some(holder) =
+        recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
         let path = printable(&args.path.display().to_string()).into_owned();
         log::warn!("{path} {holder}: this is what is on the disk so far");
@@ -213,7 +214,8 @@ pub fn run(args: &Args) -> Result<u8> {
         keep_top_lines(&mut usage.events, count);
     }
     let incomplete = Incomplete::from_recording(&recording)?;
-    let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
+    let incomplete_line =
+        incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
         let canary_credits = canary::read_credits(&recording)?;
         programs::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
@@ -242,8 +244,11 @@ pub fn run(args: &Args) -> Result<u8> {
 fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let page_request = page::PageOptions { question: build_question(recording, args)?, tenants, path: &path };
-    save_page(&[recording], file, args.force, |writer| page::write_page(recording, &page_request, writer))?;
+    let page_request =
+        page::PageOptions { question: build_question(recording, args)?, tenants, path: &path };
+    save_page(&[recording], file, args.force, |writer| {
+        page::write_page(recording, &page_request, writer)
+    })?;
     Ok(0)
 }
 
@@ -256,12 +261,16 @@ fn answer_text(
 ) -> Result<String> {
     let links = Links::from_recording(recording)?;
     let grouping = common_grouping(question, &usage.events);
-    let link_directions = headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
-    let (answer, full) = answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
+    let link_directions =
+        headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
+    let (answer, full) =
+        answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::read_credits(recording)?;
-    let credited = credited.map(|canary_credits| canary::credits_sentence(&canary_credits)).unwrap_or_default();
+    let credited = credited
+        .map(|canary_credits| canary::credits_sentence(&canary_credits))
+        .unwrap_or_default();
     for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }
@@ -306,23 +315,37 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
     let width = terminal::width(args.wide);
     print(&if args.json {
-        headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
+        headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name())
+            .context("cannot write JSON")?
     } else {
-        headroom::draw::render_table(&link_directions, &links, TextStyle { ascii: args.ascii, width })
+        headroom::draw::render_table(
+            &link_directions,
+            &links,
+            TextStyle { ascii: args.ascii, width },
+        )
     })?;
     Ok(0)
 }
 
 /// What the recording lacks, and the command that says more. The command is on a line of its own if
 /// one line is too long for the terminal.
-fn describe_incomplete(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
+fn describe_incomplete(
+    incomplete: &Incomplete,
+    usage: &Usage,
+    args: &Args,
+    width: Option<usize>,
+) -> String {
     let loss_text = printable(&incomplete.summary_line(usage.start_ns)).into_owned();
     let command = incomplete.check_command(&printable(&args.path.display().to_string()));
-    let see = command.as_ref().map(|shown_command| format!("; see `{shown_command}`")).unwrap_or_default();
+    let see = command
+        .as_ref()
+        .map(|shown_command| format!("; see `{shown_command}`"))
+        .unwrap_or_default();
     let line = format!("{loss_text}{see}");
     match width {
         Some(width) if !args.json && !args.csv && cells(&line) > width => {
-            let command_line = command.map(|shown_command| format!("\n  {shown_command}")).unwrap_or_default();
+            let command_line =
+                command.map(|shown_command| format!("\n  {shown_command}")).unwrap_or_default();
             format!("{}{command_line}", wrap_words(&loss_text, width))
         }
         _ => line,

@@ -17,7 +17,7 @@ use crate::tables::reader::Recording;
 use crate::tables::writer::RecordingSize;
 use crate::text::{count_noun, printable};
 use crate::units;
-use crate::view::rollup::{RollupForm, WallTimeSource, RollupSummer};
+use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
@@ -71,7 +71,11 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let named = printable(&args.output.display().to_string()).into_owned();
     let size = units::human(total.bytes as f64, "bytes");
-    print(&format!("{named}: {}, {} rows, {size}\n", count_noun(written.len(), "file"), total.rows))?;
+    print(&format!(
+        "{named}: {}, {} rows, {size}\n",
+        count_noun(written.len(), "file"),
+        total.rows
+    ))?;
     Ok(0)
 }
 

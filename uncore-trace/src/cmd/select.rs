@@ -10,7 +10,7 @@ use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::discover::apart::SeparateFunctions;
 use crate::plan::misses::WitnessDemand;
-use crate::plan::{PlanRequest, DeclaredCause};
+use crate::plan::{DeclaredCause, PlanRequest};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -100,7 +100,8 @@ impl SelectArgs {
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
-            per_device: (self.per == Some(Per::Device)).then(|| SeparateFunctions::find_functions(&machine.root)),
+            per_device: (self.per == Some(Per::Device))
+                .then(|| SeparateFunctions::find_functions(&machine.root)),
             declared_cause: self.cause,
             misses: WitnessDemand::No,
             ports: false,

@@ -23,14 +23,14 @@ use crate::plan::bare::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
-use crate::stat::aggregate::{LineSplit, Grouping};
+use crate::stat::aggregate::{Grouping, LineSplit};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
 use crate::stat::count::CounterMeter;
 use crate::stat::options::{Delay, StatOptions};
-use crate::stat::output::{Format, StatOutput, OutputDestination, OutputStyle};
+use crate::stat::output::{Format, OutputDestination, OutputStyle, StatOutput};
 use crate::stat::run;
-use crate::stat::table::{StatTable, TimeRows, RowSelection};
+use crate::stat::table::{RowSelection, StatTable, TimeRows};
 use crate::text::list_few;
 use crate::workload::Workload;
 
@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> Result<u8> {
         let bare = typed.iter().filter(|event| event.pmu.is_none());
         bare.flat_map(|event| &event.terms).any(|term| term.name == time)
     };
-    let times = TimeRows { duration: has_term(DURATION), user: has_term(USER), system: has_term(SYSTEM) };
+    let times =
+        TimeRows { duration: has_term(DURATION), user: has_term(USER), system: has_term(SYSTEM) };
     let content = RowSelection { scale: !args.no_scale, times, events: !args.metric_only };
     let table = StatTable::new(&plan, &catalog, &machine.cpus, &grouping, content);
     match &args.for_each_cgroup {
@@ -109,7 +110,8 @@ impl Args {
     fn plan_request(&self, machine: &Machine) -> PlanRequest {
         let window = attributed::choose_window(self.interval);
         let whole = self.for_each_cgroup.is_none();
-        let base_request = self.select.plan_request(machine, to_nanos(default_tick(window)), to_nanos(window));
+        let base_request =
+            self.select.plan_request(machine, to_nanos(default_tick(window)), to_nanos(window));
         let mut request = PlanRequest { times: whole, ..base_request };
         if whole && !self.select.asks_for_something() {
             request.groups = ["host", "auto"].map(str::to_owned).to_vec();
@@ -117,7 +119,12 @@ impl Args {
         request
     }
 
-    fn make_plan(&self, machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Plan> {
+    fn make_plan(
+        &self,
+        machine: &Machine,
+        catalog: &Catalog,
+        request: &PlanRequest,
+    ) -> Result<Plan> {
         if self.null {
             let PlanRequest { tick_ns, window_ns, .. } = *request;
             return Ok(Plan { tick_ns, window_ns, ..Plan::default() });
@@ -139,12 +146,18 @@ impl Args {
             (self.per_node, LineSplit::Node),
             (self.no_aggr, LineSplit::Cpu),
         ];
-        splits.into_iter().find(|(is_given, _)| *is_given).map_or(LineSplit::Machine, |(_, grouping)| grouping)
+        splits
+            .into_iter()
+            .find(|(is_given, _)| *is_given)
+            .map_or(LineSplit::Machine, |(_, grouping)| grouping)
     }
 
     fn install_signals(&self, runtime: &Runtime) -> Result<Signals> {
         let _entered = runtime.enter();
-        run::install_signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
+        run::install_signals(
+            !self.command.is_empty(),
+            self.interval.is_some() || self.timeout.is_some(),
+        )
     }
 
     /// The output file, unless that is standard output.
@@ -205,7 +218,8 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
     };
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::without_command(), args.install_signals(&runtime)?);
+    let (mut workload, mut signals) =
+        (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
     let counted = runtime.block_on(counted);
     // Before the wait for the command, which must not be slowed down by counters that nobody reads.
@@ -248,7 +262,8 @@ fn count_by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let Selection { cgroups: named, missing } = cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;
+    let Selection { cgroups: named, missing } =
+        cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;
     for why in missing {
         log::warn!("{why}");
     }
@@ -276,7 +291,8 @@ fn count_by_cgroup(
     drop(counting);
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::without_command(), args.install_signals(&runtime)?);
+    let (mut workload, mut signals) =
+        (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = attributed::run(
         machine,
         table,

@@ -20,9 +20,9 @@ use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable;
-use crate::top::{self, ScreenFormat, Print, ScreenChoice};
+use crate::top::{self, Print, ScreenChoice, ScreenFormat};
 use crate::view::key::GroupBy;
-use crate::view::span::{TimePoint, SelectedTime, wall_range};
+use crate::view::span::{SelectedTime, TimePoint, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -149,12 +149,16 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Plays the recording at `path`.
 fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
-    let recording = Recording::open_selection(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
+    let recording = Recording::open_selection(
+        path,
+        &RollupSelection { wall_ns, ..RollupSelection::default() },
+    )?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(GroupBy::Cgroup));
     grouping.map_or(Ok(()), |chosen| chosen.check_recording(&recording))?;
     let fabric = recording.open_table(&fabric::TABLE)?;
-    let span = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
+    let span =
+        SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;
@@ -202,9 +206,9 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
     let form = if args.json { ScreenFormat::Json } else { ScreenFormat::Text { width } };
     let once = args.once.then(|| match args.after {
         None if args.path.is_some() => ScreenChoice::Last,
-        delay => {
-            ScreenChoice::After(i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
-        }
+        delay => ScreenChoice::After(
+            i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX),
+        ),
     });
     top::TopOptions {
         frame: args.interval,

@@ -113,7 +113,8 @@ fn join_as_value<P: Parser>(
         (is_long || short.as_deref() == Some(option)) && arg.get_action().takes_values()
     };
     command.get_arguments().find(|arg| takes_value(arg))?;
-    let value = [OsStr::new(option), OsStr::new("="), &words[index]].into_iter().collect::<OsString>();
+    let value =
+        [OsStr::new(option), OsStr::new("="), &words[index]].into_iter().collect::<OsString>();
     let shown = value.to_string_lossy().into_owned();
     let joined = [&words[..index - 1], &[value], &words[index + 1..]].concat();
     Some((shown, joined))

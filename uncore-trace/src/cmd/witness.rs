@@ -69,17 +69,26 @@ impl WitnessArgs {
         let request = PlanRequest { misses: self.wanted_misses(method, None), ..request };
         let plan = plan::plan(machine, catalog, &request)?;
         let is_here = machine.root == Path::new("/");
-        if !is_here || self.budget_percent(method).is_none() || plan.only_witnesses().next().is_none() {
+        if !is_here
+            || self.budget_percent(method).is_none()
+            || plan.only_witnesses().next().is_none()
+        {
             return Ok(plan);
         }
         let switches = record::switches_per_cpu(machine.cpus.online.len());
-        plan::plan(machine, catalog, &PlanRequest { misses: self.wanted_misses(method, switches), ..request })
+        plan::plan(
+            machine,
+            catalog,
+            &PlanRequest { misses: self.wanted_misses(method, switches), ..request },
+        )
     }
 
     /// Whether the method needs witnesses, at this number of context switches per second and CPU.
     fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> WitnessDemand {
         match method {
-            Choice::Auto => WitnessDemand::Within(WitnessAllowance { percent: self.witness_budget, switches }),
+            Choice::Auto => {
+                WitnessDemand::Within(WitnessAllowance { percent: self.witness_budget, switches })
+            }
             Choice::Misses => WitnessDemand::Surely,
             Choice::Residency | Choice::Io | Choice::Regression => WitnessDemand::No,
         }

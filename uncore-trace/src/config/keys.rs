@@ -55,7 +55,10 @@ pub(super) fn check_keys(text: &str) -> Result<()> {
         match value {
             Value::Table(section) => check_section(name, section)?,
             Value::Array(sections) => {
-                sections.iter().filter_map(Value::as_table).try_for_each(|entry| check_section(name, entry))?;
+                sections
+                    .iter()
+                    .filter_map(Value::as_table)
+                    .try_for_each(|entry| check_section(name, entry))?;
             }
             _ => {}
         }
@@ -80,7 +83,12 @@ fn check_section(section: &str, table: &Table) -> Result<()> {
             printable(unknown)
         );
     }
-    let section_suffix = if section.is_empty() { String::new() } else { format!(" of [{section}]") };
+    let section_suffix =
+        if section.is_empty() { String::new() } else { format!(" of [{section}]") };
     let near = did_you_mean(unknown, keys.iter());
-    bail!("{} is no key{section_suffix}{near}; there are: {}", printable(unknown), list_names(keys.iter()))
+    bail!(
+        "{} is no key{section_suffix}{near}; there are: {}",
+        printable(unknown),
+        list_names(keys.iter())
+    )
 }

@@ -56,11 +56,14 @@ enum OneOrMore {
 }
 
 /// Parses one address, or a list of them.
-pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ListenAddress>, D::Error> {
+pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<ListenAddress>, D::Error> {
     let texts = match OneOrMore::deserialize(deserializer)? {
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) => texts,
     };
-    let listens = texts.iter().map(|text| ListenAddress::from_text(text)).collect::<Result<Vec<_>, _>>();
+    let listens =
+        texts.iter().map(|text| ListenAddress::from_text(text)).collect::<Result<Vec<_>, _>>();
     listens.map_err(de::Error::custom)
 }

@@ -399,7 +399,11 @@ struct KeptFile {
 
 impl Default for KeptFile {
     fn default() -> Self {
-        Self { directory: None, quota: SizeValue(5 << 30), pause: TimeValue(Duration::from_mins(10)) }
+        Self {
+            directory: None,
+            quota: SizeValue(5 << 30),
+            pause: TimeValue(Duration::from_mins(10)),
+        }
     }
 }
 
@@ -425,9 +429,20 @@ impl Config {
     /// The first fault.
     pub fn parse(text: &str) -> Result<Self> {
         keys::check_keys(text)?;
-        let file: ConfigFile = toml::from_str(text).map_err(|error| value::describe_toml_error(text, error))?;
-        let ConfigFile { cluster, record, identity, ring, rollup, metrics, upload, otlp, trigger, kept } =
-            file;
+        let file: ConfigFile =
+            toml::from_str(text).map_err(|error| value::describe_toml_error(text, error))?;
+        let ConfigFile {
+            cluster,
+            record,
+            identity,
+            ring,
+            rollup,
+            metrics,
+            upload,
+            otlp,
+            trigger,
+            kept,
+        } = file;
         let cluster = self::cluster(&cluster)?;
         let config = Self {
             cluster,
@@ -463,12 +478,16 @@ impl Config {
         for (index, trigger) in self.triggers.iter().enumerate() {
             let time = trigger.span_before.saturating_add(trigger.span_after);
             ensure!(
-                self.ring.as_ref().and_then(RingConfig::longest_span).is_none_or(|longest| time <= longest),
+                self.ring
+                    .as_ref()
+                    .and_then(RingConfig::longest_span)
+                    .is_none_or(|longest| time <= longest),
                 "trigger {}: before and after are longer than the ring: choose a larger ring.keep or \
                  ring.part",
                 trigger.name
             );
-            let is_repeated = self.triggers[..index].iter().any(|earlier| earlier.name == trigger.name);
+            let is_repeated =
+                self.triggers[..index].iter().any(|earlier| earlier.name == trigger.name);
             ensure!(!is_repeated, "trigger {}: there are two of this name", trigger.name);
         }
         Ok(())
@@ -499,7 +518,9 @@ impl Config {
     pub fn scarce_triggers(&self) -> impl Iterator<Item = &TriggerConfig> {
         let guaranteed = self.ring.as_ref().and_then(RingConfig::guaranteed_span);
         let is_scarce = move |trigger: &&TriggerConfig| {
-            guaranteed.is_some_and(|guaranteed_time| trigger.span_before.saturating_add(trigger.span_after) > guaranteed_time)
+            guaranteed.is_some_and(|guaranteed_time| {
+                trigger.span_before.saturating_add(trigger.span_after) > guaranteed_time
+            })
         };
         self.triggers.iter().filter(is_scarce)
     }
@@ -509,7 +530,9 @@ impl RingConfig {
     /// The longest time that the ring can cover; `None` if a part or the ring has a limit in bytes.
     fn longest_span(&self) -> Option<Duration> {
         match (self.part_limit, self.keep) {
-            (Rotate::After(part_length), Keep::Parts(part_count)) => Some(part_length.saturating_mul(part_count)),
+            (Rotate::After(part_length), Keep::Parts(part_count)) => {
+                Some(part_length.saturating_mul(part_count))
+            }
             _ => None,
         }
     }
@@ -518,7 +541,9 @@ impl RingConfig {
     /// just before. `None` as for [`Self::longest_span`].
     fn guaranteed_span(&self) -> Option<Duration> {
         match (self.part_limit, self.keep) {
-            (Rotate::After(part_length), Keep::Parts(part_count)) => Some(part_length.saturating_mul(part_count - 1)),
+            (Rotate::After(part_length), Keep::Parts(part_count)) => {
+                Some(part_length.saturating_mul(part_count - 1))
+            }
             _ => None,
         }
     }
@@ -527,7 +552,8 @@ impl RingConfig {
 impl RingFile {
     fn into_checked(self) -> Result<RingConfig> {
         let keep: Keep = self.keep.parse().map_err(|error| anyhow!("ring.keep: {error}"))?;
-        let part_limit: Rotate = self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
+        let part_limit: Rotate =
+            self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
         if let (Rotate::Bytes(part_bytes), Keep::Bytes(total_bytes)) = (part_limit, keep) {
             ensure!(
                 total_bytes >= 4 * part_bytes,
@@ -582,7 +608,8 @@ impl MetricsFile {
              beyond-loopback = true if they may"
         );
         ensure!((1..=1000).contains(&owners), "metrics.owners is out of range: choose 1 to 1000");
-        let textfile = textfile.map(|path| require_absolute("metrics.textfile", path)).transpose()?;
+        let textfile =
+            textfile.map(|path| require_absolute("metrics.textfile", path)).transpose()?;
         if let Some(path) = &textfile {
             let is_prom = path.extension().is_some_and(|extension| extension == "prom");
             ensure!(is_prom, "metrics.textfile must end with .prom: node_exporter reads no other");
@@ -590,7 +617,9 @@ impl MetricsFile {
         Ok(MetricsConfig {
             listen,
             mode: self::parse_mode("metrics.mode", &mode)?,
-            token: token_file.map(|path| require_absolute("metrics.token-file", path)).transpose()?,
+            token: token_file
+                .map(|path| require_absolute("metrics.token-file", path))
+                .transpose()?,
             textfile,
             owners,
         })
@@ -640,7 +669,8 @@ impl TriggerFile {
 impl KeptFile {
     fn into_checked(self) -> Result<KeptConfig> {
         let Self { directory, quota, pause } = self;
-        let directory = directory.map(|path| require_absolute("kept.directory", path)).transpose()?;
+        let directory =
+            directory.map(|path| require_absolute("kept.directory", path)).transpose()?;
         Ok(KeptConfig { directory, quota: quota.0, pause: pause.0 })
     }
 }

@@ -37,7 +37,9 @@ impl<'de> Deserialize<'de> for SizeValue {
 }
 
 /// A text, or a number without a unit as one: how many.
-pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "it is neither a number of parts nor a size such as \"20GiB\"")]
     enum TextOrNumber {
@@ -51,7 +53,9 @@ pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(deserializer: D) -> Re
 }
 
 /// Parses the name of a method.
-pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
     Choice::from_name(&text).ok_or_else(|| {
         let names = Choice::ALL.iter().map(|choice| choice.name());

@@ -28,7 +28,10 @@ pub fn names(set: CapabilitySet) -> String {
 
 /// Keeps `wanted` and the capabilities for writing in the directories of `needs`, and gives up all
 /// others. Returns the set that is left.
-pub(super) fn keep_capabilities(wanted: CapabilitySet, needs: &ThreadNeeds) -> Result<CapabilitySet, String> {
+pub(super) fn keep_capabilities(
+    wanted: CapabilitySet,
+    needs: &ThreadNeeds,
+) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
     let current = capabilities(None).map_err(words)?;
     // A unit may refuse capset(2) to who has nothing to give up.

@@ -20,7 +20,8 @@ fn by_mounts(mounts: &str, groups: &[u32]) -> bool {
     let mut lines = mounts.lines().filter_map(|line| {
         let (mount_fields, type_fields) = line.split_once(" - ")?;
         let mut type_words = type_fields.split(' ');
-        let is_proc = mount_fields.split(' ').nth(4) == Some("/proc") && type_words.next() == Some("proc");
+        let is_proc =
+            mount_fields.split(' ').nth(4) == Some("/proc") && type_words.next() == Some("proc");
         is_proc.then(|| type_words.nth(1)).flatten()
     });
     // The last mount covers earlier ones.

@@ -177,7 +177,12 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
     // Refuses what is none of the values.
     let refuse_unless = |argument, values: &[u64]| {
-        SeccompRule::new(values.iter().map(|allowed_value| not(argument, *allowed_value)).collect::<Result<_, _>>()?)
+        SeccompRule::new(
+            values
+                .iter()
+                .map(|allowed_value| not(argument, *allowed_value))
+                .collect::<Result<_, _>>()?,
+        )
     };
     if needs.counts {
         rules.insert(libc::SYS_bpf, vec![refuse_unless(0, &BPF_COMMANDS)?]);
@@ -187,7 +192,10 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
     if needs.connects.is_empty() {
         rules.extend(SOCKETS.map(|call| (call, Vec::new())));
     } else {
-        rules.insert(libc::SYS_socket, vec![refuse_unless(0, &FAMILIES)?, refuse_unless(2, &PROTOCOLS)?]);
+        rules.insert(
+            libc::SYS_socket,
+            vec![refuse_unless(0, &FAMILIES)?, refuse_unless(2, &PROTOCOLS)?],
+        );
         for (call, flags) in SENDS {
             let fast = libc::MSG_FASTOPEN as u64;
             let connects = compare(flags, SeccompCmpOp::MaskedEq(fast), fast)?;
@@ -203,7 +211,8 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
     let types = types.map(|request| SeccompRule::new(vec![compare(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);
     let own_pid = u64::from(std::process::id());
-    let signalled: Vec<u64> = std::iter::once(own_pid).chain(needs.command.map(u64::from)).collect();
+    let signalled: Vec<u64> =
+        std::iter::once(own_pid).chain(needs.command.map(u64::from)).collect();
     rules.insert(libc::SYS_kill, vec![refuse_unless(0, &signalled)?]);
     rules.insert(libc::SYS_tgkill, vec![refuse_unless(0, &[own_pid])?]);
     Ok(rules)

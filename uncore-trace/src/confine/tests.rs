@@ -94,7 +94,10 @@ fn only_what_is_asked_for_is_kept() {
     };
     assert_eq!(kept(ThreadNeeds::default()), CapabilitySet::empty());
     assert_eq!(kept(ThreadNeeds { capabilities: RECORDER, ..ThreadNeeds::default() }), RECORDER);
-    assert_eq!(kept(ThreadNeeds { command: Some(1), ..ThreadNeeds::default() }), CapabilitySet::KILL);
+    assert_eq!(
+        kept(ThreadNeeds { command: Some(1), ..ThreadNeeds::default() }),
+        CapabilitySet::KILL
+    );
     // Root needs no capability in its own directory, and one in that of another user.
     let dir = tempfile::tempdir().unwrap();
     let to_write = || ThreadNeeds::to_write(&dir.path().join("file"));

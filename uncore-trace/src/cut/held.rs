@@ -52,13 +52,22 @@ impl HeldStates {
             };
             let times = i64_column(&batch, since)?.values();
             let is_within = times.iter().map(|time_ns| begin_ns <= *time_ns && *time_ns <= end_ns);
-            self.write_changes(&filter_rows(&batch, &is_within.collect::<Vec<bool>>())?, held_columns, write)?;
+            self.write_changes(
+                &filter_rows(&batch, &is_within.collect::<Vec<bool>>())?,
+                held_columns,
+                write,
+            )?;
         }
         Ok(())
     }
 
     /// Writes the rows that differ from the current state.
-    fn write_changes(&mut self, batch: &RecordBatch, held_columns: HeldColumns, write: &mut WriteRows<'_>) -> Result<()> {
+    fn write_changes(
+        &mut self,
+        batch: &RecordBatch,
+        held_columns: HeldColumns,
+        write: &mut WriteRows<'_>,
+    ) -> Result<()> {
         let (since, key, _) = held_columns;
         let keys = row_bytes(batch, |name| key.contains(&name))?;
         let states = row_bytes(batch, |name| !key.contains(&name) && Some(name) != since)?;
@@ -83,11 +92,16 @@ struct LatestRows {
 }
 
 impl LatestRows {
-    fn add_batch(&mut self, batch: &RecordBatch, (since, key, final_row): HeldColumns, begin_ns: i64) -> Result<()> {
+    fn add_batch(
+        &mut self,
+        batch: &RecordBatch,
+        (since, key, final_row): HeldColumns,
+        begin_ns: i64,
+    ) -> Result<()> {
         let Some(since) = since else { return Ok(()) };
         let times = i64_column(batch, since)?.values();
-        let final_column =
-            final_row.map(|(column, value)| Ok::<_, anyhow::Error>((word_column(batch, column)?, value)));
+        let final_column = final_row
+            .map(|(column, value)| Ok::<_, anyhow::Error>((word_column(batch, column)?, value)));
         let final_words = final_column.transpose()?;
         for (row, key) in row_bytes(batch, |name| key.contains(&name))?.into_iter().enumerate() {
             if times.get(row).is_none_or(|time_ns| *time_ns >= begin_ns) {
@@ -111,7 +125,8 @@ impl LatestRows {
     fn free_old_rows(&mut self) -> Result<()> {
         let mut rows_of_keys: Vec<&mut (usize, usize)> = self.row_of_key.values_mut().collect();
         rows_of_keys.sort_unstable();
-        let wanted: Vec<(usize, usize)> = rows_of_keys.iter().map(|batch_and_row| **batch_and_row).collect();
+        let wanted: Vec<(usize, usize)> =
+            rows_of_keys.iter().map(|batch_and_row| **batch_and_row).collect();
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let kept = if wanted.is_empty() {
             None
@@ -163,13 +178,16 @@ mod tests {
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-        let RowTime::Holds { since, key, last_row: last } = TABLE.when else { unreachable!("tasks hold") };
+        let RowTime::Holds { since, key, last_row: last } = TABLE.when else {
+            unreachable!("tasks hold")
+        };
         let (mut held, mut found) = (HeldStates::default(), Vec::new());
         for (at, rows) in tables.iter().enumerate() {
             let path = dir.path().join(format!("{at}.parquet"));
             let target = RecordingTarget::Table(&TABLE, path.clone());
             let mut writer =
-                Writer::create(target, CreateOptions::default(), &[version.clone()].into()).unwrap();
+                Writer::create(target, CreateOptions::default(), &[version.clone()].into())
+                    .unwrap();
             let mut builder = Builder::default();
             builder.append_all(rows);
             writer.write(&TABLE, &builder.finish()).unwrap();

@@ -7,7 +7,7 @@ use arrow::array::Array as _;
 
 use super::part::PartToCut;
 use super::rows::filter_rows;
-use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
 
@@ -43,7 +43,12 @@ pub(super) fn copy_losses(
                     (times.value(row), times.value(row).saturating_sub(spans.value(row)));
                 let is_wanted = if does_hold(cause) {
                     let detail = details.is_valid(row).then(|| details.value(row).to_owned());
-                    let key = (cause.to_owned(), nullable_value(cpus, row), nullable_value(counters, row), detail);
+                    let key = (
+                        cause.to_owned(),
+                        nullable_value(cpus, row),
+                        nullable_value(counters, row),
+                        detail,
+                    );
                     time_ns <= end_ns && copied_states.insert(key)
                 } else {
                     begin_ns < time_ns && since_ns < end_ns
@@ -52,7 +57,8 @@ pub(super) fn copy_losses(
                     let count = counts.value(row).max(0).unsigned_abs();
                     *loss_totals.totals.entry(cause.to_owned()).or_default() += count;
                     let since_unsigned = since_ns.max(0).unsigned_abs();
-                    let first_loss_ns = loss_totals.first_ns.entry(cause.to_owned()).or_insert(since_unsigned);
+                    let first_loss_ns =
+                        loss_totals.first_ns.entry(cause.to_owned()).or_insert(since_unsigned);
                     *first_loss_ns = since_unsigned.min(*first_loss_ns);
                 }
                 is_wanted

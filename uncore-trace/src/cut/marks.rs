@@ -3,14 +3,19 @@
 use anyhow::Result;
 
 use super::part::PartToCut;
-use crate::schema::marks::{Builder, MarkKind, ListedMarks, Mark, TABLE, decode_marks};
+use crate::schema::marks::{Builder, ListedMarks, Mark, MarkKind, TABLE, decode_marks};
 use crate::schema::origin::RecordingOrigin;
 use crate::tables::writer::Writer;
 
 /// Copies the marks of the time from `begin_ns` to `end_ns`. A span that begins earlier is cut at
 /// `begin_ns`; a span that ends later has no end. A span that was open where two parts meet becomes
 /// one.
-pub(super) fn copy_marks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer: &mut Writer) -> Result<ListedMarks> {
+pub(super) fn copy_marks(
+    source_parts: &[PartToCut],
+    begin_ns: i64,
+    end_ns: i64,
+    writer: &mut Writer,
+) -> Result<ListedMarks> {
     let mut copied: Vec<Mark> = Vec::new();
     let mut origin = RecordingOrigin::default();
     for source_part in source_parts {
@@ -19,7 +24,10 @@ pub(super) fn copy_marks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64,
         let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
             for mark in decode_marks(&batch?)? {
-                match copied.iter_mut().find(|open_span| continues_span(open_span, &mark, source_part.begin_ns)) {
+                match copied
+                    .iter_mut()
+                    .find(|open_span| continues_span(open_span, &mark, source_part.begin_ns))
+                {
                     Some(earlier_span) => earlier_span.end_ns = mark.end_ns,
                     None => copied.push(mark),
                 }

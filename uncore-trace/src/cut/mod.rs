@@ -67,7 +67,9 @@ pub fn cut_recordings(
         let opened = PartToCut::open_part(recording)?;
         let (first_begin_ns, last_end_ns) = covered_ns.unwrap_or((opened.begin_ns, opened.end_ns));
         covered_ns = Some((opened.begin_ns.min(first_begin_ns), opened.end_ns.max(last_end_ns)));
-        if from_ns.is_none_or(|from_time| from_time < opened.end_ns) && to_ns.is_none_or(|to_time| opened.begin_ns < to_time) {
+        if from_ns.is_none_or(|from_time| from_time < opened.end_ns)
+            && to_ns.is_none_or(|to_time| opened.begin_ns < to_time)
+        {
             chosen.push(opened);
         }
     }
@@ -75,10 +77,13 @@ pub fn cut_recordings(
         earlier.require_next(later)?;
     }
     let (Some(first_part), Some(last_part)) = (chosen.first(), chosen.last()) else {
-        let seconds = covered_ns.map_or(0.0, |(covered_begin_ns, covered_end_ns)| (covered_end_ns - covered_begin_ns) as f64 / 1e9);
+        let seconds = covered_ns.map_or(0.0, |(covered_begin_ns, covered_end_ns)| {
+            (covered_end_ns - covered_begin_ns) as f64 / 1e9
+        });
         bail!("nothing was recorded in that time: the recording covers {seconds:.3} s");
     };
-    let begin_ns = from_ns.map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
+    let begin_ns = from_ns
+        .map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
     let end_ns = to_ns.map_or(Ok(last_part.end_ns), |end_time| last_part.window_end(end_time))?;
     for part_to_copy in &chosen {
         place::require_apart(&part_to_copy.recording, target)?;
@@ -93,20 +98,31 @@ pub fn cut_recordings(
     finished.with_context(|| format!("cannot make {}", target.display()))
 }
 
-fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, create: CreateOptions) -> Result<RecordingSize> {
+fn copy_parts(
+    source_parts: &[PartToCut],
+    begin_ns: i64,
+    end_ns: i64,
+    target: &Path,
+    create: CreateOptions,
+) -> Result<RecordingSize> {
     let (Some(first_part), Some(last_part)) = (source_parts.first(), source_parts.last()) else {
         bail!("there is no recording to copy from");
     };
     let mut pairs = first_part.pairs.clone();
     // Its sums are those of the rows that are copied.
-    let mut moved = CanarySummary::from_metadata(&pairs)?.map(|canary| CanarySummary { moved: Vec::new(), ..canary });
+    let mut moved = CanarySummary::from_metadata(&pairs)?
+        .map(|canary| CanarySummary { moved: Vec::new(), ..canary });
     for key in OF_THE_END {
         pairs.remove(key);
     }
-    pairs.insert(metadata::CLOCKS.to_owned(), to_json(&cut_clocks(source_parts, begin_ns, end_ns)?)?);
+    pairs.insert(
+        metadata::CLOCKS.to_owned(),
+        to_json(&cut_clocks(source_parts, begin_ns, end_ns)?)?,
+    );
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
-    let mut writer = Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
+    let mut writer =
+        Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
     let mut cpu_times = CopiedCpuTimes::default();
     for &def in ALL {
         let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
@@ -123,7 +139,14 @@ fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &P
                 })?,
                 RowTime::Tick(tick) => {
                     let is_cut = (begin_ns > source_part.begin_ns, end_ns < source_part.end_ns);
-                    readings.copy_ticks(&table, &columns, tick, source_part.ticks_between(span), is_cut, &mut write)?;
+                    readings.copy_ticks(
+                        &table,
+                        &columns,
+                        tick,
+                        source_part.ticks_between(span),
+                        is_cut,
+                        &mut write,
+                    )?;
                 }
                 RowTime::Between(from_column, to_column) => {
                     copy_between(&table, &columns, (from_column, to_column), span, &mut |batch| {
@@ -142,7 +165,13 @@ fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &P
                     // Only the first part can begin before `begin_ns`; the states of later parts are compared
                     // with those that were already written.
                     let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
-                    held_states.copy_table(&table, &columns, (since, key, last), (states_from_ns, span.1), &mut write)?;
+                    held_states.copy_table(
+                        &table,
+                        &columns,
+                        (since, key, last),
+                        (states_from_ns, span.1),
+                        &mut write,
+                    )?;
                 }
                 RowTime::Own => {}
             }
@@ -189,11 +218,21 @@ const OF_THE_END: [&str; 9] = [
 
 /// Clock snapshots at the begin and the end, and those in between, where parts begin or end.
 fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
-    let snapshots: Vec<Snapshot> = source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
-    let (first_snapshot, last_snapshot) = snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
-    let snapshot_at = |clock: &Snapshot, moment_ns| Snapshot { mono_ns: moment_ns, wall_ns: clock.wall_at(moment_ns) };
-    let within = snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
-    Ok([snapshot_at(first_snapshot, begin_ns)].into_iter().chain(within.copied()).chain([snapshot_at(last_snapshot, end_ns)]).collect())
+    let snapshots: Vec<Snapshot> =
+        source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
+    let (first_snapshot, last_snapshot) =
+        snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
+    let snapshot_at = |clock: &Snapshot, moment_ns| Snapshot {
+        mono_ns: moment_ns,
+        wall_ns: clock.wall_at(moment_ns),
+    };
+    let within =
+        snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
+    Ok([snapshot_at(first_snapshot, begin_ns)]
+        .into_iter()
+        .chain(within.copied())
+        .chain([snapshot_at(last_snapshot, end_ns)])
+        .collect())
 }
 
 fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {

@@ -10,7 +10,7 @@ use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
 use crate::schema::{TableDef, columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 
 /// Metadata that must be equal in all parts of one recording.
 const IN_COMMON: [&str; 5] = [
@@ -55,8 +55,10 @@ impl PartToCut {
         let timeline = recording.open_table(&fabric::TABLE)?;
         let pairs = timeline.metadata_pairs().clone();
         let clocks = pairs.get(metadata::CLOCKS).and_then(|text| serde_json::from_str(text).ok());
-        let (tick_ns, window_ns) =
-            (positive_number(&pairs, metadata::TICK_NS)?, positive_number(&pairs, metadata::INTERVAL_NS)?);
+        let (tick_ns, window_ns) = (
+            positive_number(&pairs, metadata::TICK_NS)?,
+            positive_number(&pairs, metadata::INTERVAL_NS)?,
+        );
         let stop = pairs.get(metadata::STOP_TICK).and_then(|text| text.parse::<i64>().ok());
         let end = stop
             .map(|tick| tick.saturating_mul(tick_ns))
@@ -68,7 +70,16 @@ impl PartToCut {
         let recording = recording.clone();
         let clocks = clocks.with_context(|| format!("{shown} has no clocks in its metadata"))?;
         let is_whole = stop.is_some();
-        Ok(Self { recording, pairs, clocks, begin_ns: begin, end_ns: end, tick_ns, window_ns, is_whole })
+        Ok(Self {
+            recording,
+            pairs,
+            clocks,
+            begin_ns: begin,
+            end_ns: end,
+            tick_ns,
+            window_ns,
+            is_whole,
+        })
     }
 
     /// One of its tables, if it has that.
@@ -79,8 +90,12 @@ impl PartToCut {
 
     /// Checks that `next_part` begins where this part ends, and has the same counters.
     pub(super) fn require_next(&self, next_part: &Self) -> Result<()> {
-        let (this_path, next_path) = (self.recording.recording_path().display(), next_part.recording.recording_path().display());
-        let differing_key = IN_COMMON.iter().find(|key| self.pairs.get(**key) != next_part.pairs.get(**key));
+        let (this_path, next_path) = (
+            self.recording.recording_path().display(),
+            next_part.recording.recording_path().display(),
+        );
+        let differing_key =
+            IN_COMMON.iter().find(|key| self.pairs.get(**key) != next_part.pairs.get(**key));
         if let Some(key) = differing_key {
             bail!(
                 "{this_path} and {next_path} are of different recordings: their {key} differ; name one of them"
@@ -107,7 +122,8 @@ impl PartToCut {
         let mut search_end_ns = time;
         while search_end_ns > self.begin_ns {
             // A window that ends at `time` does not contain it.
-            let ends = self.window_ends(search_end_ns.saturating_sub(self.window_ns), search_end_ns)?;
+            let ends =
+                self.window_ends(search_end_ns.saturating_sub(self.window_ns), search_end_ns)?;
             let read = ends.into_iter().filter(|end| *end <= time && !unread.contains(end));
             if let Some(end) = read.max() {
                 return Ok(end.max(self.begin_ns));
@@ -122,7 +138,8 @@ impl PartToCut {
         let unread = self.unread_boundaries()?;
         let mut search_begin_ns = time;
         while search_begin_ns < self.end_ns {
-            let ends = self.window_ends(search_begin_ns, search_begin_ns.saturating_add(self.window_ns))?;
+            let ends =
+                self.window_ends(search_begin_ns, search_begin_ns.saturating_add(self.window_ns))?;
             let read = ends.into_iter().filter(|end| *end >= time && !unread.contains(end));
             if let Some(end) = read.min() {
                 return Ok(end.min(self.end_ns));
@@ -138,7 +155,8 @@ impl PartToCut {
         let mut unread_ns = BTreeSet::new();
         for batch in table.scan_columns(&["mono_ns", "cause"])? {
             let batch = batch?;
-            let (times, causes) = (columns::i64_column(&batch, "mono_ns")?, word_column(&batch, "cause")?);
+            let (times, causes) =
+                (columns::i64_column(&batch, "mono_ns")?, word_column(&batch, "cause")?);
             let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
             unread_ns.extend((0..batch.num_rows()).filter(is_unread).map(|row| times.value(row)));
         }
@@ -164,6 +182,7 @@ fn begin_of_first_tick(recording: &Recording) -> Result<Option<i64>> {
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
-    let (end, length) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
+    let (end, length) =
+        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
     Ok(Some(end.value(0).saturating_sub(length.value(0))))
 }

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::readings;
-use crate::tables::reader::{TableScan, OpenTable};
+use crate::tables::reader::{OpenTable, TableScan};
 
 /// Receives the selected rows.
 pub(super) type WriteRows<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
@@ -58,8 +58,13 @@ impl ReadingsCopier {
                 if tick_number == begin_tick && is_timer {
                     started.insert((counter, cpu));
                 }
-                let has_start = !is_cut_at_begin || tick_number != begin_tick || started.contains(&(counter, cpu));
-                first_tick <= tick_number && tick_number <= last_tick && has_start && !previous_readings.contains(&key)
+                let has_start = !is_cut_at_begin
+                    || tick_number != begin_tick
+                    || started.contains(&(counter, cpu));
+                first_tick <= tick_number
+                    && tick_number <= last_tick
+                    && has_start
+                    && !previous_readings.contains(&key)
             };
             write(filter_rows(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
         }
@@ -78,7 +83,8 @@ pub(super) fn copy_ended(
     for batch in table.scan_within(columns, time, begin.saturating_add(1)..=end)? {
         let batch = batch?;
         let ends = i64_column(&batch, time)?;
-        let is_within = ends.values().iter().map(|end_of_row| begin < *end_of_row && *end_of_row <= end);
+        let is_within =
+            ends.values().iter().map(|end_of_row| begin < *end_of_row && *end_of_row <= end);
         write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
     Ok(())

@@ -30,7 +30,12 @@ impl CopiedCpuTimes {
             let cpu = cpus.value(row).max(0).unsigned_abs();
             let row_end_ns = ends.value(row).max(0).unsigned_abs();
             let row_begin_ns = row_end_ns.saturating_sub(lengths.value(row).max(0).unsigned_abs());
-            let new = CpuTimeSplit { cpu, begin_ns: row_begin_ns, end_ns: row_end_ns, ..CpuTimeSplit::default() };
+            let new = CpuTimeSplit {
+                cpu,
+                begin_ns: row_begin_ns,
+                end_ns: row_end_ns,
+                ..CpuTimeSplit::default()
+            };
             let time = self.0.entry(cpu).or_insert(new);
             time.begin_ns = time.begin_ns.min(row_begin_ns);
             time.end_ns = time.end_ns.max(row_end_ns);
@@ -48,7 +53,10 @@ impl CopiedCpuTimes {
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn into_cpu_times(mut self, source_parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
+    pub(super) fn into_cpu_times(
+        mut self,
+        source_parts: &[PartToCut],
+    ) -> Result<Vec<CpuTimeSplit>> {
         for source_part in source_parts {
             let Some(text) = source_part.pairs.get(metadata::CPU_TIME) else { continue };
             let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)

@@ -34,14 +34,20 @@ impl SeparateFunctions {
         let held = if root == Path::new("/") {
             let mut open = BTreeSet::new();
             is_whole = open_files::for_each_process(root, |_, _, files| open.extend(files));
-            functions_behind(open.into_iter().filter_map(|number| drivers.device_file(root, number)))
+            functions_behind(
+                open.into_iter().filter_map(|number| drivers.device_file(root, number)),
+            )
         } else {
             let links = open_links(root);
             let is_open = |node: &&DeviceNode| links.contains(Path::new(&node.path));
             functions_behind(device_files.iter().filter(is_open).cloned())
         };
         if held.is_empty() {
-            return Self { functions: functions_behind(device_files.into_iter()), is_held: false, is_whole };
+            return Self {
+                functions: functions_behind(device_files.into_iter()),
+                is_held: false,
+                is_whole,
+            };
         }
         Self { functions: held, is_held: true, is_whole }
     }
@@ -73,7 +79,11 @@ mod tests {
         let mut numbers = BTreeSet::new();
         open_files::for_each_process(Path::new("/"), |_, _, files| numbers.extend(files));
         assert!(
-            numbers.contains(&super::super::nodes::DeviceNumber { is_block: false, major: 1, minor: 7 }),
+            numbers.contains(&super::super::nodes::DeviceNumber {
+                is_block: false,
+                major: 1,
+                minor: 7
+            }),
             "{numbers:?}"
         );
         drop(file);
@@ -117,6 +127,9 @@ mod tests {
         let held = SeparateFunctions::find_functions(dir.path());
         assert_eq!((texts(&held), held.is_held), (vec!["0002:02:00.0".to_owned()], true));
         symlink("/dev/nvidia0", dir.path().join("proc/7/fd/4")).unwrap();
-        assert_eq!(texts(&SeparateFunctions::find_functions(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
+        assert_eq!(
+            texts(&SeparateFunctions::find_functions(dir.path())),
+            ["0002:02:00.0", "0009:01:00.0"]
+        );
     }
 }

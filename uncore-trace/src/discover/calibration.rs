@@ -80,7 +80,11 @@ impl MachineIdentity {
 impl Calibration {
     /// The results for the machine below `root`; `None` if there are none. A file that cannot be
     /// used is a problem.
-    pub(super) fn read(root: &Path, identity: &MachineIdentity, problems: &mut Problems) -> Option<Self> {
+    pub(super) fn read(
+        root: &Path,
+        identity: &MachineIdentity,
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let path = root.join(FILE);
         let text = problems.text_up_to(&path, bounds::TEXT)?;
         let read: Result<Self, _> = serde_json::from_str(&text);

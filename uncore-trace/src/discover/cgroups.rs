@@ -82,7 +82,9 @@ impl CgroupMounts {
         match read::read_bytes(&path) {
             // A mount point that is not UTF-8 belongs to something else, and must not hide the
             // cgroups.
-            Ok(bytes) => Self::from_mounts(root, &MountTable::parse(&String::from_utf8_lossy(&bytes))),
+            Ok(bytes) => {
+                Self::from_mounts(root, &MountTable::parse(&String::from_utf8_lossy(&bytes)))
+            }
             Err(error) => {
                 problems.note_problem(&path, &error);
                 Self::default()
@@ -224,7 +226,8 @@ fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
             return is_found.then_some(namespace);
         }
         let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()));
+        let dirs =
+            entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()));
         waiting.extend(dirs.map(|entry| entry.path()));
     }
     None

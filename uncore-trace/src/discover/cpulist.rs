@@ -58,7 +58,11 @@ impl CpuList {
     /// Whether all its CPUs are in the other list.
     pub fn is_subset(&self, superset: &Self) -> bool {
         self.words.len() <= superset.words.len()
-            && self.words.iter().zip(&*superset.words).all(|(word, superset_word)| word & !superset_word == 0)
+            && self
+                .words
+                .iter()
+                .zip(&*superset.words)
+                .all(|(word, superset_word)| word & !superset_word == 0)
     }
 
     /// The CPUs that are in both lists.

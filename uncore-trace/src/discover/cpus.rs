@@ -72,7 +72,9 @@ impl TopologyLevel {
             Self::Die => (Some(location.package?), Some(location.die?), None),
             Self::Node => (None, None, Some(location.node?)),
             Self::PackageCache => (Some(location.package?), None, Some(location.cache?.first_cpu)),
-            Self::Core => (Some(location.package?), location.die, Some(u32::try_from(location.core?).ok()?)),
+            Self::Core => {
+                (Some(location.package?), location.die, Some(u32::try_from(location.core?).ok()?))
+            }
             Self::Cache => {
                 let CpuCache { level, first_cpu: cache_cpu } = location.cache?;
                 (None, i16::try_from(level).ok(), Some(cache_cpu))
@@ -122,7 +124,8 @@ impl Cpus {
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let system = root.join("sys/devices/system");
         let online: CpuList = problems.read_parsed(&system.join("cpu/online")).unwrap_or_default();
-        let possible: CpuList = problems.read_parsed(&system.join("cpu/possible")).unwrap_or_default();
+        let possible: CpuList =
+            problems.read_parsed(&system.join("cpu/possible")).unwrap_or_default();
         let mut locations = BTreeMap::new();
         let mut packages = BTreeMap::new();
         for cpu in possible.union_with(&online).iter() {
@@ -134,7 +137,9 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
-                let first_cpu = problems.read_parsed::<CpuList>(&topology.join("die_cpus_list"))?.first_cpu()?;
+                let first_cpu = problems
+                    .read_parsed::<CpuList>(&topology.join("die_cpus_list"))?
+                    .first_cpu()?;
                 i32::try_from(first_cpu).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());
@@ -147,7 +152,8 @@ impl Cpus {
             let dir = system.join(format!("cpu/cpu{cpu}/cache"));
             let Some((level, sharing)) = last_level_cache(&dir, problems) else { continue };
             for sharer in sharing.iter() {
-                locations.entry(sharer).or_default().cache = Some(CpuCache { level, first_cpu: cpu });
+                locations.entry(sharer).or_default().cache =
+                    Some(CpuCache { level, first_cpu: cpu });
             }
         }
         for (cpu, package) in number_packages(&packages) {
@@ -182,7 +188,12 @@ impl Cpus {
             }
             cpus_by_key.into_iter().map(|(key, cpus)| (key, cpus.into_iter().collect())).collect()
         });
-        Some(cpus_by_key.get(&key).map(|cpus: &CpuList| cpus.intersection(&self.online)).unwrap_or_default())
+        Some(
+            cpus_by_key
+                .get(&key)
+                .map(|cpus: &CpuList| cpus.intersection(&self.online))
+                .unwrap_or_default(),
+        )
     }
 
     /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
@@ -202,7 +213,8 @@ impl Cpus {
 
     fn die_numbers(&self) -> &BTreeMap<(i16, i16), u32> {
         self.topology.dies.get_or_init(|| {
-            let dies: BTreeSet<_> = self.places.values().filter_map(|location| die_key(*location)).collect();
+            let dies: BTreeSet<_> =
+                self.places.values().filter_map(|location| die_key(*location)).collect();
             dies.into_iter().zip(0..).collect()
         })
     }
@@ -224,7 +236,8 @@ impl Cpus {
     /// Whether no two CPUs are in different packages.
     pub fn has_one_package(&self) -> bool {
         *self.topology.has_one_package.get_or_init(|| {
-            let packages: BTreeSet<_> = self.places.values().map(|location| location.package).collect();
+            let packages: BTreeSet<_> =
+                self.places.values().map(|location| location.package).collect();
             packages.len() <= 1
         })
     }
@@ -301,7 +314,10 @@ mod tests {
         let mut problems = Problems::default();
         let cpus = Cpus::read(root, &mut problems);
         assert!(problems.0.is_empty(), "{problems:?}");
-        assert_eq!(cpus.cpu_location(0), CpuLocation { package: Some(1), ..CpuLocation::default() });
+        assert_eq!(
+            cpus.cpu_location(0),
+            CpuLocation { package: Some(1), ..CpuLocation::default() }
+        );
         assert_eq!(cpus.cpu_location(1), CpuLocation { node: Some(3), ..CpuLocation::default() });
         assert_eq!(cpus.cpu_location(2), CpuLocation::default());
         assert_eq!(cpus.cpus_sharing(0, TopologyLevel::Package).unwrap().to_string(), "0");

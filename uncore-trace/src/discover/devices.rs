@@ -69,7 +69,8 @@ impl Devices {
     /// The names of the devices behind a function.
     pub fn names_of(&self, address: PciAddress) -> impl Iterator<Item = &str> {
         let named_devices = self.block.iter().chain(&self.net);
-        let behind_function = named_devices.filter(move |device| device.functions.contains(&address));
+        let behind_function =
+            named_devices.filter(move |device| device.functions.contains(&address));
         behind_function.map(|device| device.name.as_str())
     }
 }
@@ -85,7 +86,13 @@ pub fn functions(root: &Path, name: &str) -> Vec<PciAddress> {
 }
 
 /// Adds the functions behind one device of a class.
-fn add_functions_behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<PciAddress>) {
+fn add_functions_behind(
+    root: &Path,
+    class: &str,
+    name: &str,
+    depth: usize,
+    functions: &mut BTreeSet<PciAddress>,
+) {
     let Some(depth) = depth.checked_sub(1) else { return };
     // A name becomes part of a path.
     if name.contains('/') || name.starts_with('.') {
@@ -111,7 +118,12 @@ fn add_functions_behind(root: &Path, class: &str, name: &str, depth: usize, func
 
 /// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem with
 /// several of them.
-fn add_controller_functions(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<PciAddress>) {
+fn add_controller_functions(
+    root: &Path,
+    dir: &Path,
+    depth: usize,
+    functions: &mut BTreeSet<PciAddress>,
+) {
     let subsystem = dir.ancestors().find(|dir| {
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")

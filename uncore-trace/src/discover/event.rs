@@ -42,12 +42,21 @@ pub struct EventAlias {
 impl EventAlias {
     /// Parses the file of an event, which has no scale or unit.
     pub fn parse(text: &str) -> Result<Self> {
-        Ok(Self { terms: parse_terms(text)?, scale: None, unit: None, per_pkg: false, snapshot: false })
+        Ok(Self {
+            terms: parse_terms(text)?,
+            scale: None,
+            unit: None,
+            per_pkg: false,
+            snapshot: false,
+        })
     }
 
     /// The terms that the user must give.
     pub fn asked_terms(&self) -> impl Iterator<Item = &str> {
-        self.terms.iter().filter(|term| term.value == AliasValue::Asked).map(|term| term.name.as_str())
+        self.terms
+            .iter()
+            .filter(|term| term.value == AliasValue::Asked)
+            .map(|term| term.name.as_str())
     }
 
     /// The terms as one text, with numbers in hex: `eventid=0x70c,type=0x1,lane=?`.

@@ -56,7 +56,10 @@ impl FormatField {
     /// error gives the maximum.
     pub fn encode_value(&self, value: u64) -> Result<[u64; WORDS]> {
         if value > self.max_value() {
-            bail!("{value:#x} is too large for {self}: the maximum is {max:#x}", max = self.max_value());
+            bail!(
+                "{value:#x} is too large for {self}: the maximum is {max:#x}",
+                max = self.max_value()
+            );
         }
         let mut config = [0; WORDS];
         let mut remaining_value = value;
@@ -107,7 +110,8 @@ impl FromStr for FormatField {
         };
         let mut mask = 0;
         for range_text in ranges.split(',') {
-            let (first_text, last_text) = range_text.split_once('-').unwrap_or((range_text, range_text));
+            let (first_text, last_text) =
+                range_text.split_once('-').unwrap_or((range_text, range_text));
             let (first_bit, last_bit) = (parse_bit(first_text, text)?, parse_bit(last_text, text)?);
             if first_bit > last_bit {
                 bail!("format {text:?} has a range in descending order");

@@ -115,7 +115,8 @@ fn parse_counters(node: &[u8]) -> Option<(u64, u32)> {
 /// The mappings of a root complex; `pci_segment_number` of `struct acpi_iort_root_complex`.
 fn parse_mappings(node: &[u8]) -> Vec<StreamMapping> {
     let Some(segment) = read_word(node, HEADER + 12) else { return Vec::new() };
-    let (count, offset) = (read_word(node, 8).unwrap_or_default(), read_word(node, 12).unwrap_or_default());
+    let (count, offset) =
+        (read_word(node, 8).unwrap_or_default(), read_word(node, 12).unwrap_or_default());
     let maps = node.get(offset as usize..).unwrap_or_default().chunks_exact(MAPPING);
     let maps = maps.take(count as usize).filter_map(|map| {
         let first_id = read_word(map, 0)?;

@@ -63,7 +63,8 @@ impl MountTable {
             // A table of a running kernel has no cycles.
             for _ in 0..self.0.len() {
                 let parent = current.map(|mount| mount.id);
-                let lies_on = |mount: &&Mount| mount.point == point && self.listed_parent(mount) == parent;
+                let lies_on =
+                    |mount: &&Mount| mount.point == point && self.listed_parent(mount) == parent;
                 let Some(mount_on_top) = self.0.iter().rfind(lies_on) else { break };
                 current = Some(mount_on_top);
             }

@@ -46,9 +46,14 @@ pub fn selects_pmu(word: &str, name: &str) -> bool {
     let bare_name = name.strip_prefix("uncore_");
     let bare_word = word.strip_prefix("uncore_").unwrap_or(word);
     let selects_name = |word: &str, name: &str| {
-        if word.contains(['*', '?', '[']) { matches_shell_pattern(word, name) } else { selects_instance(word, name) }
+        if word.contains(['*', '?', '[']) {
+            matches_shell_pattern(word, name)
+        } else {
+            selects_instance(word, name)
+        }
     };
-    selects_name(word, name) || bare_name.is_some_and(|bare_name| selects_name(bare_word, bare_name))
+    selects_name(word, name)
+        || bare_name.is_some_and(|bare_name| selects_name(bare_word, bare_name))
 }
 
 /// Whether `word` is the full `name`, apart from a leading `uncore_`.

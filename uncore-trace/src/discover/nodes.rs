@@ -106,9 +106,30 @@ const fn device_file_kind(
 /// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
 const KINDS: [DeviceNodeKind; 14] = [
-    device_file_kind("nvidia", "nvidia", false, FunctionLookup::Gpu, "nvidia{}", DeviceAccess::With("nvidia-uvm")),
-    device_file_kind("nvidia", "nvidia-frontend", false, FunctionLookup::Gpu, "nvidia{}", DeviceAccess::With("nvidia-uvm")),
-    device_file_kind("nvidia-uvm", "nvidia-uvm", false, FunctionLookup::All, "nvidia-uvm", DeviceAccess::Work),
+    device_file_kind(
+        "nvidia",
+        "nvidia",
+        false,
+        FunctionLookup::Gpu,
+        "nvidia{}",
+        DeviceAccess::With("nvidia-uvm"),
+    ),
+    device_file_kind(
+        "nvidia",
+        "nvidia-frontend",
+        false,
+        FunctionLookup::Gpu,
+        "nvidia{}",
+        DeviceAccess::With("nvidia-uvm"),
+    ),
+    device_file_kind(
+        "nvidia-uvm",
+        "nvidia-uvm",
+        false,
+        FunctionLookup::All,
+        "nvidia-uvm",
+        DeviceAccess::Work,
+    ),
     device_file_kind(
         "nvidia-caps",
         "nvidia-caps",
@@ -121,9 +142,23 @@ const KINDS: [DeviceNodeKind; 14] = [
     device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/", DeviceAccess::Manage),
     device_file_kind("kfd", "kfd", false, FunctionLookup::All, "kfd", DeviceAccess::Work),
     device_file_kind("accel", "accel", false, FunctionLookup::Link, "accel/", DeviceAccess::Work),
-    device_file_kind("uverbs", "infiniband_verbs", false, FunctionLookup::Link, "infiniband/uverbs", DeviceAccess::Work),
+    device_file_kind(
+        "uverbs",
+        "infiniband_verbs",
+        false,
+        FunctionLookup::Link,
+        "infiniband/uverbs",
+        DeviceAccess::Work,
+    ),
     device_file_kind("vfio", "vfio", false, FunctionLookup::Group, "vfio/", DeviceAccess::Work),
-    device_file_kind("vfio", "vfio-dev", false, FunctionLookup::Link, "vfio/devices/", DeviceAccess::Work),
+    device_file_kind(
+        "vfio",
+        "vfio-dev",
+        false,
+        FunctionLookup::Link,
+        "vfio/devices/",
+        DeviceAccess::Work,
+    ),
     device_file_kind("nvme", "nvme", false, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
     device_file_kind("nvme", "nvme-generic", false, FunctionLookup::Link, "ng", DeviceAccess::Work),
     device_file_kind("nvme", "blkext", true, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
@@ -173,7 +208,9 @@ impl DeviceDrivers {
             }
             let Some((major, driver)) = line.trim().split_once(' ') else { continue };
             let Ok(major) = major.parse::<u32>() else { continue };
-            let is_listed = |file_kind: &DeviceNodeKind| file_kind.driver == driver && file_kind.is_block == is_block;
+            let is_listed = |file_kind: &DeviceNodeKind| {
+                file_kind.driver == driver && file_kind.is_block == is_block
+            };
             let kinds = KINDS.iter().enumerate().filter(|(_, file_kind)| is_listed(file_kind));
             for (index, _) in kinds {
                 drivers.0.entry((is_block, major)).or_default().push(index);
@@ -189,7 +226,8 @@ impl DeviceDrivers {
             kinds.iter().filter_map(|index| Some(KINDS.get(*index)?.name)).collect()
         };
         let char_entries = self.0.iter().filter(|((is_block, _), _)| !is_block);
-        let char_names: BTreeSet<&str> = char_entries.flat_map(|(_, kinds)| kind_names(kinds)).collect();
+        let char_names: BTreeSet<&str> =
+            char_entries.flat_map(|(_, kinds)| kind_names(kinds)).collect();
         self.0.retain(|(is_block, _), kinds| {
             !is_block || kind_names(kinds).iter().any(|name| char_names.contains(name))
         });
@@ -219,8 +257,12 @@ impl DeviceDrivers {
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
             let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
             let minors = kinds.flat_map(|file_kind| match file_kind.lookup {
-                FunctionLookup::Gpu => gpu_minors(root).into_iter().map(|(minor, _)| minor).collect(),
-                FunctionLookup::Part => mig_minors(root).into_iter().map(|(minor, _)| minor).collect(),
+                FunctionLookup::Gpu => {
+                    gpu_minors(root).into_iter().map(|(minor, _)| minor).collect()
+                }
+                FunctionLookup::Part => {
+                    mig_minors(root).into_iter().map(|(minor, _)| minor).collect()
+                }
                 _ => Vec::new(),
             });
             minors.map(move |minor| DeviceNumber { is_block, major, minor })
@@ -236,7 +278,9 @@ impl DeviceDrivers {
         let link = read_sysfs_link(root, number);
         let name = link.as_deref().and_then(|link| read_dev_name(root, link));
         kinds.iter().filter_map(|index| KINDS.get(*index)).find_map(|file_kind| {
-            if number.minor > MINORS || name.as_deref().is_some_and(|name| !file_kind.matches_name(name)) {
+            if number.minor > MINORS
+                || name.as_deref().is_some_and(|name| !file_kind.matches_name(name))
+            {
                 return None;
             }
             // A file that sysfs does not know is only of the drivers that make no links.
@@ -270,20 +314,32 @@ impl DeviceNodeKind {
     fn find_functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<PciAddress> {
         let functions: BTreeSet<PciAddress> = match self.lookup {
             FunctionLookup::All => BTreeSet::new(),
-            FunctionLookup::Gpu => {
-                gpu_minors(root).into_iter().filter(|(gpu_minor, _)| *gpu_minor == minor).map(address_of).collect()
-            }
+            FunctionLookup::Gpu => gpu_minors(root)
+                .into_iter()
+                .filter(|(gpu_minor, _)| *gpu_minor == minor)
+                .map(address_of)
+                .collect(),
             FunctionLookup::Part => {
                 let mig_minors_of_gpus = mig_minors(root);
-                let gpu = mig_minors_of_gpus.iter().find(|(mig_minor, _)| *mig_minor == minor).map(|(_, gpu)| *gpu);
-                gpu_minors(root).into_iter().filter(|(gpu_minor, _)| Some(*gpu_minor) == gpu).map(address_of).collect()
+                let gpu = mig_minors_of_gpus
+                    .iter()
+                    .find(|(mig_minor, _)| *mig_minor == minor)
+                    .map(|(_, gpu)| *gpu);
+                gpu_minors(root)
+                    .into_iter()
+                    .filter(|(gpu_minor, _)| Some(*gpu_minor) == gpu)
+                    .map(address_of)
+                    .collect()
             }
             FunctionLookup::Link => {
                 let address = link.and_then(|link| pci::addresses_in_path(link).last().copied());
-                let below = || link.map(|link| controller_functions(root, link)).unwrap_or_default();
+                let below =
+                    || link.map(|link| controller_functions(root, link)).unwrap_or_default();
                 address.map_or_else(below, |direct_address| [direct_address].into())
             }
-            FunctionLookup::Group => link.map(|link| iommu_group_functions(root, link)).unwrap_or_default(),
+            FunctionLookup::Group => {
+                link.map(|link| iommu_group_functions(root, link)).unwrap_or_default()
+            }
         };
         functions.into_iter().collect()
     }

@@ -17,7 +17,10 @@ const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre",
 /// open. `false` if the files of some processes may not be read.
 ///
 /// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited for.
-pub fn for_each_process(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<DeviceNumber>)) -> bool {
+pub fn for_each_process(
+    root: &Path,
+    mut visit: impl FnMut(u32, &Path, BTreeSet<DeviceNumber>),
+) -> bool {
     let Ok(processes) = fs::read_dir(root.join("proc")) else { return false };
     let mut is_whole = true;
     for process in processes.flatten() {
@@ -35,7 +38,8 @@ pub fn for_each_process(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<
             let remote = remote.get_or_insert_with(|| remote_mounts(&dir));
             remote.is_empty() || mount_id(&dir, name).is_some_and(|id| !remote.contains(&id))
         };
-        let open = files.flatten().filter_map(|file| device_number(&file.path(), &mut is_near)).collect();
+        let open =
+            files.flatten().filter_map(|file| device_number(&file.path(), &mut is_near)).collect();
         visit(pid, &dir, open);
     }
     is_whole
@@ -45,7 +49,8 @@ pub fn for_each_process(root: &Path, mut visit: impl FnMut(u32, &Path, BTreeSet<
 fn device_number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<DeviceNumber> {
     let target = fs::read_link(link).ok()?;
     // Others are sockets, pipes and the like.
-    if !target.is_absolute() || !target.starts_with("/dev") && !is_near(link.file_name()?.to_str()?) {
+    if !target.is_absolute() || !target.starts_with("/dev") && !is_near(link.file_name()?.to_str()?)
+    {
         return None;
     }
     let status = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;

@@ -189,7 +189,8 @@ fn read_function(
         function.speed = LinkSpeed::read(&dir, problems);
     }
     if function.is_root_port() && vendor == NVIDIA {
-        function.tegra = read_bytes(&dir.join("config")).ok().and_then(|config| parse_tegra_port(&config));
+        function.tegra =
+            read_bytes(&dir.join("config")).ok().and_then(|config| parse_tegra_port(&config));
     }
     Some(function)
 }
@@ -210,7 +211,8 @@ fn read_physical(dir: &Path) -> Option<PciAddress> {
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
 /// `None` for other links.
 pub(super) fn sysfs_device_dir(root: &Path, link: &Path) -> Option<PathBuf> {
-    let mut components = link.components().skip_while(|component| *component == Component::ParentDir);
+    let mut components =
+        link.components().skip_while(|component| *component == Component::ParentDir);
     components.next().filter(|component| component.as_os_str() == "devices")?;
     let mut dir = root.join("sys/devices");
     for component in components {
@@ -310,7 +312,10 @@ mod tests {
     #[test]
     fn a_tegra_port_names_itself() {
         let config = config();
-        assert_eq!(parse_tegra_port(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
+        assert_eq!(
+            parse_tegra_port(&config),
+            Some(TegraPort { port: 3, root_complex: 9, socket: 1 })
+        );
         // The part that only root can read is missing.
         assert_eq!(parse_tegra_port(&config[..64]), None);
         let mut other = config;

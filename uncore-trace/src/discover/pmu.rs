@@ -65,7 +65,8 @@ pub struct Pmu {
 impl Pmu {
     /// Whether a unit of this kind is at the other end of its link; `true` for no kind.
     pub fn has_peer(&self, unit_kind: Option<&String>) -> bool {
-        unit_kind.is_none_or(|peer_kind| self.peers.get(peer_kind).is_some_and(|number| *number > 0))
+        unit_kind
+            .is_none_or(|peer_kind| self.peers.get(peer_kind).is_some_and(|number| *number > 0))
     }
 
     /// Reads the PMU in `dir`; `None`, with a problem, if its type cannot be read.
@@ -79,7 +80,10 @@ impl Pmu {
         let noted = problems.0.len();
         let Some(attr_type) = problems.read_parsed(&type_file) else {
             if problems.0.len() == noted {
-                problems.note_problem(&type_file, &"there is no such file, so this PMU cannot be opened");
+                problems.note_problem(
+                    &type_file,
+                    &"there is no such file, so this PMU cannot be opened",
+                );
             }
             return None;
         };

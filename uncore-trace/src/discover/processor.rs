@@ -96,7 +96,8 @@ impl Processor {
         let variant = field("CPU variant").and_then(parse_hex).unwrap_or_default() & 0xf;
         let revision = field("CPU revision").and_then(|text| text.parse().ok()).unwrap_or(0_u32);
         // cpuinfo prints architecture 8 for the register's 0xf, "see the ID registers".
-        let midr = implementer << 24 | variant << 20 | 0xf << 16 | part_number << 4 | revision & 0xf;
+        let midr =
+            implementer << 24 | variant << 20 | 0xf << 16 | part_number << 4 | revision & 0xf;
         Some(Self::from_midr(midr))
     }
 

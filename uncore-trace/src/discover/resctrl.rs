@@ -150,7 +150,9 @@ impl Resctrl {
     /// Whether the local part of the bytes is counted. Arm MPAM counts totals only.
     pub fn counts_local(&self) -> bool {
         let features = bounds::system_text(self.dir.join("info/L3_MON/mon_features"));
-        features.map_or(true, |text| text.lines().any(|line| line.trim() == MbmEvent::Local.file_name()))
+        features.map_or(true, |text| {
+            text.lines().any(|line| line.trim() == MbmEvent::Local.file_name())
+        })
     }
 
     /// For how many more groups there are counters, where groups are assigned counters (AMD ABMC,
@@ -159,7 +161,8 @@ impl Resctrl {
         let file = self.dir.join("info/L3_MON/available_mbm_cntrs");
         let text = bounds::system_text(file).ok()?;
         // `0=30;1=30`: of each domain. A group has one for each event.
-        let counters = |domain_text: &str| domain_text.rsplit('=').next()?.trim().parse::<usize>().ok();
+        let counters =
+            |domain_text: &str| domain_text.rsplit('=').next()?.trim().parse::<usize>().ok();
         let fewest = text.trim().split(';').filter_map(counters).min()?;
         Some(fewest / MbmEvent::ALL.len())
     }
@@ -261,7 +264,8 @@ mod tests {
         let all = [("", true), ("mon_groups/b", false), ("web", true), ("web/mon_groups/c", false)];
         assert_eq!(names, all);
         let values: Vec<_> = groups.iter().map(|its| its.read_count(0, MbmEvent::Total)).collect();
-        let right = [MbmCount::Bytes(700), MbmCount::Unavailable, MbmCount::Unassigned, MbmCount::Failed];
+        let right =
+            [MbmCount::Bytes(700), MbmCount::Unavailable, MbmCount::Unassigned, MbmCount::Failed];
         assert_eq!(values, right);
         assert_eq!(groups[3].read_count(11, MbmEvent::Local), MbmCount::Bytes(u64::MAX));
         assert_eq!(groups[0].read_count(5, MbmEvent::Total), MbmCount::Failed);

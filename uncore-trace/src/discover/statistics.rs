@@ -45,7 +45,8 @@ pub(super) fn read_pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
     let mut net = read_devices(root, "net", problems, read_interface);
     // Within a container no interface is of hardware. Then those that are built on no other one
     // count.
-    let is_of_hardware = |candidate: &KernelCountedDevice| !candidate.counts_again && candidate.device != LOOPBACK;
+    let is_of_hardware =
+        |candidate: &KernelCountedDevice| !candidate.counts_again && candidate.device != LOOPBACK;
     if !net.iter().any(|(candidate, _)| is_of_hardware(candidate)) {
         for (candidate, has_lower) in &mut net {
             candidate.counts_again = *has_lower;
@@ -77,7 +78,9 @@ fn read_devices(
     let class = root.join("sys/class").join(class);
     let mut statistics = Vec::new();
     for name in problems.read_names(&class) {
-        let dir = fs::read_link(class.join(&name)).ok().and_then(|link| pci::sysfs_device_dir(root, &link));
+        let dir = fs::read_link(class.join(&name))
+            .ok()
+            .and_then(|link| pci::sysfs_device_dir(root, &link));
         statistics.extend(dir.and_then(|dir| read(&name, &dir)));
     }
     statistics
@@ -86,10 +89,12 @@ fn read_devices(
 fn read_disk(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
     let has_file = |file: &str| dir.join(file).exists();
     let is_text = |file: &str, value: &str| read_text(dir, file).is_some_and(|text| text == value);
-    if !has_file("stat") || has_file("partition") || is_text("size", "0") || is_text("hidden", "1") {
+    if !has_file("stat") || has_file("partition") || is_text("size", "0") || is_text("hidden", "1")
+    {
         return None;
     }
-    let has_lower = fs::read_dir(dir.join("slaves")).is_ok_and(|mut entries| entries.next().is_some());
+    let has_lower =
+        fs::read_dir(dir.join("slaves")).is_ok_and(|mut entries| entries.next().is_some());
     // A loop device has this directory while a file is bound to it; only zram has this file.
     let counts_again = has_lower || has_file("loop") || has_file("mm_stat");
     let device = name.to_owned();

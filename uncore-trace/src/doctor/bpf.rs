@@ -7,7 +7,7 @@
 //! (`kernel/bpf/verifier.c`, `fixup_call_args`), and the sampling timer is a callback.
 
 use super::kconfig::{KernelConfig, OptionSetting};
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "BPF";
 const SYSCTL: &str = "proc/sys/kernel/unprivileged_bpf_disabled";
@@ -15,10 +15,14 @@ const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
 
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let config = KernelConfig::read(machine).ok().flatten();
-    let off = |name| config.as_ref().is_some_and(|config| config.option_setting(name) == OptionSetting::Unset);
+    let off = |name| {
+        config.as_ref().is_some_and(|config| config.option_setting(name) == OptionSetting::Unset)
+    };
     if !machine.has_path("proc/sys/kernel") {
         let message = "/proc/sys is missing: it is unknown whether the kernel has BPF";
-        return vec![Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc")];
+        return vec![
+            Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc"),
+        ];
     }
     if !machine.has_path(SYSCTL) || off("CONFIG_BPF_SYSCALL") {
         let finding = Finding::new(NAME, FindingState::Fail, "the kernel has no bpf system call");

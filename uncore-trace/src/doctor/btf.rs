@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 
 use super::machine::BTF;
-use super::{Finding, ExaminedMachine, FindingState, kernel};
+use super::{ExaminedMachine, Finding, FindingState, kernel};
 use crate::open;
 
 const NAME: &str = "BTF";
@@ -28,7 +28,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound => missing_btf(machine),
         Err(error) => {
-            let finding = Finding::new(NAME, FindingState::Fail, format!("cannot read /{BTF}: {error}"));
+            let finding =
+                Finding::new(NAME, FindingState::Fail, format!("cannot read /{BTF}: {error}"));
             match error.kind() {
                 ErrorKind::PermissionDenied => {
                     finding.with_fix(machine.as_root(&format!("chmod a+r /{BTF}")))
@@ -53,7 +54,10 @@ fn missing_btf(machine: &ExaminedMachine) -> Finding {
     let message = format!("/{BTF} does not exist: this kernel has no BTF");
     Finding::new(NAME, FindingState::Fail, message)
         .with_fix("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
-        .with_fix(format!("record with --btf FILE, made from this kernel's vmlinux: {}", open::MAKE))
+        .with_fix(format!(
+            "record with --btf FILE, made from this kernel's vmlinux: {}",
+            open::MAKE
+        ))
         .with_fix("count without tasks and cgroups: uncore-trace stat")
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{Finding, ExaminedMachine, FindingState, kernel};
+use super::{ExaminedMachine, Finding, FindingState, kernel};
 use crate::discover::name::stem;
 use crate::open::{self, Barrier, Call};
 use crate::plan::{self, Counter, PlanRequest};
@@ -25,7 +25,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         let message = "whether the kernel allows it is known only on the running machine";
         return vec![Finding::new(PERF, FindingState::NotHere, message)];
     }
-    let is_privileged = |privileges: open::Privileges| privileges.is_perfmon_capable() && privileges.is_bpf_capable();
+    let is_privileged = |privileges: open::Privileges| {
+        privileges.is_perfmon_capable() && privileges.is_bpf_capable()
+    };
     if !machine.privileges.is_some_and(is_privileged) {
         let message = "not tried: this process lacks the privileges";
         return vec![Finding::new(PERF, FindingState::NotHere, message)];
@@ -58,8 +60,9 @@ fn check_counters(machine: &ExaminedMachine) -> Vec<Finding> {
             return vec![Finding::new(PERF, FindingState::NotHere, message)];
         }
     };
-    let resets =
-        |counter: &Counter| catalog.family_named(&counter.family).is_some_and(|family| family.opening_resets);
+    let resets = |counter: &Counter| {
+        catalog.family_named(&counter.family).is_some_and(|family| family.opening_resets)
+    };
     let alone = |counter: &&Counter| counter.leader.is_none() && !counter.is_statistic();
     let mut first_by_pmu: BTreeMap<&str, &Counter> = BTreeMap::new();
     for counter in plan.counters.iter().filter(alone).filter(|counter| !resets(counter)) {
@@ -108,15 +111,27 @@ fn check_program() -> Finding {
         Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
         Ok(Err(error)) => {
             let barrier = open::barrier_to_call(Call::Bpf, &error);
-            refusal_finding(BPF, FindingState::Fail, &format!("loading a program answers {error}"), barrier)
+            refusal_finding(
+                BPF,
+                FindingState::Fail,
+                &format!("loading a program answers {error}"),
+                barrier,
+            )
         }
         Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),
     }
 }
 
 /// The finding on a call that was refused, with the ways out.
-fn refusal_finding(name: &'static str, state: FindingState, answer: &str, barrier: Option<Barrier>) -> Finding {
-    let Some(Barrier { reason: obstacle, remedies: ways }) = barrier else { return Finding::new(name, state, answer) };
+fn refusal_finding(
+    name: &'static str,
+    state: FindingState,
+    answer: &str,
+    barrier: Option<Barrier>,
+) -> Finding {
+    let Some(Barrier { reason: obstacle, remedies: ways }) = barrier else {
+        return Finding::new(name, state, answer);
+    };
     let finding = Finding::new(name, state, format!("{obstacle}: {answer}"));
     ways.into_iter().fold(finding, Finding::with_fix)
 }
@@ -159,7 +174,10 @@ mod tests {
             |_: &io::Error| Some(Barrier { reason: "a profile".to_owned(), remedies: vec!["x"] });
         let found = judge_results(&[(&a, refused()), (&b, refused())], barrier);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].state, &found[0].mend[..]), (FindingState::Fail, &["x".to_owned()][..]));
+        assert_eq!(
+            (found[0].state, &found[0].mend[..]),
+            (FindingState::Fail, &["x".to_owned()][..])
+        );
         assert!(
             found[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
             "{found:?}"

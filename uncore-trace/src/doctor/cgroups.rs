@@ -5,7 +5,7 @@
 //! tree is mounted too, but only processes that are placed in it, as by systemd, have a path of
 //! their own there.
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::CgroupMounts;
 use crate::discover::cgroups::CgroupReach;
 
@@ -14,7 +14,9 @@ const NAME: &str = "cgroups";
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(table) = machine.read_mounts() else {
         let message = "/proc/self/mountinfo cannot be read: the mounts are unknown";
-        return vec![Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc")];
+        return vec![
+            Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc"),
+        ];
     };
     let mounts = CgroupMounts::from_mounts(machine.root_dir(), &table);
     // A v1 mount without controllers (`name=systemd`) only groups processes.
@@ -35,7 +37,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
                 ),
             }];
         }
-        (Some(mount), true) => Finding::new(NAME, FindingState::Ok, format!("v2 at {}", mount.display())),
+        (Some(mount), true) => {
+            Finding::new(NAME, FindingState::Ok, format!("v2 at {}", mount.display()))
+        }
         (Some(mount), false) => {
             let message = format!(
                 "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
@@ -44,8 +48,10 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             );
             Finding::new(NAME, FindingState::Ok, message)
         }
-        (None, true) => Finding::new(NAME, FindingState::Warn, "none mounted: rows have no cgroup path")
-            .with_fix(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup")),
+        (None, true) => {
+            Finding::new(NAME, FindingState::Warn, "none mounted: rows have no cgroup path")
+                .with_fix(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup"))
+        }
         (None, false) => {
             let message = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
             let mkdir = machine.as_root("mkdir -p /sys/fs/cgroup/unified");
@@ -92,7 +98,10 @@ mod tests {
         assert!(finding.what.contains("cgroup namespace"), "{}", finding.what);
         assert!(finding.mend[0].contains("--cgroupns=host"));
         let part = with("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
-        assert_eq!((part.state, &*part.mend[0]), (FindingState::Warn, "mount -t cgroup2 none /mnt"));
+        assert_eq!(
+            (part.state, &*part.mend[0]),
+            (FindingState::Warn, "mount -t cgroup2 none /mnt")
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::confine;
 
 const NAME: &str = "confinement";
@@ -17,7 +17,11 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         return vec![Finding::new(NAME, FindingState::NotHere, message)];
     }
     let is_present = |path: &str| machine.has_path(path);
-    vec![confinement_finding(confine::has_landlock(), is_present(SECCOMP), confine::hides_processes())]
+    vec![confinement_finding(
+        confine::has_landlock(),
+        is_present(SECCOMP),
+        confine::hides_processes(),
+    )]
 }
 
 fn confinement_finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {

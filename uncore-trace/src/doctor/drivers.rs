@@ -7,7 +7,7 @@ use super::kconfig::{KernelConfig, OptionSetting};
 use super::kernel;
 use super::machine::KnownMachine;
 use super::platforms::{self, Driver};
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::catalog::kernels::{self, CounterGap};
 use crate::discover;
 use crate::discover::processor::Processor;
@@ -52,7 +52,8 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
     let gaps = find_gaps(machine);
     let mut findings = Vec::new();
     for driver in drivers {
-        let driver_gaps: Vec<_> = gaps.iter().filter(|(gap, _)| concerns_driver(gap, driver)).collect();
+        let driver_gaps: Vec<_> =
+            gaps.iter().filter(|(gap, _)| concerns_driver(gap, driver)).collect();
         if !wanted(driver) && driver_gaps.is_empty() {
             continue;
         }
@@ -64,7 +65,9 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
             findings.push(finding);
         }
         findings.extend(
-            driver_gaps.into_iter().map(|(gap, instead)| gap_finding(&platform, gap, instead.as_deref())),
+            driver_gaps
+                .into_iter()
+                .map(|(gap, instead)| gap_finding(&platform, gap, instead.as_deref())),
         );
     }
     findings.extend(unreadable.map(|message| Finding::new(NAME, FindingState::Warn, message)));
@@ -101,8 +104,11 @@ fn concerns_driver(gap: &CounterGap, driver: &Driver) -> bool {
 /// The finding on what a driver, or this program, does not know.
 fn gap_finding(platform: &str, gap: &CounterGap, instead: Option<&str>) -> Finding {
     let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
-    let mut finding =
-        Finding::new(NAME, FindingState::Warn, format!("{platform}: {}{instead}", gap.describe_gap()));
+    let mut finding = Finding::new(
+        NAME,
+        FindingState::Warn,
+        format!("{platform}: {}{instead}", gap.describe_gap()),
+    );
     if let Some(since) = gap.since {
         finding = finding.with_fix(format!("boot a kernel >= {since}"));
     }
@@ -115,7 +121,12 @@ fn gap_finding(platform: &str, gap: &CounterGap, instead: Option<&str>) -> Findi
 }
 
 /// The finding on one driver: loaded or built in, to be loaded, to be built, or without a device.
-fn judge_driver(machine: &ExaminedMachine, platform: &str, driver: &Driver, config: Option<&KernelConfig>) -> Finding {
+fn judge_driver(
+    machine: &ExaminedMachine,
+    platform: &str,
+    driver: &Driver,
+    config: Option<&KernelConfig>,
+) -> Finding {
     let Driver { counts, option, module, since, is_built_in, .. } = driver;
     let about = format!("{platform}: {module} ({counts})");
     let finding = |state, message: &str| Finding::new(NAME, state, format!("{about}: {message}"));
@@ -128,7 +139,8 @@ fn judge_driver(machine: &ExaminedMachine, platform: &str, driver: &Driver, conf
     match (how, shows_pmu(machine, driver)) {
         (None, true) => return finding(FindingState::Ok, "its PMUs are here"),
         (Some(how), false) if driver.is_of_processor() => {
-            let message = format!("{how}, but it shows no PMU: this processor or firmware hides them");
+            let message =
+                format!("{how}, but it shows no PMU: this processor or firmware hides them");
             return finding(FindingState::Warn, &message);
         }
         (Some(how), _) => return finding(FindingState::Ok, how),
@@ -152,7 +164,8 @@ fn judge_driver(machine: &ExaminedMachine, platform: &str, driver: &Driver, conf
             finding(FindingState::Warn, &message).with_fix(boot)
         }
         (None, _) => {
-            let message = format!("not loaded; no kernel configuration was found to look up {option}");
+            let message =
+                format!("not loaded; no kernel configuration was found to look up {option}");
             finding(FindingState::Warn, &message).with_fix(if *is_built_in { boot } else { load })
         }
     }
@@ -202,8 +215,12 @@ mod tests {
     #[test]
     fn neoverse_v2_without_the_devices() {
         let tables = ("sys/firmware/acpi/tables/FACP", "");
-        let findings = examine_tree(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
-        assert!(findings.iter().all(|finding| finding.state == FindingState::NotHere), "{findings:?}");
+        let findings =
+            examine_tree(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
+        assert!(
+            findings.iter().all(|finding| finding.state == FindingState::NotHere),
+            "{findings:?}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use rustix::thread::CapabilitySet;
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open;
 use crate::plan::{self, PlanRequest};
 
@@ -35,12 +35,14 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 fn open_files(machine: &ExaminedMachine, (soft, hard): (u64, u64), cpus: u64) -> Finding {
     let min_files = least_files(machine, cpus as usize);
     let enough_files = (cpus * PER_CPU + BESIDES).max(min_files);
-    let may_exceed = machine.privileges.is_some_and(|held| held.has_capabilities(CapabilitySet::SYS_RESOURCE));
+    let may_exceed =
+        machine.privileges.is_some_and(|held| held.has_capabilities(CapabilitySet::SYS_RESOURCE));
     // A recorder raises its own limit.
     let reached = if may_exceed { u64::MAX } else { hard };
     if reached >= enough_files {
         let raised = if soft < enough_files { ", which record raises" } else { "" };
-        let message = format!("{} may be open{raised}, {enough_files} are enough", describe_limit(soft));
+        let message =
+            format!("{} may be open{raised}, {enough_files} are enough", describe_limit(soft));
         return Finding::new(OPEN, FindingState::Ok, message);
     }
     let (state, why) = if reached < min_files {
@@ -48,7 +50,11 @@ fn open_files(machine: &ExaminedMachine, (soft, hard): (u64, u64), cpus: u64) ->
     } else {
         (FindingState::Warn, format!("the counters of all {cpus} CPUs may need {enough_files}"))
     };
-    let message = format!("{} may be open (hard limit {}): {why}", describe_limit(soft), describe_limit(hard));
+    let message = format!(
+        "{} may be open (hard limit {}): {why}",
+        describe_limit(soft),
+        describe_limit(hard)
+    );
     // Raising the hard limit needs CAP_SYS_RESOURCE, so it must be set for the session.
     let mend = machine.as_root(&format!("prlimit --pid $$ --nofile={enough_files}:{enough_files}"));
     Finding::new(OPEN, state, message).with_fix(mend)

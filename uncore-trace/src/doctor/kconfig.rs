@@ -100,7 +100,8 @@ mod tests {
         let release = ("proc/sys/kernel/osrelease", "6.12.1\n");
         for path in ["boot/config-6.12.1", "lib/modules/6.12.1/config"] {
             let dir = fake_tree(&[release, (path, TEXT)]);
-            let config = KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap().unwrap();
+            let config =
+                KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap().unwrap();
             assert_eq!(config.source, format!("/{path}"));
             expect(&config);
         }
@@ -113,7 +114,9 @@ mod tests {
 
     #[test]
     fn absent_and_damaged() {
-        assert!(KernelConfig::read(&ExaminedMachine::at_root(fake_tree(&[]).path())).unwrap().is_none());
+        assert!(
+            KernelConfig::read(&ExaminedMachine::at_root(fake_tree(&[]).path())).unwrap().is_none()
+        );
         let dir = fake_tree(&[("proc/config.gz", "not gzip")]);
         let error = KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap_err();
         assert!(format!("{error:#}").contains("/proc/config.gz"));

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::system::uname;
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::release::{self, KernelVersion};
 
 const NAME: &str = "kernel";
@@ -40,14 +40,18 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let upgrade = "boot a kernel >= 6.7";
     let Some(release) = kernel_release(machine) else {
         let message = "proc/sys/kernel/osrelease cannot be read: is /proc mounted?";
-        return vec![Finding::new(NAME, FindingState::Fail, message).with_fix("mount -t proc proc /proc")];
+        return vec![
+            Finding::new(NAME, FindingState::Fail, message).with_fix("mount -t proc proc /proc"),
+        ];
     };
     let Some(version) = KernelVersion::parse(&release) else {
-        let message = format!("release {release:?} does not start with a version: >= 6.1 is needed");
+        let message =
+            format!("release {release:?} does not start with a version: >= 6.1 is needed");
         return vec![Finding::new(NAME, FindingState::Warn, message)];
     };
     let finding = if version < OLDEST {
-        Finding::new(NAME, FindingState::Fail, format!("{release}: older than 6.1")).with_fix(upgrade)
+        Finding::new(NAME, FindingState::Fail, format!("{release}: older than 6.1"))
+            .with_fix(upgrade)
     } else if is_realtime(machine) {
         let message = format!(
             "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from user \

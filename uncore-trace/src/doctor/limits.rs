@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use super::files::{PATH, limit_of};
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open::LEAST_MEMORY;
 
 const NAME: &str = "limits";
@@ -19,13 +19,15 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let mut findings = of_memory(&limits);
     if machine.root_dir() == Path::new("/") && !can_start(THREADS) {
         let message = "no thread can be started: this user may have too few processes";
-        findings.push(Finding::new(NAME, FindingState::Fail, message).with_fix("ulimit -u unlimited"));
+        findings
+            .push(Finding::new(NAME, FindingState::Fail, message).with_fix("ulimit -u unlimited"));
     }
     if let Some((seconds, _)) = limit_of(&limits, "Max cpu time")
         && seconds < u64::MAX
     {
         let message = format!("a recording is killed after {seconds} s of CPU time");
-        findings.push(Finding::new(NAME, FindingState::Warn, message).with_fix("ulimit -t unlimited"));
+        findings
+            .push(Finding::new(NAME, FindingState::Warn, message).with_fix("ulimit -t unlimited"));
     }
     if findings.is_empty() {
         let message = "memory, threads and CPU time are enough";
@@ -37,10 +39,14 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 fn of_memory(limits: &str) -> Vec<Finding> {
     let too_low = LEAST_MEMORY.iter().filter_map(|memory| {
         let (soft, _) = limit_of(limits, memory.name)?;
-        let message =
-            format!("{} KiB of memory, and a recording needs {}", soft >> 10, memory.least_bytes >> 10);
+        let message = format!(
+            "{} KiB of memory, and a recording needs {}",
+            soft >> 10,
+            memory.least_bytes >> 10
+        );
         let mend = format!("ulimit {} unlimited", memory.option);
-        (soft < memory.least_bytes).then(|| Finding::new(NAME, FindingState::Fail, message).with_fix(mend))
+        (soft < memory.least_bytes)
+            .then(|| Finding::new(NAME, FindingState::Fail, message).with_fix(mend))
     });
     too_low.collect()
 }

@@ -6,7 +6,7 @@
 
 use std::io::ErrorKind;
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "lockdown";
 const PATH: &str = "sys/kernel/security/lockdown";
@@ -22,7 +22,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             Some(level) => {
                 Finding::new(NAME, FindingState::Ok, format!("{level}: does not limit tracing"))
             }
-            None => Finding::new(NAME, FindingState::Warn, format!("/{PATH} names no level: {text:?}")),
+            None => {
+                Finding::new(NAME, FindingState::Warn, format!("/{PATH} names no level: {text:?}"))
+            }
         },
         // An unmounted securityfs is an empty directory, so a missing file does not mean that there
         // is no lockdown.
@@ -31,7 +33,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             FindingState::NotHere,
             format!("no /{PATH}: not in this kernel, or securityfs is not mounted"),
         ),
-        Err(error) => Finding::new(NAME, FindingState::NotHere, format!("cannot read /{PATH}: {error}")),
+        Err(error) => {
+            Finding::new(NAME, FindingState::NotHere, format!("cannot read /{PATH}: {error}"))
+        }
     };
     vec![finding]
 }

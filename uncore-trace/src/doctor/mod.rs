@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn readiness_forgives_warnings_only() {
-        let with = |state| vec![Finding::new("a", FindingState::Ok, ""), Finding::new("b", state, "")];
+        let with =
+            |state| vec![Finding::new("a", FindingState::Ok, ""), Finding::new("b", state, "")];
         assert!(is_ready(&with(FindingState::Warn)));
         assert!(is_ready(&with(FindingState::NotHere)));
         assert!(!is_ready(&with(FindingState::Fail)));

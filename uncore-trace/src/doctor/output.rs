@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "output";
 

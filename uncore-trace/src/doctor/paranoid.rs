@@ -8,7 +8,7 @@
 //! Kernels of Debian and Ubuntu have a patch: above 2 they open events only with `CAP_SYS_ADMIN`
 //! (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "perf_event_paranoid";
 const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
@@ -24,8 +24,10 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             format!("/{PATH} cannot be read: this kernel has no perf events"),
         )
         .with_fix("boot a kernel built with CONFIG_PERF_EVENTS=y"),
-        (None, _) => Finding::new(NAME, FindingState::Warn, "/proc/sys is missing: the value is unknown")
-            .with_fix("mount -t proc proc /proc"),
+        (None, _) => {
+            Finding::new(NAME, FindingState::Warn, "/proc/sys is missing: the value is unknown")
+                .with_fix("mount -t proc proc /proc")
+        }
         (Some(value), Some(privileges))
             if privileges.is_perfmon_capable() && !privileges.is_admin() && value > EVERYWHERE =>
         {
@@ -73,7 +75,11 @@ mod tests {
         assert_eq!(single_finding(check, &[(PATH, "4\n"), ROOT]).state, FindingState::Ok);
         // But not on kernels that need more.
         let restricted = single_finding(check, &[(PATH, "3\n"), PERFMON]);
-        assert_eq!((restricted.state, restricted.mend.len()), (FindingState::Warn, 1), "{restricted:?}");
+        assert_eq!(
+            (restricted.state, restricted.mend.len()),
+            (FindingState::Warn, 1),
+            "{restricted:?}"
+        );
     }
 
     const ROOT: (&str, &str) =
@@ -84,7 +90,11 @@ mod tests {
     fn lowering_the_value_is_no_way_out() {
         for value in ["4\n", "2\n", "1\n", "0\n", "-1\n"] {
             let finding = single_finding(check, &[(PATH, value), NOBODY]);
-            assert_eq!((finding.state, finding.mend.len()), (FindingState::NotHere, 0), "{finding:?}");
+            assert_eq!(
+                (finding.state, finding.mend.len()),
+                (FindingState::NotHere, 0),
+                "{finding:?}"
+            );
             assert!(finding.what.contains("not `record`"), "{finding:?}");
         }
     }

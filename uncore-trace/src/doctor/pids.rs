@@ -3,7 +3,7 @@
 //! BPF programs and tracepoints identify tasks by their pids in the initial PID namespace. In
 //! another namespace, as in a container, the same pids belong to other processes or to none.
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "PID namespace";
 const LINK: &str = "proc/self/ns/pid";
@@ -13,7 +13,9 @@ const INITIAL: &str = "pid:[4026531836]";
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let finding = match machine.read_link(LINK) {
         None => Finding::new(NAME, FindingState::NotHere, format!("/{LINK} cannot be read")),
-        Some(namespace) if namespace == INITIAL => Finding::new(NAME, FindingState::Ok, "the initial one"),
+        Some(namespace) if namespace == INITIAL => {
+            Finding::new(NAME, FindingState::Ok, "the initial one")
+        }
         Some(namespace) => {
             let message = format!(
                 "{namespace} is not the initial one: a program that ran before the recording began has no \
@@ -48,6 +50,9 @@ mod tests {
         let other = with("pid:[4026532871]");
         assert_eq!(other.state, FindingState::Warn);
         assert!(other.what.contains("4026532871") && other.mend[0].contains("--pid host"));
-        assert_eq!(check(&ExaminedMachine::at_root(fake_tree(&[]).path()))[0].state, FindingState::NotHere);
+        assert_eq!(
+            check(&ExaminedMachine::at_root(fake_tree(&[]).path()))[0].state,
+            FindingState::NotHere
+        );
     }
 }

@@ -61,7 +61,9 @@ pub(super) struct Driver {
     pci_devices: Vec<String>,
 }
 
-fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KernelVersion, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<KernelVersion, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
@@ -101,8 +103,9 @@ impl Driver {
 
     /// What is said of a machine that has none of its devices.
     pub(super) fn missing_device(&self) -> String {
-        let describe =
-            |(_, absence, names): (_, &str, &Vec<String>)| format!("{absence} {}", names.join(" or "));
+        let describe = |(_, absence, names): (_, &str, &Vec<String>)| {
+            format!("{absence} {}", names.join(" or "))
+        };
         self.required_devices().next().map_or_else(String::new, describe)
     }
 }
@@ -122,7 +125,9 @@ pub(super) fn needed_drivers(
     processor: &Processor,
 ) -> Option<(String, Vec<&'static Driver>)> {
     let generation = processor.generation_name().unwrap_or_default();
-    let is_its = |candidate: &&Platform| candidate.processors.iter().any(|pattern| matches(pattern, &generation));
+    let is_its = |candidate: &&Platform| {
+        candidate.processors.iter().any(|pattern| matches(pattern, &generation))
+    };
     let platform = TABLE.platform.iter().find(is_its);
     let named = platform.map_or(&[][..], |known| &known.drivers);
     let find_driver = |module: &String| TABLE.driver.iter().find(|driver| driver.module == *module);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::machine::KnownMachine;
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::name::stem;
 use crate::plan::uncounted::find_uncounted;
 
@@ -132,7 +132,10 @@ mod tests {
 
     #[test]
     fn none_is_no_fault_and_no_sysfs_is() {
-        assert_eq!(single_finding(check, &[(&file("software/type"), "1\n")]).state, FindingState::NotHere);
+        assert_eq!(
+            single_finding(check, &[(&file("software/type"), "1\n")]).state,
+            FindingState::NotHere
+        );
         assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }
 

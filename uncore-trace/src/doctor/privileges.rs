@@ -8,7 +8,7 @@
 use rustix::thread::CapabilitySet;
 
 use super::program::Program;
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open::Privileges;
 
 const NAME: &str = "privileges";
@@ -31,17 +31,20 @@ pub(super) fn read(machine: &ExaminedMachine) -> Option<Privileges> {
 
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(privileges) = machine.privileges else {
-        let message = "/proc/self/status cannot be read: the privileges of this process are unknown";
+        let message =
+            "/proc/self/status cannot be read: the privileges of this process are unknown";
         return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
     let user_kind = if privileges.euid == 0 { "root" } else { "not root" };
     if !privileges.initial_namespace {
-        let message = format!("{user_kind} of a user namespace: its capabilities do not cover BPF and perf");
+        let message =
+            format!("{user_kind} of a user namespace: its capabilities do not cover BPF and perf");
         let finding = Finding::new(NAME, FindingState::Fail, message);
         return vec![finding.with_fix("run uncore-trace on the host, outside the user namespace")];
     }
     if privileges.is_bpf_capable() && privileges.is_perfmon_capable() {
-        let lacking = OPTIONAL.iter().filter(|(capability, _)| !privileges.has_capabilities(*capability));
+        let lacking =
+            OPTIONAL.iter().filter(|(capability, _)| !privileges.has_capabilities(*capability));
         let lacking: Vec<_> = lacking.map(|(_, name)| *name).collect();
         let note = match lacking.as_slice() {
             [] => String::new(),
@@ -55,13 +58,18 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
              every user who may run the program"
         );
-        return vec![Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program))];
+        return vec![
+            Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program)),
+        ];
     }
-    let lacking = [(privileges.is_bpf_capable(), "CAP_BPF"), (privileges.is_perfmon_capable(), "CAP_PERFMON")]
-        .iter()
-        .filter_map(|(is_held, name)| (!is_held).then_some(*name))
-        .collect::<Vec<_>>()
-        .join(" and ");
+    let lacking = [
+        (privileges.is_bpf_capable(), "CAP_BPF"),
+        (privileges.is_perfmon_capable(), "CAP_PERFMON"),
+    ]
+    .iter()
+    .filter_map(|(is_held, name)| (!is_held).then_some(*name))
+    .collect::<Vec<_>>()
+    .join(" and ");
     let message = format!("{user_kind}, without {lacking}");
     vec![ways_out(privileges, &machine.program, &message)]
 }
@@ -70,8 +78,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 fn ways_out(privileges: Privileges, program: &Program, message: &str) -> Finding {
     let fail = |message: String| Finding::new(NAME, FindingState::Fail, message);
     if !privileges.can_get_both() || privileges.euid == 0 {
-        return fail(format!("{message}, which this container or service withholds"))
-            .with_fix("start the container with --cap-add BPF --cap-add PERFMON (or --privileged)");
+        return fail(format!("{message}, which this container or service withholds")).with_fix(
+            "start the container with --cap-add BPF --cap-add PERFMON (or --privileged)",
+        );
     }
     if privileges.no_new_privs {
         return fail(format!("{message}, and no_new_privs keeps sudo and setcap from giving them"))
@@ -188,7 +197,10 @@ mod tests {
     #[test]
     fn without_status_it_cannot_tell() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
-        assert_eq!(single_finding(check, &[("proc/self/status", "junk")]).state, FindingState::NotHere);
+        assert_eq!(
+            single_finding(check, &[("proc/self/status", "junk")]).state,
+            FindingState::NotHere
+        );
     }
 
     proptest! {

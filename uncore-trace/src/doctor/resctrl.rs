@@ -3,7 +3,7 @@
 //! The kernel has this file system only where the CPU has what it is for (`resctrl_init`,
 //! fs/resctrl/rdtgroup.c, Linux 6.18).
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::resctrl::Resctrl;
 use crate::text::count_noun;
 
@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn what_is_there_is_to_be_mounted() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
-        assert_eq!(single_finding(check, &[("proc/filesystems", "\text4\n")]).state, FindingState::NotHere);
+        assert_eq!(
+            single_finding(check, &[("proc/filesystems", "\text4\n")]).state,
+            FindingState::NotHere
+        );
         let absent = single_finding(check, &[TYPES]);
         assert_eq!(absent.state, FindingState::Warn);
         assert_eq!(absent.mend, ["mount -t resctrl resctrl /sys/fs/resctrl"]);

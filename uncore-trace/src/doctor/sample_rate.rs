@@ -5,7 +5,7 @@
 //! Counters are read by a BPF timer, which neither sysctl limits; both limit clock-driven perf
 //! events, and a lowered rate shows that interrupts are slow on this machine.
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "sample rate";
 const RATE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
@@ -49,7 +49,9 @@ mod tests {
         let lowered = single_finding(check, &[(RATE, "4250\n"), (PERCENT, "25\n")]);
         assert_eq!(lowered.state, FindingState::Warn);
         assert!(lowered.mend[0].starts_with("sysctl -w"));
-        assert!(single_finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit"));
+        assert!(
+            single_finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit")
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Recording does not need it: the programs attach to tracepoints by their names in the kernel's
 //! type information. Only other tools use it, so its absence is no fault.
 
-use super::{Finding, ExaminedMachine, FindingState};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "tracefs";
 

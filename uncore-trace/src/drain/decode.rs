@@ -188,7 +188,10 @@ impl RunRecord {
         };
         let mut walls = combined.iter().map(|slot| slot.wall_ns);
         let sum = walls.try_fold(0, u64::checked_add);
-        begin <= last_begin && last_begin <= end && sum == Some(last_begin - begin) && crossing == end - last_begin
+        begin <= last_begin
+            && last_begin <= end
+            && sum == Some(last_begin - begin)
+            && crossing == end - last_begin
     }
 }
 
@@ -440,7 +443,17 @@ fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable
     let context = decode_context(data, KIND_SAMPLE)?;
     let task = decode_task(data)?;
     let readings = decode_list::<record::Reading, _>(data, u64::from(len), decode_reading)?;
-    Ok(SampleRecord { cpu, begin_ns: begin_ns, end_ns: end_ns, sequence, trigger, context, task, first_slot: first_slot, readings })
+    Ok(SampleRecord {
+        cpu,
+        begin_ns: begin_ns,
+        end_ns: end_ns,
+        sequence,
+        trigger,
+        context,
+        task,
+        first_slot: first_slot,
+        readings,
+    })
 }
 
 /// Reads `len` items that the programs wrote as `Raw`. `len` is not trusted: memory is reserved
@@ -498,7 +511,8 @@ fn decode_run(data: &mut &[u8], cpu: u32) -> Result<RunRecord, Undecodable> {
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let slots = decode_list::<state::Slot, _>(data, len, decode_task_slot)?;
-    let run = RunRecord { cpu, begin_ns: begin_ns, last_slot_begin: last_slot_begin, end: end_ns, slots };
+    let run =
+        RunRecord { cpu, begin_ns: begin_ns, last_slot_begin: last_slot_begin, end: end_ns, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
@@ -595,7 +609,13 @@ fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
     let _total = data.try_get_u64_ne()?;
     let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
     let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
-    Ok(IoRecord { cpu, tick_end_ns: tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
+    Ok(IoRecord {
+        cpu,
+        tick_end_ns: tick_end_ns,
+        span,
+        sequence: (sequence != 0).then_some(sequence),
+        slots,
+    })
 }
 
 fn decode_io_slot(data: &mut &[u8]) -> Result<IoTransfer, Undecodable> {
@@ -627,7 +647,11 @@ pub(super) fn io_kind(code: u32) -> Result<IoKind, Undecodable> {
 }
 
 /// The owner of a slot.
-pub(super) const fn mover_of(context: u32, number: u32, task: TaskIdentity) -> Result<Mover, Undecodable> {
+pub(super) const fn mover_of(
+    context: u32,
+    number: u32,
+    task: TaskIdentity,
+) -> Result<Mover, Undecodable> {
     Ok(match context {
         CONTEXT_TASK if task.tid == 0 => Mover::Cgroup(task.cgroup_id),
         CONTEXT_TASK => Mover::Task(task),

@@ -30,11 +30,15 @@ impl Merge {
 
     /// The next record; `None` if all rings are empty. `read` takes the next one out of the ring with
     /// this number.
-    pub fn next(&mut self, mut read: impl FnMut(usize) -> Option<DecodedRecord>) -> Option<DecodedRecord> {
+    pub fn next(
+        &mut self,
+        mut read: impl FnMut(usize) -> Option<DecodedRecord>,
+    ) -> Option<DecodedRecord> {
         for (number, ring) in self.rings.iter_mut().enumerate() {
             if ring.record.is_none() {
                 ring.record = read(number);
-                let sent_ns = ring.record.as_ref().and_then(|decoded| decoded.as_ref().ok()?.sent_ns());
+                let sent_ns =
+                    ring.record.as_ref().and_then(|decoded| decoded.as_ref().ok()?.sent_ns());
                 ring.newest_ns = ring.newest_ns.max(sent_ns.unwrap_or(0));
             }
         }
@@ -51,7 +55,13 @@ mod tests {
     use crate::drain::{IrqRecord, RunRecord};
 
     fn run(cpu: u32, end: u64) -> DrainedRecord {
-        DrainedRecord::Run(RunRecord { cpu, begin_ns: end - 1, last_slot_begin: end, end, slots: Vec::new() })
+        DrainedRecord::Run(RunRecord {
+            cpu,
+            begin_ns: end - 1,
+            last_slot_begin: end,
+            end,
+            slots: Vec::new(),
+        })
     }
 
     fn irq(cpu: u32) -> DrainedRecord {

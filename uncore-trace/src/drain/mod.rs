@@ -5,9 +5,9 @@ mod merge;
 mod peek;
 
 pub use self::decode::{
-    CgroupChange, CgroupRecord, Comm, CpuContext, FileChange, FileRecord, IoKind, IoRecord, IoTransfer, IrqRecord,
-    IrqTime, Mover, RawReading, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskIdentity, TaskChange, TaskRecord, SampleTrigger,
-    Undecodable, decode_record,
+    CgroupChange, CgroupRecord, Comm, CpuContext, DrainedRecord, FileChange, FileRecord, IoKind,
+    IoRecord, IoTransfer, IrqRecord, IrqTime, Mover, RawReading, RunRecord, SampleRecord,
+    SampleTrigger, TaskChange, TaskIdentity, TaskRecord, TaskSlot, Undecodable, decode_record,
 };
 pub use self::merge::Merge;
 pub use self::peek::{Peek, decode_state};

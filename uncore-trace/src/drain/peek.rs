@@ -4,7 +4,8 @@ use uncore_trace_common::record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ};
 use uncore_trace_common::state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS};
 
 use super::decode::{
-    Comm, CpuContext, IoRecord, IoTransfer, IrqRecord, IrqTime, RunRecord, TaskSlot, TaskIdentity, device_name, io_kind, mover_of,
+    Comm, CpuContext, IoRecord, IoTransfer, IrqRecord, IrqTime, RunRecord, TaskIdentity, TaskSlot,
+    device_name, io_kind, mover_of,
 };
 
 /// A consistent copy of a CPU's state.
@@ -35,8 +36,13 @@ pub fn decode_state(cpu: u32, state: &CpuState, io: Option<&IoState>) -> Option<
         irq_ns: slot.irq_ns,
         slices: u64::from(slot.slices),
     });
-    let run_copy =
-        RunRecord { cpu, begin_ns: run.begin, last_slot_begin: run.end, end: run.end, slots: slots.collect() };
+    let run_copy = RunRecord {
+        cpu,
+        begin_ns: run.begin,
+        last_slot_begin: run.end,
+        end: run.end,
+        slots: slots.collect(),
+    };
     let irqs = [&state.hard, &state.soft].into_iter().filter_map(|track| pending_irqs(cpu, track));
     Some(Peek {
         run: run_copy,

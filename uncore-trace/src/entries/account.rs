@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
+use crate::discover::accounts::{Account, AccountSource, IoDirection, Unit};
 use crate::discover::pci::PciAddress;
 
 /// An account at a time.
@@ -61,7 +61,8 @@ impl AccountGrowth {
                     && sources.contains(&candidate.source)
                     && (direction.is_none() || candidate.direction == direction)
             };
-            let matching = self.growth_of_function(function).filter(|(account, _)| is_wanted(account));
+            let matching =
+                self.growth_of_function(function).filter(|(account, _)| is_wanted(account));
             matching.map(|(_, grown)| grown).reduce(u64::saturating_add)
         };
         sum(&[AccountSource::Vf]).or_else(|| sum(&[AccountSource::Net, AccountSource::Rdma]))
@@ -106,7 +107,10 @@ impl AccountGrowth {
             pid: None,
             client: None,
         };
-        let accounts = self.0.range(range_start..).take_while(move |(candidate, _)| candidate.function == function);
+        let accounts = self
+            .0
+            .range(range_start..)
+            .take_while(move |(candidate, _)| candidate.function == function);
         accounts.filter_map(|(account, growth)| Some((account, growth.since?)))
     }
 }

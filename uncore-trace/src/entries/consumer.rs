@@ -17,7 +17,11 @@ pub trait LogConsumer: Debug {
     /// # Errors
     ///
     /// The entry breaks the order of the log. It is ignored.
-    fn take_entry(&mut self, entry: LogEntry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder>;
+    fn take_entry(
+        &mut self,
+        entry: LogEntry<'_>,
+        fabric: &mut fabric::Builder,
+    ) -> Result<(), Disorder>;
 
     /// Makes pending rows until `fabric` has [`ROWS_AT_ONCE`]; `true` if none is left.
     fn make_rows(&mut self, fabric: &mut fabric::Builder) -> bool;

@@ -33,12 +33,12 @@ mod relief;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::account::{Accounted, AccountGrowth};
-pub use self::consumer::{LogConsumer, MissingReason, MissingCount, ROWS_AT_ONCE};
+pub use self::account::{AccountGrowth, Accounted};
+pub use self::consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
 pub use self::held::DeviceHold;
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
 pub use self::moved::{DeviceTransfer, MovedSum};
-pub use self::owner::{OwnerFields, Owner, softirq_label};
+pub use self::owner::{Owner, OwnerFields, softirq_label};
 pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;
 

@@ -33,7 +33,8 @@ impl MonitoredSum {
     /// The bytes of a socket by cgroup, the sum of all groups first.
     pub fn of_socket(&self, socket: i16) -> impl Iterator<Item = (&Option<Arc<str>>, u64)> {
         let later_entries = self.0.range((socket, None)..);
-        let socket_entries = later_entries.take_while(move |((entry_socket, _), _)| *entry_socket == socket);
+        let socket_entries =
+            later_entries.take_while(move |((entry_socket, _), _)| *entry_socket == socket);
         socket_entries.map(|((_, cgroup), bytes)| (cgroup, *bytes))
     }
 

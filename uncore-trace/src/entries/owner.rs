@@ -68,7 +68,9 @@ impl Owner {
             },
             Self::OtherTasks => of_kind(OTHER_TASKS),
             Self::Irq(number) => OwnerFields { number: Some(*number as i32), ..of_kind(IRQ) },
-            Self::Softirq(vector) => OwnerFields { number: Some(*vector as i32), ..of_kind(SOFTIRQ) },
+            Self::Softirq(vector) => {
+                OwnerFields { number: Some(*vector as i32), ..of_kind(SOFTIRQ) }
+            }
             Self::Idle => of_kind(IDLE),
             Self::Device => of_kind(DEVICE),
             Self::Unattributed => of_kind(UNATTRIBUTED),
@@ -135,7 +137,11 @@ mod tests {
     #[test]
     fn columns_that_name_nobody_are_found() {
         for kind in ["", "tasks", IRQ, SOFTIRQ, TASK] {
-            assert_eq!(Owner::from_columns(&OwnerFields { kind, ..OwnerFields::default() }), None, "{kind}");
+            assert_eq!(
+                Owner::from_columns(&OwnerFields { kind, ..OwnerFields::default() }),
+                None,
+                "{kind}"
+            );
         }
     }
 

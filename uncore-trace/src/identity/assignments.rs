@@ -101,7 +101,10 @@ impl MachineDevices {
         let plugins = container.devices.iter().flat_map(move |devices| {
             devices.ids.iter().map(move |id| {
                 let (resource, device) = (devices.resource.clone(), id.clone());
-                self.with_functions(Assignment { resource, device, ..empty() }, &self.functions_by_id(id))
+                self.with_functions(
+                    Assignment { resource, device, ..empty() },
+                    &self.functions_by_id(id),
+                )
             })
         });
         let claims = container.dynamic.iter().flat_map(move |dynamic| {
@@ -118,7 +121,8 @@ impl MachineDevices {
         dynamic: &'a Dynamic,
     ) -> impl Iterator<Item = (Assignment, BTreeSet<PciAddress>)> + 'a {
         dynamic.resources.iter().map(move |claim_resource| {
-            let names: Vec<&str> = claim_resource.cdi.iter().map(|device| device.name.as_str()).collect();
+            let names: Vec<&str> =
+                claim_resource.cdi.iter().map(|device| device.name.as_str()).collect();
             let numbers = names.iter().flat_map(|name| self.cdi.device_numbers(name));
             let nodes = numbers.filter_map(|number| self.drivers.device_file(&self.root, number));
             let functions = nodes.flat_map(|node| node.functions).collect();
@@ -143,7 +147,11 @@ impl MachineDevices {
     }
 
     /// With those of the functions that the machine has.
-    fn with_functions(&self, assignment: Assignment, functions: &BTreeSet<PciAddress>) -> Assignment {
+    fn with_functions(
+        &self,
+        assignment: Assignment,
+        functions: &BTreeSet<PciAddress>,
+    ) -> Assignment {
         let port = |address: &PciAddress| Some((*address, pci::top(&self.root, *address)?));
         let (functions, ports) = functions.iter().filter_map(port).unzip();
         Assignment { functions, ports, ..assignment }

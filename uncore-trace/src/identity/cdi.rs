@@ -84,7 +84,11 @@ impl CdiNames {
 }
 
 /// The devices of a file with their numbers.
-fn read_spec(path: &Path, owner: RootUser, root: &Path) -> Option<Vec<(String, Vec<DeviceNumber>)>> {
+fn read_spec(
+    path: &Path,
+    owner: RootUser,
+    root: &Path,
+) -> Option<Vec<(String, Vec<DeviceNumber>)>> {
     let extension = path.extension().and_then(|extension| extension.to_str())?;
     let is_json = extension == "json";
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
@@ -178,7 +182,8 @@ mod tests {
         symlink(other, dir.path().join("etc/cdi/linked.json")).unwrap();
         let names = CdiNames::read(dir.path());
         let of = |name: &str| {
-            let texts = names.device_numbers(name).map(|number| format!("{}{number}", number.is_block));
+            let texts =
+                names.device_numbers(name).map(|number| format!("{}{number}", number.is_block));
             texts.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of("vendor.com/gpu=0"), "false195:0 false226:128");

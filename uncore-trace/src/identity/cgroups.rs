@@ -173,7 +173,8 @@ impl Cgroups {
     fn root_above<'a>(&self, id: u64, path: &'a str) -> Option<&'a str> {
         let slashes = path.match_indices('/').map(|(begin, _)| begin);
         let mut ends = slashes.chain([path.len()]).map(|begin| path.split_at(begin));
-        ends.find(|(_, below)| self.id_of_path(Path::new(below)) == Some(id)).map(|(above, _)| above)
+        ends.find(|(_, below)| self.id_of_path(Path::new(below)) == Some(id))
+            .map(|(above, _)| above)
     }
 
     /// Notes the path of a cgroup below the mount point. Cgroups are never renamed, so the first path
@@ -258,7 +259,8 @@ impl KnownCgroup {
     fn find_names(&mut self, id: u64, trust: &Trust, runtimes: &Runtimes, qemu: &Qemu) -> bool {
         let claimed = Inside::parse(&self.names.path);
         if claimed == Inside::default() {
-            let machine = qemu.machine_of_unit(&self.names.path, || trust.believed_path(id, &self.names.path));
+            let machine = qemu
+                .machine_of_unit(&self.names.path, || trust.believed_path(id, &self.names.path));
             if let Some(machine) = machine {
                 Arc::make_mut(&mut self.names).container = Some(machine.into());
             }

@@ -60,7 +60,12 @@ impl Guests {
         if is_new && self.seen.len() >= MOST {
             self.seen.clear();
         }
-        let nothing = SeenProcess { runs_guest: false, first_look_ns: now_ns, last_look_ns: 0, has_cpu_name: false };
+        let nothing = SeenProcess {
+            runs_guest: false,
+            first_look_ns: now_ns,
+            last_look_ns: 0,
+            has_cpu_name: false,
+        };
         let mut seen = *self.seen.entry(task.pid).or_insert(nothing);
         seen.has_cpu_name |= is_virtual_cpu(&task.comm.to_text());
         if (is_new || now_ns >= seen.last_look_ns + AGAIN_NS) && self.may_look(now_ns) {
@@ -85,7 +90,8 @@ impl Guests {
         // The name is in parentheses and may contain anything, also these.
         let name = stat.iter().rposition(|byte| *byte == b')')?;
         let fields_text = stat.get(name + 1..)?;
-        let mut fields = fields_text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let mut fields =
+            fields_text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         fields.nth(GUEST_TIME).map(|time| time != b"0")
     }
 }
@@ -94,7 +100,9 @@ impl Guests {
 /// cloud-hypervisor (`vcpu0`) or crosvm (`crosvm_vcpu0`).
 fn is_virtual_cpu(comm: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let of_qemu = comm.strip_prefix("CPU ").and_then(|number_and_suffix| number_and_suffix.strip_suffix("/KVM"));
+    let of_qemu = comm
+        .strip_prefix("CPU ")
+        .and_then(|number_and_suffix| number_and_suffix.strip_suffix("/KVM"));
     let of_others =
         || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|prefix| comm.strip_prefix(prefix));
     of_qemu.or_else(of_others).is_some_and(is_number)
@@ -108,7 +116,12 @@ mod tests {
     use crate::drain::Comm;
 
     fn task(pid: u32, comm: &str) -> TaskIdentity {
-        TaskIdentity { tid: pid + 1, pid, comm: Comm::from_bytes(comm.as_bytes()), ..TaskIdentity::default() }
+        TaskIdentity {
+            tid: pid + 1,
+            pid,
+            comm: Comm::from_bytes(comm.as_bytes()),
+            ..TaskIdentity::default()
+        }
     }
 
     #[test]
@@ -129,7 +142,10 @@ mod tests {
         assert!(!guests.runs_guest(&task(7, "qemu"), second));
         assert!(guests.runs_guest(&task(8, "qemu"), second));
         stat(7, 1);
-        assert!(!guests.runs_guest(&task(7, "qemu"), 2 * second - 1), "it is looked at once a second");
+        assert!(
+            !guests.runs_guest(&task(7, "qemu"), 2 * second - 1),
+            "it is looked at once a second"
+        );
         assert!(guests.runs_guest(&task(7, "qemu"), 2 * second));
         fs::remove_dir_all(root.path().join("proc/7")).unwrap();
         assert!(guests.runs_guest(&task(7, "qemu"), 4 * second));
@@ -155,8 +171,14 @@ mod tests {
         }
         let mut guests = Guests::new(Path::new("/nonexistent"));
         assert!(guests.runs_guest(&task(5, "vcpu0"), 1));
-        assert!(guests.runs_guest(&task(5, "worker"), 2), "its other threads are of the same machine");
-        assert!(!guests.runs_guest(&task(5, "vcpu0"), 1 + AGAIN_NS), "it has had no time in guests");
+        assert!(
+            guests.runs_guest(&task(5, "worker"), 2),
+            "its other threads are of the same machine"
+        );
+        assert!(
+            !guests.runs_guest(&task(5, "vcpu0"), 1 + AGAIN_NS),
+            "it has had no time in guests"
+        );
     }
 
     #[test]
@@ -165,6 +187,9 @@ mod tests {
         for pid in 1..=2 * MOST_LOOKS {
             guests.runs_guest(&task(pid, "a"), AGAIN_NS);
         }
-        assert_eq!(guests.seen.values().filter(|seen| seen.last_look_ns > 0).count(), MOST_LOOKS as usize);
+        assert_eq!(
+            guests.seen.values().filter(|seen| seen.last_look_ns > 0).count(),
+            MOST_LOOKS as usize
+        );
     }
 }

@@ -57,7 +57,8 @@ fn parse_job<'a>(component: &'a str, above: &str) -> Option<&'a str> {
     let node = above.strip_suffix(SCOPE);
     let is_scope = node.is_some_and(|node| node.is_empty() || node.ends_with('_'));
     let of_user = above.strip_prefix("uid_").is_some_and(is_number);
-    let number = component.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
+    let number =
+        component.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
     number.or_else(|| (is_scope && is_sluid(component)).then_some(component))
 }
 

@@ -13,7 +13,9 @@ const DRIVERS: [&str; 3] = ["qemu", "lxc", "ch"];
 /// The name of the machine whose cgroup has this component below `above`.
 pub(super) fn parse_machine<'a>(component: &'a str, above: &str) -> Option<Cow<'a, str>> {
     let name = by_systemd(component, above).or_else(|| {
-        let plain = by_libvirt(component).or_else(|| jailed_machine(component, above)).or_else(|| kata_sandbox(component));
+        let plain = by_libvirt(component)
+            .or_else(|| jailed_machine(component, above))
+            .or_else(|| kata_sandbox(component));
         plain.map(Cow::Borrowed)
     });
     name.filter(|name| !name.is_empty())
@@ -89,7 +91,8 @@ fn kata_sandbox(component: &str) -> Option<&str> {
 pub(super) fn launched_machine(pod: &str) -> Option<&str> {
     let name = pod.rsplit_once('/').map_or(pod, |(_, name)| name);
     let machine_and_suffix = name.strip_prefix("virt-launcher-")?;
-    let (name, suffix) = machine_and_suffix.split_at_checked(machine_and_suffix.len().checked_sub(5)?)?;
+    let (name, suffix) =
+        machine_and_suffix.split_at_checked(machine_and_suffix.len().checked_sub(5)?)?;
     let is_suffix = suffix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let name = name.strip_suffix('-').unwrap_or(name);
     (is_suffix && !name.is_empty()).then_some(name)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
 use crate::bounds;
-use crate::drain::{CgroupChange, CgroupRecord, Comm, TaskIdentity, TaskChange, TaskRecord};
+use crate::drain::{CgroupChange, CgroupRecord, Comm, TaskChange, TaskIdentity, TaskRecord};
 use crate::entries::Owner;
 use crate::schema::cgroups::is_within;
 
@@ -25,7 +25,10 @@ const MOST_ROLLED_UP: usize = 1 << 16;
 /// The idle task of a CPU, with the kernel's name for it (`init_idle`, kernel/sched/core.c, Linux
 /// 6.18).
 pub fn idle_task(cpu: u32) -> TaskIdentity {
-    TaskIdentity { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..TaskIdentity::default() }
+    TaskIdentity {
+        comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()),
+        ..TaskIdentity::default()
+    }
 }
 
 /// A move of a task to another cgroup.
@@ -205,14 +208,23 @@ impl TaskNames {
     /// Divides a slice during which the thread was moved to another cgroup. The time before a move
     /// belongs to the old cgroup, even if the whole slice is before the move: a task that is looked
     /// up later has its current cgroup.
-    pub fn split_slice(&mut self, task: &TaskIdentity, begin_ns: u64, end_ns: u64) -> Vec<(TaskIdentity, u64, u64)> {
+    pub fn split_slice(
+        &mut self,
+        task: &TaskIdentity,
+        begin_ns: u64,
+        end_ns: u64,
+    ) -> Vec<(TaskIdentity, u64, u64)> {
         let mut slices = Vec::new();
         let mut part_begin_ns = begin_ns;
         for cgroup_move in &self.moves {
             let is_same_thread = cgroup_move.tid == task.tid || cgroup_move.tid == task.pid;
             if is_same_thread && part_begin_ns < cgroup_move.time_ns && part_begin_ns < end_ns {
                 let until = cgroup_move.time_ns.min(end_ns);
-                slices.push((TaskIdentity { cgroup_id: cgroup_move.old_cgroup, ..*task }, part_begin_ns, until));
+                slices.push((
+                    TaskIdentity { cgroup_id: cgroup_move.old_cgroup, ..*task },
+                    part_begin_ns,
+                    until,
+                ));
                 part_begin_ns = until;
             }
         }
@@ -228,7 +240,10 @@ impl TaskNames {
     /// A thread that was moved, with its name from procfs; the name is empty if it has exited.
     pub fn moved_task(&self, tid: u32, cgroup_id: u64) -> TaskIdentity {
         let known = self.by_procfs(tid, |_| None).map(|(task, _)| task);
-        TaskIdentity { cgroup_id, ..known.unwrap_or(TaskIdentity { tid, pid: tid, ..TaskIdentity::default() }) }
+        TaskIdentity {
+            cgroup_id,
+            ..known.unwrap_or(TaskIdentity { tid, pid: tid, ..TaskIdentity::default() })
+        }
     }
 
     /// Updates the names after an exec or exit.
@@ -281,7 +296,11 @@ impl TaskNames {
                 }
                 let from = self.last_cgroup.insert(tid, event.cgroup_id);
                 if let Some(from) = from {
-                    self.moves.push_back(CgroupMove { time_ns: event.time_ns, tid, old_cgroup: from });
+                    self.moves.push_back(CgroupMove {
+                        time_ns: event.time_ns,
+                        tid,
+                        old_cgroup: from,
+                    });
                 }
                 while let Some(oldest) = self.moves.front()
                     && oldest.time_ns + KEEP_NS < event.time_ns
@@ -360,7 +379,8 @@ mod tests {
             Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
             Vec::new(),
         );
-        let task = |cgroup_id| TaskIdentity { tid: 7, pid: 7, cgroup_id, ..TaskIdentity::default() };
+        let task =
+            |cgroup_id| TaskIdentity { tid: 7, pid: 7, cgroup_id, ..TaskIdentity::default() };
         names.split_slice(&task(1), 0, 10);
         let change = CgroupChange::Attached(7);
         names.cgroup_event(&CgroupRecord { time_ns: 25, cgroup_id: 2, change, path: None });
@@ -376,7 +396,8 @@ mod tests {
     #[test]
     fn the_cgroup_of_a_thread_does_not_outlive_it_for_long() {
         let nowhere = Path::new("/nonexistent");
-        let mut names = TaskNames::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
+        let mut names =
+            TaskNames::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
         let event = |tid, time| {
             let task = TaskIdentity { tid, pid: 7, cgroup_id: 3, ..TaskIdentity::default() };
             TaskRecord { time_ns: time, task, change: TaskChange::Exit }

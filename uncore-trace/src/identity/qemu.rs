@@ -53,7 +53,10 @@ impl Qemu {
         if number.bytes().any(|byte| !byte.is_ascii_digit()) || !is_scope() {
             return None;
         }
-        let mut names = self.cgroup_processes(path)?.into_iter().filter_map(|process| self.machine_of_process(process));
+        let mut names = self
+            .cgroup_processes(path)?
+            .into_iter()
+            .filter_map(|process| self.machine_of_process(process));
         names.next().filter(|_| names.next().is_none())
     }
 
@@ -96,7 +99,8 @@ fn guest_name(line: &[u8]) -> Option<String> {
     words.find(|word| matches!(*word, b"-name" | b"--name"))?;
     let value = std::str::from_utf8(words.next()?).ok()?;
     // The first option needs no key (`get_opt_name_value`, util/qemu-option.c, QEMU 10.1).
-    let has_key = value.find(['=', ',']).is_some_and(|separator| value[separator..].starts_with('='));
+    let has_key =
+        value.find(['=', ',']).is_some_and(|separator| value[separator..].starts_with('='));
     let mut options = split_options(value).into_iter();
     let implied = if has_key { None } else { options.next() };
     let by_key = || options.find_map(|option| option.strip_prefix("guest=").map(str::to_owned));
@@ -215,8 +219,9 @@ mod tests {
         case.process(20, 0, "/usr/bin/kvm -id 100 -name web,debug-threads=on");
         case.process(21, 0, "swtpm socket");
         case.process(22, 0, "/usr/bin/kvm -name other");
-        let of =
-            |number: &str| case.qemu().machine_of_number(&format!("/qemu.slice/{number}.scope"), number);
+        let of = |number: &str| {
+            case.qemu().machine_of_number(&format!("/qemu.slice/{number}.scope"), number)
+        };
         assert_eq!(of("100").as_deref(), Some("web"));
         assert_eq!((of("101"), of("102"), of("103")), (None, None, None));
         assert_eq!(case.qemu().machine_of_number("/lxc/100", "100"), None);

@@ -138,7 +138,8 @@ impl Runtimes {
         containerd.chain(storage).find_map(|(path, in_pod)| {
             let bundle: Bundle = self.read_json(&path)?;
             let annotations = bundle.annotations.unwrap_or_default();
-            let named = if in_pod { names_by_labels(&annotations) } else { ContainerNames::default() };
+            let named =
+                if in_pod { names_by_labels(&annotations) } else { ContainerNames::default() };
             let by_nerdctl = || annotations.get("nerdctl/name").cloned().and_then(sane_name);
             let named = ContainerNames { container: named.container.or_else(by_nerdctl), ..named };
             (named != ContainerNames::default()).then_some(named)
@@ -203,10 +204,13 @@ impl Runtimes {
 /// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
 /// 2.1).
 fn names_by_labels(labels: &BTreeMap<String, String>) -> ContainerNames {
-    let first_label = |keys: &[&str]| keys.iter().find_map(|key| sane_name(labels.get(*key)?.clone()));
-    let container = first_label(&["io.kubernetes.container.name", "io.kubernetes.cri.container-name"]);
+    let first_label =
+        |keys: &[&str]| keys.iter().find_map(|key| sane_name(labels.get(*key)?.clone()));
+    let container =
+        first_label(&["io.kubernetes.container.name", "io.kubernetes.cri.container-name"]);
     let pod = first_label(&["io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-name"]);
-    let namespace = first_label(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
+    let namespace =
+        first_label(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
     let pod = namespace.zip(pod).map(|(namespace, pod)| format!("{namespace}/{pod}"));
     ContainerNames { container, pod }
 }
@@ -290,7 +294,10 @@ mod tests {
             let root = root(&path, &content);
             let runtimes = Runtimes::new(root.path());
             assert_eq!(runtimes.container_names(ID, true), wanted, "{path}");
-            assert_eq!(runtimes.container_names(&ID.replace('3', "4"), true), ContainerNames::default());
+            assert_eq!(
+                runtimes.container_names(&ID.replace('3', "4"), true),
+                ContainerNames::default()
+            );
         }
     }
 
@@ -313,7 +320,11 @@ mod tests {
             let root = root(&path, content);
             let runtimes = Runtimes::new(root.path());
             assert_eq!(runtimes.container_names(ID, false), wanted, "{path}");
-            assert_eq!(runtimes.container_names(ID, true), named("app", Some("shop/web-0")), "{path}");
+            assert_eq!(
+                runtimes.container_names(ID, true),
+                named("app", Some("shop/web-0")),
+                "{path}"
+            );
         }
     }
 
@@ -376,7 +387,10 @@ mod tests {
         let deep = "[".repeat(100_000);
         for content in ["", "{", r#"{"Name":7}"#, r#"{"Name":""}"#, &long, &large, &deep] {
             let root = root(&path, content);
-            assert_eq!(Runtimes::new(root.path()).container_names(ID, true), ContainerNames::default());
+            assert_eq!(
+                Runtimes::new(root.path()).container_names(ID, true),
+                ContainerNames::default()
+            );
         }
         let root = root("x", "");
         let path = root.path().join(path);

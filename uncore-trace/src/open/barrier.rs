@@ -100,7 +100,10 @@ impl OwnProcess {
 
     /// What answered `call` with `errno`; `None` if it is none of what is known here.
     fn find_barrier(self, call: Call, errno: i32) -> Option<Barrier> {
-        let make_barrier = |reason: String, remedies: &[&'static str]| Barrier { reason, remedies: remedies.to_vec() };
+        let make_barrier = |reason: String, remedies: &[&'static str]| Barrier {
+            reason,
+            remedies: remedies.to_vec(),
+        };
         let (needed, names) = call.needed_privileges();
         let Self { privileges, is_paranoid } = self;
         let is_admin = privileges.has_capabilities(CapabilitySet::SYS_ADMIN);
@@ -131,7 +134,8 @@ impl OwnProcess {
                 &["allow it in its policy"],
             )),
             libc::EPERM | libc::EACCES if privileges.euid == 0 => {
-                let reason = format!("{names} is needed, which this container or service withholds");
+                let reason =
+                    format!("{names} is needed, which this container or service withholds");
                 Some(make_barrier(reason, &CAPABILITIES))
             }
             libc::EPERM | libc::EACCES => {
@@ -174,8 +178,9 @@ mod tests {
 
     #[test]
     fn what_answered_is_told_from_the_process() {
-        let text =
-            |process: OwnProcess, errno| process.find_barrier(Call::Perf, errno).unwrap().to_string();
+        let text = |process: OwnProcess, errno| {
+            process.find_barrier(Call::Perf, errno).unwrap().to_string()
+        };
         let filtered = process(0, ALL, 2, HOST);
         for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
             let text = text(filtered, errno);

@@ -131,8 +131,9 @@ impl KernelTypes {
     /// There is no such structure or member.
     pub fn member_offset(&self, structure: &str, member: &str) -> Result<u64> {
         let mut members_left = MAX_MEMBERS;
-        let offset =
-            self.types_named(structure).find_map(|type_offset| self.find_member(type_offset, member, 0, &mut members_left));
+        let offset = self
+            .types_named(structure)
+            .find_map(|type_offset| self.find_member(type_offset, member, 0, &mut members_left));
         offset.with_context(|| format!("struct {structure} has no member {member}"))
     }
 
@@ -147,7 +148,8 @@ impl KernelTypes {
             let (type_kind, len) = kind_and_len(read_word(types, type_offset + 4));
             let entries = types.get(type_offset + 12..)?.chunks_exact(8).take(len);
             let mut entries = entries.filter(|_| type_kind == KIND_ENUM);
-            let entry = entries.find(|entry| is_string_at(strings, read_word(entry, 0), enumerator))?;
+            let entry =
+                entries.find(|entry| is_string_at(strings, read_word(entry, 0), enumerator))?;
             Some(u64::from(read_word(entry, 4)))
         });
         constant.with_context(|| format!("enum {enumeration} has no value {enumerator}"))
@@ -162,7 +164,9 @@ impl KernelTypes {
     fn types_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         let sections = btf_sections(&self.data);
         self.type_offsets.iter().map(|&offset| offset as usize).filter(move |&type_offset| {
-            sections.is_some_and(|(types, strings)| is_string_at(strings, read_word(types, type_offset), name))
+            sections.is_some_and(|(types, strings)| {
+                is_string_at(strings, read_word(types, type_offset), name)
+            })
         })
     }
 
@@ -173,12 +177,23 @@ impl KernelTypes {
 
     /// Byte offset of a member in the structure or union at `type_offset`. `depth` limits the nesting of
     /// anonymous types, `members_left` the members that are examined.
-    fn find_member(&self, type_offset: usize, member: &str, depth: u32, members_left: &mut u32) -> Option<u64> {
+    fn find_member(
+        &self,
+        type_offset: usize,
+        member: &str,
+        depth: u32,
+        members_left: &mut u32,
+    ) -> Option<u64> {
         let (types, strings) = btf_sections(&self.data)?;
         let info = read_word(types, type_offset + 4);
         let (type_kind, len) = kind_and_len(info);
         if type_kind == KIND_TYPEDEF && depth <= MAX_DEPTH {
-            return self.find_member(self.type_at(read_word(types, type_offset + 8))?, member, depth + 1, members_left);
+            return self.find_member(
+                self.type_at(read_word(types, type_offset + 8))?,
+                member,
+                depth + 1,
+                members_left,
+            );
         }
         if !(type_kind == KIND_STRUCT || type_kind == KIND_UNION) || depth > MAX_DEPTH {
             return None;
@@ -214,7 +229,8 @@ pub fn find_elsewhere(root: &Path, release: &str) -> Option<(PathBuf, KernelType
 
 /// The section of this name in an ELF file of 64 bits, in the machine's byte order (elf(5)).
 fn elf_section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let half = |offset: usize| Some(u16::from_ne_bytes(elf.get(offset..offset + 2)?.try_into().ok()?));
+    let half =
+        |offset: usize| Some(u16::from_ne_bytes(elf.get(offset..offset + 2)?.try_into().ok()?));
     let long = |offset: usize| {
         let bytes = elf.get(offset..offset.checked_add(8)?)?;
         usize::try_from(u64::from_ne_bytes(bytes.try_into().ok()?)).ok()
@@ -228,7 +244,10 @@ fn elf_section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
         elf.get(begin..begin.checked_add(long(header.checked_add(0x20)?)?)?)
     };
     let names = content(header(usize::from(half(0x3e)?))?)?;
-    (0..count).filter_map(header).find(|section_header| is_string_at(names, read_word(elf, *section_header), name)).and_then(content)
+    (0..count)
+        .filter_map(header)
+        .find(|section_header| is_string_at(names, read_word(elf, *section_header), name))
+        .and_then(content)
 }
 
 /// Kind of a type, and its number of members.
@@ -267,12 +286,15 @@ fn tail_len(type_kind: u32, len: usize) -> Result<usize> {
 }
 
 fn read_word(data: &[u8], offset: usize) -> u32 {
-    data.get(offset..offset + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    data.get(offset..offset + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u32::from_ne_bytes)
 }
 
 /// Whether the string at this offset is `text`.
 fn is_string_at(strings: &[u8], offset: u32, text: &str) -> bool {
-    let string_tail = strings.get(offset as usize..).and_then(|bytes| bytes.strip_prefix(text.as_bytes()));
+    let string_tail =
+        strings.get(offset as usize..).and_then(|bytes| bytes.strip_prefix(text.as_bytes()));
     string_tail.and_then(<[u8]>::first) == Some(&0)
 }
 
@@ -374,7 +396,10 @@ mod tests {
         let types = KernelTypes::parse(sample()).unwrap();
         let error = types.member_offset("pair", "fourth").unwrap_err();
         assert_eq!(error.to_string(), "struct pair has no member fourth");
-        assert!(types.member_offset("op", "write").is_err() && types.enumerator_value("pair", "first").is_err());
+        assert!(
+            types.member_offset("op", "write").is_err()
+                && types.enumerator_value("pair", "first").is_err()
+        );
         assert!(types.member_offset("pai", "first").is_err());
         assert!(KernelTypes::parse(b"garbage".to_vec()).is_err());
     }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::limits;
 use super::open_counter::{self, OpenCounter};
 use super::session::Unopened;
-use super::statistics::{StatisticsSample, DeviceStatistics};
+use super::statistics::{DeviceStatistics, StatisticsSample};
 use crate::clock::mono_ns;
 use crate::count::Count;
 use crate::plan::Counter;
@@ -42,7 +42,8 @@ impl Counting {
         let (opened, mut unopened) = open_counter::open_counters(counters);
         let (statistics, unread) = DeviceStatistics::open(counters, root);
         unopened.extend(unread);
-        if let Some(failure) = unopened.first().filter(|_| opened.is_empty() && statistics.is_empty())
+        if let Some(failure) =
+            unopened.first().filter(|_| opened.is_empty() && statistics.is_empty())
         {
             bail!("no counter could be opened: {}", failure.reason);
         }
@@ -89,7 +90,9 @@ impl Counting {
         let enabled = current.time_ns - start.time_ns;
         let mut counts = BTreeMap::new();
         for ((id, current_bytes), (_, start_bytes)) in current.bytes.iter().zip(&start.bytes) {
-            let (Some(bytes_now), Some(bytes_before)) = (*current_bytes, *start_bytes) else { continue };
+            let (Some(bytes_now), Some(bytes_before)) = (*current_bytes, *start_bytes) else {
+                continue;
+            };
             // A device that begins anew begins at 0.
             let value = bytes_now.checked_sub(bytes_before).unwrap_or(bytes_now);
             let earlier = self.earlier_counts.get(id).copied().unwrap_or_default();

@@ -76,7 +76,10 @@ mod tests {
         let lower = DropCounts { records: [9; KINDS], missed: 0, nested: 1, ..all };
         assert_eq!(seen.advance(lower), DropCounts { nested: 1, ..DropCounts::default() });
         let higher = DropCounts { records: [11; KINDS], nested: 1, ..all };
-        assert_eq!(seen.advance(higher), DropCounts { records: [1; KINDS], ..DropCounts::default() });
+        assert_eq!(
+            seen.advance(higher),
+            DropCounts { records: [1; KINDS], ..DropCounts::default() }
+        );
         assert_eq!(seen, higher);
     }
 }

@@ -23,7 +23,7 @@ use uncore_trace_common::record::FileEvent;
 
 use super::btf::KernelTypes;
 use super::counters::bpf_call;
-use super::programs::{attach_raw, find_program, check_load};
+use super::programs::{attach_raw, check_load, find_program};
 use crate::clock::mono_ns;
 
 /// The programs, none of which every recording attaches.
@@ -157,8 +157,12 @@ impl HolderPrograms {
         let program: &mut Iter = find_program(ebpf, ITERATOR)?;
         check_load(ITERATOR, program.load(ITERATOR, kernel))?;
         let program = program.fd().context("the iterator is not loaded")?.as_fd().as_raw_fd();
-        let mut link =
-            LinkCreateAttr { prog_fd: program as u32, target_fd: 0, attach_type: TRACE_ITER, flags: 0 };
+        let mut link = LinkCreateAttr {
+            prog_fd: program as u32,
+            target_fd: 0,
+            attach_type: TRACE_ITER,
+            flags: 0,
+        };
         let iterator = bpf_call(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let iterator = unsafe { OwnedFd::from_raw_fd(iterator) };
@@ -243,7 +247,7 @@ mod tests {
     use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
     use crate::discover::nodes::DeviceNumber;
-    use crate::drain::{FileChange, FileRecord, DrainedRecord, decode_record};
+    use crate::drain::{DrainedRecord, FileChange, FileRecord, decode_record};
 
     /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`HolderPrograms`];
     /// it stands for one that every machine has.
@@ -292,11 +296,13 @@ print(os.getpid(), child)
             let counters = CounterArray::create(1).unwrap();
             let (some, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
             let mut ebpf =
-                programs::load_object(&options, possible, false, &counters, &types, some, log).unwrap();
+                programs::load_object(&options, possible, false, &counters, &types, some, log)
+                    .unwrap();
             let mut of_cpus: ArrayOfMaps<_, _> = ebpf.map_mut("RINGS").unwrap().try_into().unwrap();
             let rings = rings::make_rings(&mut of_cpus, &online, possible, 1 << 22).unwrap();
             let own = Btf::from_sys_fs().unwrap();
-            let holders = HolderPrograms::attach_programs(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
+            let holders =
+                HolderPrograms::attach_programs(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
             Self { rings, holders, _ebpf: ebpf }
         }
 
@@ -336,7 +342,9 @@ print(os.getpid(), child)
             let files = case.holders.read_files().unwrap();
             assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
             let is_own = |bytes: &&[u8]| {
-                let Ok(DrainedRecord::File(event)) = decode_record(bytes) else { panic!("{bytes:?}") };
+                let Ok(DrainedRecord::File(event)) = decode_record(bytes) else {
+                    panic!("{bytes:?}")
+                };
                 assert!(event.number.major == MEM.1 && event.task.cgroup_id > 0, "{event:?}");
                 event.change == FileChange::Seen && (event.number, event.task.pid) == (FULL, id())
             };

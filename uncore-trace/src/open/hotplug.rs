@@ -22,7 +22,7 @@ use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::CpuState;
 
 use super::open_counter::{self, Layout, OpenCounter};
-use super::perf::{PerfEvent, EventRequest};
+use super::perf::{EventRequest, PerfEvent};
 use super::pmu;
 use super::programs;
 use super::sampler::{self, RunningSampler};
@@ -82,7 +82,12 @@ impl Session {
     /// Finds the CPU that can read each counter, and has it read there. It does nothing unless
     /// `online` differs from the last call, a counter has no reader yet, or `hint` reports a
     /// problem. All records that were in the ring before must have been fed.
-    pub fn follow_cpus(&mut self, online: &[u32], root: &Path, hint: bool) -> Result<Option<CpuSetChange>> {
+    pub fn follow_cpus(
+        &mut self,
+        online: &[u32],
+        root: &Path,
+        hint: bool,
+    ) -> Result<Option<CpuSetChange>> {
         let Some(running) = &self.running else {
             return Ok(None);
         };
@@ -178,8 +183,10 @@ impl Session {
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
         let (mut reopened, mut refused) = (Vec::new(), false);
         for index in 0..self.opened.len() {
-            let Some(counter) =
-                self.opened.get_mut(index).filter(|candidate| candidate.stopped && !candidate.retired)
+            let Some(counter) = self
+                .opened
+                .get_mut(index)
+                .filter(|candidate| candidate.stopped && !candidate.retired)
             else {
                 continue;
             };
@@ -235,7 +242,8 @@ impl Session {
             if counter.idle.is_some() {
                 // The driver is moving the counter, or it has stopped: what a read says now does
                 // not hold.
-                let is_offline = counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
+                let is_offline =
+                    counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
                 if is_offline && let Some(counter) = self.opened.get_mut(index) {
                     counter.reader = None;
                 }
@@ -244,7 +252,8 @@ impl Session {
             let (old, pmu_and_reader) = (counter.reader, (counter.pmu.clone(), counter.reader));
             // A probe interrupts a CPU. So the last reader is tried first, then the CPU on which
             // another counter of the same PMU was just found, then the rest.
-            let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
+            let mut cpus: Vec<u32> =
+                old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
             let candidates = self.follower.likely_readers(root, counter);
             cpus.extend(candidates);
             self.offer_to_probe(index)?;

@@ -120,7 +120,8 @@ impl IoSettings {
                 self.programs.extend(programs);
             }
             (Ok(_), Some(name)) => {
-                self.unseen.push(format!("{device_type} devices: this kernel has no tracepoint {name}"));
+                self.unseen
+                    .push(format!("{device_type} devices: this kernel has no tracepoint {name}"));
             }
             (Err(error), _) => self.unseen.push(format!("{device_type} devices: {error:#}")),
         }
@@ -182,7 +183,10 @@ fn block_programs(types: &KernelTypes) -> Vec<&'static str> {
     begin_programs.iter().copied().chain(end_programs).collect()
 }
 
-fn member_offsets(types: &KernelTypes, wanted: &[(&'static str, MemberPath)]) -> Result<Vec<(&'static str, u64)>> {
+fn member_offsets(
+    types: &KernelTypes,
+    wanted: &[(&'static str, MemberPath)],
+) -> Result<Vec<(&'static str, u64)>> {
     wanted.iter().map(|&(global, path)| Ok((global, path_offset(types, path)?))).collect()
 }
 

@@ -22,7 +22,12 @@ pub struct MemoryLimit {
 /// The limits of memory. With less, an allocation fails, which ends the program: at 40 MiB of data and 110
 /// of addresses a recording of 8 counters did, at 48 and 130 it did not (2 CPUs, Linux 6.18).
 pub const LEAST_MEMORY: [MemoryLimit; 2] = [
-    MemoryLimit { name: "Max data size", option: "-d", least_bytes: 64 << 20, resource: Resource::Data },
+    MemoryLimit {
+        name: "Max data size",
+        option: "-d",
+        least_bytes: 64 << 20,
+        resource: Resource::Data,
+    },
     MemoryLimit {
         name: "Max address space",
         option: "-v",

@@ -31,19 +31,21 @@ mod visit;
 mod witness;
 
 pub use self::barrier::{Barrier, Call, barrier_to_call};
-pub use self::btf::{MAKE, KernelTypes, find_elsewhere};
+pub use self::btf::{KernelTypes, MAKE, find_elsewhere};
 pub use self::counting::Counting;
 pub use self::drops::DropCounts;
 pub use self::holders::OpenFiles;
-pub use self::hotplug::{CpuSetChange, Stopped, StopCause};
+pub use self::hotplug::{CpuSetChange, StopCause, Stopped};
 pub use self::limits::{LEAST_MEMORY, files_needed};
 pub use self::online::{OnlineCpus, online_cpus};
 pub use self::open_counter::{Layout, PlacedCounter, try_counter};
 pub use self::options::{SessionOptions, Timer};
 pub use self::privileges::Privileges;
 pub use self::session::{Session, Unopened};
-pub use self::statistics::{StatisticsSample, DeviceStatistics};
-pub use self::verifier::{VerifierEffort, MOST_INSTRUCTIONS, VerifiedProgram, try_program, verify_programs};
+pub use self::statistics::{DeviceStatistics, StatisticsSample};
+pub use self::verifier::{
+    MOST_INSTRUCTIONS, VerifiedProgram, VerifierEffort, try_program, verify_programs,
+};
 pub use self::witness::HookMeter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.

@@ -29,8 +29,8 @@ impl OnlineCpus {
     /// The file cannot be opened.
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("sys/devices/system/cpu/online");
-        let file =
-            bounds::open_regular(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = bounds::open_regular(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path, file, text: Vec::new(), cpus: Vec::new() })
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::barrier::{Call, barrier_to_call};
-use super::perf::{PerfEvent, EventRequest};
+use super::perf::{EventRequest, PerfEvent};
 use super::session::Unopened;
 use crate::count::Count;
 use crate::plan::Counter;
@@ -102,7 +102,9 @@ pub(super) fn open_counters(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unop
         let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
         let event = match leader {
             Some(None) => Err("the leader of its group could not be opened".to_owned()),
-            Some(Some(index)) => open_event(counter, opened_counters.get(index).map(|counter| &counter.event)),
+            Some(Some(index)) => {
+                open_event(counter, opened_counters.get(index).map(|counter| &counter.event))
+            }
             None => open_event(counter, None),
         };
         match event {
@@ -227,11 +229,14 @@ fn is_amd_uncore(pmu: &str) -> bool {
 /// kernel may have revoked an event; the counts of the others are still valid.
 pub(super) fn disable_counters(counters: &[OpenCounter]) {
     let counting = counters.iter().filter(|counter| !counter.stopped);
-    let failed: Vec<_> =
-        counting.filter_map(|candidate| Some((candidate.id, candidate.event.disable().err()?))).collect();
+    let failed: Vec<_> = counting
+        .filter_map(|candidate| Some((candidate.id, candidate.event.disable().err()?)))
+        .collect();
     if let Some((id, error)) = failed.first() {
         let other_failures = failed.len() - 1;
-        log::warn!("cannot disable counter {id} (and {other_failures} more): {error}; its count may go on");
+        log::warn!(
+            "cannot disable counter {id} (and {other_failures} more): {error}; its count may go on"
+        );
     }
 }
 

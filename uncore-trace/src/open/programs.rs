@@ -15,7 +15,7 @@ use super::barrier::{self, Call};
 use super::btf::KernelTypes;
 use super::counters::CounterArray;
 use super::options::SessionOptions;
-use super::{holders, io, bpf_refusal};
+use super::{bpf_refusal, holders, io};
 use crate::discover::release::is_realtime;
 
 /// The BPF object, compressed with zlib by the build script.
@@ -61,7 +61,8 @@ pub(super) fn load_object(
     (io, files): (Option<&io::IoSettings>, Option<&holders::HolderSettings>),
     log: VerifierLogLevel,
 ) -> Result<Ebpf> {
-    let offset = |(_, (structure, member)): &(_, (&str, &str))| types.member_offset(structure, member);
+    let offset =
+        |(_, (structure, member)): &(_, (&str, &str))| types.member_offset(structure, member);
     let offsets: Vec<u64> = OFFSETS.iter().map(offset).collect::<Result<_>>()?;
     let settings = [
         (config::TICK_NS, options.tick_ns),
@@ -234,7 +235,11 @@ mod tests {
             format!("stack depth 24+0 max 24\ninsns processed 23\n{processed}\n"),
         ] {
             let log = format!("{why}{statistics}");
-            assert_eq!(verifier_message(&log), Some("bpf_timer cannot be used for PREEMPT_RT"), "{log}");
+            assert_eq!(
+                verifier_message(&log),
+                Some("bpf_timer cannot be used for PREEMPT_RT"),
+                "{log}"
+            );
             assert_eq!(verifier_message(&statistics), None);
         }
     }

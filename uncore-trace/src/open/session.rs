@@ -16,12 +16,12 @@ use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_O
 use super::btf::KernelTypes;
 use super::counters::CounterArray;
 use super::drops::DropCounts;
-use super::holders::{self, OpenFiles, HolderPrograms};
+use super::holders::{self, HolderPrograms, OpenFiles};
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{SessionOptions, Timer};
 use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
-use super::{SAMPLE, io, limits, pmu, programs, bpf_refusal, rings, shared};
+use super::{SAMPLE, bpf_refusal, io, limits, pmu, programs, rings, shared};
 use crate::count::Count;
 use crate::discover::nodes::DeviceDrivers;
 use crate::plan::Plan;
@@ -142,11 +142,20 @@ impl Session {
         let kernel = is_own.then(read_btf).transpose()?;
         let io = options.io.then(|| io::IoSettings::from_types(&types));
         // Without a driver of such devices nothing is attached.
-        let drivers = if options.holders { DeviceDrivers::read(root) } else { DeviceDrivers::default() };
+        let drivers =
+            if options.holders { DeviceDrivers::read(root) } else { DeviceDrivers::default() };
         let files = (!drivers.is_empty()).then(|| holders::HolderSettings::from_types(&types));
         let log = VerifierLogLevel::default();
         let kernel_settings = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));
-        let mut ebpf = programs::load_object(&options, possible, at_switch, &counters, &types, kernel_settings, log)?;
+        let mut ebpf = programs::load_object(
+            &options,
+            possible,
+            at_switch,
+            &counters,
+            &types,
+            kernel_settings,
+            log,
+        )?;
         drop(types);
         let mut rings_of_cpus: ArrayOfMaps<_, _> = ebpf
             .map_mut("RINGS")
@@ -162,7 +171,9 @@ impl Session {
             io.attach_programs(&mut ebpf)?;
         }
         let holders = files.map(|files| {
-            let attach = |_| HolderPrograms::attach_programs(&mut ebpf, kernel.as_ref(), drivers.major_numbers());
+            let attach = |_| {
+                HolderPrograms::attach_programs(&mut ebpf, kernel.as_ref(), drivers.major_numbers())
+            };
             files.and_then(attach).map_err(|error| format!("{error:#}"))
         });
         programs::attach_programs(&mut ebpf, kernel.as_ref())?;

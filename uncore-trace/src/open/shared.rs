@@ -28,7 +28,10 @@ impl Session {
     /// CPUs than their reader. No counter is enabled yet.
     pub(super) fn share_counters(&mut self) -> Result<()> {
         for index in 0..self.opened.len() {
-            let Some(counter) = self.opened.get(index).filter(|candidate| !candidate.per_cpu) else { continue };
+            let Some(counter) = self.opened.get(index).filter(|candidate| !candidate.per_cpu)
+            else {
+                continue;
+            };
             let Some(reader) = counter.reader else { continue };
             self.offer_to_probe(index)?;
             let mut shared = false;
@@ -61,7 +64,9 @@ impl Session {
     pub(super) fn find_others(&mut self) -> Result<()> {
         // PMUs may be of parts of different size: a counter of each is tried.
         let mut readers: BTreeMap<u32, BTreeMap<&str, usize>> = BTreeMap::new();
-        for (index, counter) in self.opened.iter().enumerate().filter(|(_, candidate)| candidate.shared) {
+        for (index, counter) in
+            self.opened.iter().enumerate().filter(|(_, candidate)| candidate.shared)
+        {
             if let Some(reader) = counter.reader {
                 readers.entry(reader).or_default().entry(&counter.pmu).or_insert(index);
             }
@@ -131,9 +136,14 @@ pub(super) fn assign_others(
     for cpu in 0..samplers.len() {
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
         let shared_layout = layouts.iter().find(|(_, layout)| layout.other_cpus.contains(&cpu));
-        let (first_other_slot, others_len, others_turn) = shared_layout.map_or((0, 0, 0), |(reader, layout)| {
-            (layout.first_slot + layout.first_shared() as u32, layout.shared, turn_number(*reader))
-        });
+        let (first_other_slot, others_len, others_turn) =
+            shared_layout.map_or((0, 0, 0), |(reader, layout)| {
+                (
+                    layout.first_slot + layout.first_shared() as u32,
+                    layout.shared,
+                    turn_number(*reader),
+                )
+            });
         if (sampler.others, sampler.others_len, sampler.others_turn)
             == (first_other_slot, others_len, others_turn)
         {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
 
-use super::hotplug::{CpuSetChange, SETTLE, Stopped, StopCause};
+use super::hotplug::{CpuSetChange, SETTLE, StopCause, Stopped};
 use super::programs;
 use super::session::Session;
 use crate::count::Count;
@@ -42,15 +42,21 @@ impl Session {
     }
 
     fn hook_runs(&mut self) -> Option<(Duration, u64)> {
-        let program: &mut BtfTracePoint = programs::find_program(&mut self.ebpf, "sched_switch").ok()?;
+        let program: &mut BtfTracePoint =
+            programs::find_program(&mut self.ebpf, "sched_switch").ok()?;
         let info = program.info().ok()?;
         Some((info.run_time(), info.run_count()))
     }
 
     /// The current counts of these counters. Counters that stopped or cannot be read are left out.
     pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
-        let counters = self.opened.iter().filter(|counter| ids.contains(&counter.id) && !counter.stopped);
-        counters.filter_map(|counter| Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))).collect()
+        let counters =
+            self.opened.iter().filter(|counter| ids.contains(&counter.id) && !counter.stopped);
+        counters
+            .filter_map(|counter| {
+                Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
+            })
+            .collect()
     }
 
     /// Stops these counters for good, which must not be in a group. They are no longer read and
@@ -61,7 +67,11 @@ impl Session {
     /// The other counters cannot be given their new slots.
     pub fn retire_counters(&mut self, ids: &[u32]) -> Result<CpuSetChange> {
         let mut change = CpuSetChange::default();
-        for counter in self.opened.iter_mut().filter(|candidate| ids.contains(&candidate.id) && !candidate.retired) {
+        for counter in self
+            .opened
+            .iter_mut()
+            .filter(|candidate| ids.contains(&candidate.id) && !candidate.retired)
+        {
             counter.retired = true;
             change.retired.push(counter.id);
             if counter.stopped {
@@ -71,14 +81,19 @@ impl Session {
                 counter.base = count.add_earlier(counter.base);
             }
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            change.stopped.push(Stopped { id: counter.id, count: counter.base, why: StopCause::Purpose });
+            change.stopped.push(Stopped {
+                id: counter.id,
+                count: counter.base,
+                why: StopCause::Purpose,
+            });
         }
         let settled = self.place_counters()?;
         change.layouts = Some(self.layouts.clone());
         if !settled {
             self.follower.unsettled = Some(Instant::now() + SETTLE);
         }
-        for counter in self.opened.iter().filter(|candidate| change.retired.contains(&candidate.id)) {
+        for counter in self.opened.iter().filter(|candidate| change.retired.contains(&candidate.id))
+        {
             if let Err(error) = counter.event.disable() {
                 log::info!("cannot disable counter {}: {error}", counter.id);
             }

@@ -52,7 +52,10 @@ impl RegisterTerms {
 }
 
 /// Why `leader` cannot lead a group with `member`; `None` if it can.
-pub(super) fn cannot_lead(leader: &ResolvedEvent<'_>, member: &ResolvedEvent<'_>) -> Option<String> {
+pub(super) fn cannot_lead(
+    leader: &ResolvedEvent<'_>,
+    member: &ResolvedEvent<'_>,
+) -> Option<String> {
     let rule = member.words.family?.leader.as_ref()?;
     let pmu = printable(&member.words.pmu.name);
     let (leader_name, event) = (printable(&leader.encoded.event), printable(&member.encoded.event));
@@ -87,12 +90,18 @@ fn shared_terms<'e>(
     leader: Option<&'e ResolvedEvent<'_>>,
 ) -> Vec<&'e str> {
     let named = |text: &&str| terms.iter().any(|term| text.split('=').next() == Some(term));
-    let filter_terms = |event: &'e ResolvedEvent<'_>| event.encoded.filter.split(',').filter(named).collect();
+    let filter_terms =
+        |event: &'e ResolvedEvent<'_>| event.encoded.filter.split(',').filter(named).collect();
     let own_terms: Vec<&str> = filter_terms(event);
-    let word = terms.first().and_then(|term| event.words.term_format(term)).map(|format| format.word_index());
+    let word = terms
+        .first()
+        .and_then(|term| event.words.term_format(term))
+        .map(|format| format.word_index());
     let empty = word.is_some_and(|word| event.encoded.config[word] == 0);
     match leader {
-        Some(leader) if empty && leader.words.pmu.name == event.words.pmu.name => filter_terms(leader),
+        Some(leader) if empty && leader.words.pmu.name == event.words.pmu.name => {
+            filter_terms(leader)
+        }
         _ => own_terms,
     }
 }

@@ -46,7 +46,12 @@ impl WitnessAllowance {
     }
 
     /// Why no witness is opened on `cpus` CPUs; the one with most counters reads `counters`.
-    pub fn refusal_reason(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<WitnessRefusal> {
+    pub fn refusal_reason(
+        self,
+        tick_ns: u64,
+        cpus: usize,
+        counters: usize,
+    ) -> Option<WitnessRefusal> {
         if self.percent <= 0.0 {
             return Some(WitnessRefusal::Never);
         }
@@ -100,7 +105,9 @@ mod tests {
     fn a_witness_is_opened_within_its_budget_and_not_above_it() {
         // 1000 ticks and 21 000 switches of 0.9 us are 1.98 %.
         assert_eq!(refusal(2.0, 21_000.0, 2), None);
-        assert!(matches!(refusal(2.0, 22_000.0, 2), Some(WitnessRefusal::Time(cost)) if cost > 2.0));
+        assert!(
+            matches!(refusal(2.0, 22_000.0, 2), Some(WitnessRefusal::Time(cost)) if cost > 2.0)
+        );
         assert_eq!(refusal(0.0, 0.0, 2), Some(WitnessRefusal::Never));
         // 144 CPUs with 1000 ticks and 800 switches each: too many readings for one recorder.
         let many = Some(WitnessRefusal::Readings(259_200.0));
@@ -113,6 +120,9 @@ mod tests {
     #[test]
     fn an_unknown_rate_of_switches_refuses_nothing() {
         let unknown = WitnessAllowance { percent: 2.0, switches: None };
-        assert_eq!((unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)), (None, None));
+        assert_eq!(
+            (unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)),
+            (None, None)
+        );
     }
 }

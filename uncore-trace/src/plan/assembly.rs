@@ -9,10 +9,10 @@ use super::agree::{RegisterTerms, cannot_lead};
 use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::notes::{self, by_pmu};
-use super::place::{Sight, ReaderSpot, offline_readers, reader_spots};
+use super::place::{ReaderSpot, Sight, offline_readers, reader_spots};
 use super::resolve::{ResolvedEvent, Resolver};
 use super::told::{self, DeclaredCause};
-use super::{Counter, Plan, PlanRequest, CounterRole, behind, guests, io};
+use super::{Counter, CounterRole, Plan, PlanRequest, behind, guests, io};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
@@ -143,7 +143,9 @@ impl<'a> Assembly<'a> {
         }
         if !alone.is_empty() {
             let weak = if weak { "" } else { ", not as a set" };
-            self.add_note(format!("{text}: this PMU cannot count in groups, opened one by one{weak}"));
+            self.add_note(format!(
+                "{text}: this PMU cannot count in groups, opened one by one{weak}"
+            ));
         }
         Ok(())
     }
@@ -205,11 +207,14 @@ impl<'a> Assembly<'a> {
             return (existing, false);
         }
         let family = event.words.family;
-        let causes = event.possible_causes().or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
+        let causes = event
+            .possible_causes()
+            .or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);
-        let sight = |causes| Sight::for_counter(self.machine, event.words, &encoded.event, cpu, causes);
+        let sight =
+            |causes| Sight::for_counter(self.machine, event.words, &encoded.event, cpu, causes);
         // Without known causes none of the count is divided.
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
         let causes = causes.unwrap_or_default();
@@ -286,7 +291,11 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// Some of the events would never run, or `--cause` is for none of them.
-    pub(super) fn finish_plan(mut self, resolver: &Resolver<'_>, request: &PlanRequest) -> Result<Plan> {
+    pub(super) fn finish_plan(
+        mut self,
+        resolver: &Resolver<'_>,
+        request: &PlanRequest,
+    ) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         self.plan.warnings.extend(told::unused_cause_warning(&events, request)?);
         if let Some(note) = told::unknown_cause_note(&events, self.declared_cause) {
@@ -363,7 +372,11 @@ fn chosen_spots(event: &ResolvedEvent<'_>, mut spots: Vec<ReaderSpot>) -> Result
 }
 
 /// The PMUs that cannot count their members of a group together. An error unless the group is weak.
-fn too_large<'e>(text: &str, weak: bool, events: &'e [ResolvedEvent<'_>]) -> Result<HashSet<&'e str>> {
+fn too_large<'e>(
+    text: &str,
+    weak: bool,
+    events: &'e [ResolvedEvent<'_>],
+) -> Result<HashSet<&'e str>> {
     let mut refused = HashSet::new();
     for (words, members) in by_pmu(events) {
         if words.family.is_some_and(|family| !family.groupable) {

@@ -51,7 +51,11 @@ impl<'a> Resolver<'a> {
 
     /// A name without a PMU, with further terms: a time, a software or hardware event, an event of any
     /// PMU, `rNNN`, `TYPE:CONFIG`.
-    pub(super) fn resolve_bare(&mut self, name: &Term, more_terms: &[Term]) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
+    pub(super) fn resolve_bare(
+        &mut self,
+        name: &Term,
+        more_terms: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let typed = name.name.as_str();
         if self.times && TIMES.contains(&typed) {
             self.has_time = true;
@@ -70,11 +74,13 @@ impl<'a> Resolver<'a> {
             return Ok(Vec::new());
         }
         let terms: Vec<Term> = [name].into_iter().chain(more_terms).cloned().collect();
-        let has_event =
-            |words: &PmuWords<'_>| words.find_event(typed).is_some() && self.narrowing.opens_pmu(words.pmu);
+        let has_event = |words: &PmuWords<'_>| {
+            words.find_event(typed).is_some() && self.narrowing.opens_pmu(words.pmu)
+        };
         let having: Vec<_> = self.pmu_words().filter(has_event).collect();
-        let symbolic =
-            |words: &PmuWords<'_>| words.family.is_some_and(|family| family.kind != PmuKind::Uncore);
+        let symbolic = |words: &PmuWords<'_>| {
+            words.family.is_some_and(|family| family.kind != PmuKind::Uncore)
+        };
         let (symbolic_pmus, uncore_pmus): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
         if !symbolic_pmus.is_empty() {
             return self.resolve_on_each(symbolic_pmus, &terms, &[]);
@@ -95,13 +101,19 @@ impl<'a> Resolver<'a> {
     }
 
     /// `rNNN` on every core PMU.
-    fn resolve_raw(&mut self, term: &Term, config: u64, more_terms: &[Term]) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
+    fn resolve_raw(
+        &mut self,
+        term: &Term,
+        config: u64,
+        more_terms: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let core = |words: &PmuWords<'_>| words.family.is_some_and(|f| f.kind == PmuKind::Core);
         let cores: Vec<_> = self.pmu_words().filter(core).collect();
         if cores.is_empty() {
             return Err(ColumnError::new(term.column, self.no_core_message(&term.name)));
         }
-        let mut resolved = self.resolve_on_each(cores, &config_terms(term, config, more_terms), &[])?;
+        let mut resolved =
+            self.resolve_on_each(cores, &config_terms(term, config, more_terms), &[])?;
         // The name of a raw event is what was typed, whatever else its name is.
         for event in resolved.iter_mut().filter(|event| event.encoded.config[0] == config) {
             event.encoded.asides.label.get_or_insert_with(|| format!("r{config:x}"));
@@ -127,7 +139,8 @@ impl<'a> Resolver<'a> {
         }
         let generic = self.pmu_words().find_map(|words| words.generic_event(attr_type, config));
         if let Some(event) = generic {
-            return self.resolve_bare(&Term { name: event.name.to_owned(), ..term.clone() }, more_terms);
+            return self
+                .resolve_bare(&Term { name: event.name.to_owned(), ..term.clone() }, more_terms);
         }
         if attr_type == RAW {
             return self.resolve_raw(term, config, more_terms);

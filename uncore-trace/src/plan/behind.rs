@@ -64,31 +64,46 @@ pub(super) fn counted_functions<'a>(
 }
 
 /// The same without root ports, if they are few enough to name a link.
-pub(super) fn few_functions<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a PciFunction> {
+pub(super) fn few_functions<'a>(
+    machine: &'a Machine,
+    words: PmuWords<'_>,
+    cpu: u32,
+) -> Vec<&'a PciFunction> {
     let functions = functions_of_rule(machine, words, cpu);
     if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.
-fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a PciFunction> {
+fn functions_of_rule<'a>(
+    machine: &'a Machine,
+    words: PmuWords<'_>,
+    cpu: u32,
+) -> Vec<&'a PciFunction> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
     let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
     let functions = |rule: &behind::BehindRule| -> Vec<&'a PciFunction> {
         let devices = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-        devices.filter(|function| {
-            rule.vendor.is_none_or(|vendor| function.vendor == vendor)
-                && rule.class.is_none_or(|class| function.class >> 16 == class)
-                && is_attached(machine, function, rule.socket, cpu)
-        })
-        .collect()
+        devices
+            .filter(|function| {
+                rule.vendor.is_none_or(|vendor| function.vendor == vendor)
+                    && rule.class.is_none_or(|class| function.class >> 16 == class)
+                    && is_attached(machine, function, rule.socket, cpu)
+            })
+            .collect()
     };
-    let first_match = rules.iter().filter(is_here).map(functions).find(|matched| !matched.is_empty());
+    let first_match =
+        rules.iter().filter(is_here).map(functions).find(|matched| !matched.is_empty());
     first_match.unwrap_or_default()
 }
 
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
-fn is_attached(machine: &Machine, function: &PciFunction, attached_to: AttachedSocket, cpu: u32) -> bool {
+fn is_attached(
+    machine: &Machine,
+    function: &PciFunction,
+    attached_to: AttachedSocket,
+    cpu: u32,
+) -> bool {
     let cpus = &machine.cpus;
     let package = cpus.cpu_location(cpu).package;
     let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
@@ -96,7 +111,8 @@ fn is_attached(machine: &Machine, function: &PciFunction, attached_to: AttachedS
         _ if cpus.has_one_package() => Some(package),
         node => node.and_then(near).map(|location| location.package),
     };
-    attached_package.is_some_and(|attached| (attached == package) == (attached_to == AttachedSocket::Own))
+    attached_package
+        .is_some_and(|attached| (attached == package) == (attached_to == AttachedSocket::Own))
 }
 
 #[cfg(test)]

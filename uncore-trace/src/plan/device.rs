@@ -17,7 +17,7 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list_names};
-use crate::catalog::words::{WHOLE_WORDS, PmuWords};
+use crate::catalog::words::{PmuWords, WHOLE_WORDS};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
@@ -148,7 +148,12 @@ impl<'a> Narrowing<'a> {
 
     /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
     /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
-    pub fn select_subsets(&mut self, words: PmuWords<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
+    pub fn select_subsets(
+        &mut self,
+        words: PmuWords<'_>,
+        event: &str,
+        typed: &[Term],
+    ) -> Vec<Subset> {
         let whole = vec![Subset::default()];
         if let Some(statistics) = words.pmu.statistics.as_ref().filter(|_| self.wanted.is_some()) {
             let is_named = self.named.contains(statistics.device.as_str());
@@ -233,7 +238,12 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A part for each root port: those with devices, or all if that is not known.
-    fn each_port(&mut self, words: PmuWords<'_>, rule: &PortsRule, event: &str) -> BTreeSet<Subset> {
+    fn each_port(
+        &mut self,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
+        event: &str,
+    ) -> BTreeSet<Subset> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
@@ -280,7 +290,11 @@ pub struct PortPosition {
 }
 
 /// The position of the function in the PMU; `None` if the PMU does not count it.
-pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<PortPosition> {
+pub fn find_position(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    function: &PciFunction,
+) -> Option<PortPosition> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
     let PciAddress { domain, bus, device, function: number } = top;
@@ -290,7 +304,11 @@ pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &PciFunct
     match ports.by {
         Locate::GraceDomain => {
             let (socket, port) = (domain >> 4, domain & 0xf);
-            if has_suffix(format!("_{socket}")) && port < ports.count { at_port(Some(port)) } else { None }
+            if has_suffix(format!("_{socket}")) && port < ports.count {
+                at_port(Some(port))
+            } else {
+                None
+            }
         }
         Locate::Tegra410Dvsec => {
             let port = function.tegra?;
@@ -366,7 +384,8 @@ fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> 
 pub(super) fn has_one_register(words: PmuWords<'_>, ports: &PortsRule) -> bool {
     let rule = words.family.and_then(|family| family.one_value.as_ref());
     let requester = ports.requester.as_ref();
-    rule.zip(requester).is_some_and(|(one_value, requester)| one_value.terms.contains(&requester.term))
+    rule.zip(requester)
+        .is_some_and(|(one_value, requester)| one_value.terms.contains(&requester.term))
 }
 
 /// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
@@ -377,7 +396,11 @@ fn die_of(machine: &Machine, function: &PciFunction) -> Option<u32> {
 }
 
 /// As [`find_position`]; also `None` if another PMU may be the one that counts it.
-pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<PortPosition> {
+pub(super) fn singled_out(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    function: &PciFunction,
+) -> Option<PortPosition> {
     find_position(machine, words, function).filter(|position| !position.any_of_die)
 }
 
@@ -427,7 +450,9 @@ pub fn counted_with(
 pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
     let functions = machine.devices.pci.iter();
     let neighbours = functions.filter(|candidate| {
-        candidate.top == function.top && candidate.address != function.address && !candidate.is_bridge()
+        candidate.top == function.top
+            && candidate.address != function.address
+            && !candidate.is_bridge()
     });
     neighbours.map(|neighbour| neighbour.address).collect()
 }
@@ -460,7 +485,10 @@ fn on_ports<'a>(
 }
 
 /// The functions that a name after `--device` selects.
-pub(super) fn selected_functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a PciFunction>> {
+pub(super) fn selected_functions<'a>(
+    machine: &'a Machine,
+    device: &str,
+) -> Result<Vec<&'a PciFunction>> {
     let devices = &machine.devices;
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";

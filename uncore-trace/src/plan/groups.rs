@@ -33,12 +33,17 @@ impl<'a> Resolver<'a> {
     /// # Errors
     ///
     /// A name is not a group, or groups open nothing; one error lists all of them.
-    pub fn resolve_groups(&mut self, names: &[String], allow_missing: bool) -> Result<Vec<ResolvedEvent<'a>>> {
+    pub fn resolve_groups(
+        &mut self,
+        names: &[String],
+        allow_missing: bool,
+    ) -> Result<Vec<ResolvedEvent<'a>>> {
         let mut resolved = Vec::new();
         let mut missing = Vec::new();
         for typed in names {
             if typed == "all" {
-                resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.resolve_group(*group)));
+                resolved
+                    .extend(Group::ALL.iter().flat_map(|(group, _)| self.resolve_group(*group)));
                 continue;
             }
             if typed == AUTO {
@@ -64,7 +69,8 @@ impl<'a> Resolver<'a> {
             let note_count = self.notes.len();
             let opened = self.resolve_group(group);
             if opened.is_empty() {
-                let last_note = || self.notes.get(note_count).or(self.narrowing.refused.as_ref()).cloned();
+                let last_note =
+                    || self.notes.get(note_count).or(self.narrowing.refused.as_ref()).cloned();
                 let gap = kernels::gap_reason(self.machine, self.catalog, group);
                 let why = gap.or_else(|| self.by_name_hint(Some(group))).or_else(last_note);
                 missing.push(MissingGroup { group, why });
@@ -90,7 +96,8 @@ impl<'a> Resolver<'a> {
             missing.iter().partition(|missing| missing.why.is_some());
         for missing in explained {
             let why = missing.why.as_deref().unwrap_or_default();
-            sentences.push(format!("the group {} opens nothing on this machine: {why}", missing.group));
+            sentences
+                .push(format!("the group {} opens nothing on this machine: {why}", missing.group));
         }
         if !unexplained.is_empty() {
             let plural = if unexplained.len() > 1 { "s" } else { "" };
@@ -122,11 +129,14 @@ impl<'a> Resolver<'a> {
                 let names = list_names(left_out.iter().map(|words| words.pmu.name.as_str()));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
-            let has_match = |glob: &String| pmus.iter().any(|words| !words.matching_events(glob).is_empty());
-            if pmus.is_empty() || (!globs.iter().any(has_match) && self.is_replaced(family, group)) {
+            let has_match =
+                |glob: &String| pmus.iter().any(|words| !words.matching_events(glob).is_empty());
+            if pmus.is_empty() || (!globs.iter().any(has_match) && self.is_replaced(family, group))
+            {
                 continue;
             }
-            let mut event_globs: Vec<&String> = self.persistent_events(family, group).iter().collect();
+            let mut event_globs: Vec<&String> =
+                self.persistent_events(family, group).iter().collect();
             if let Some(better) = self.better_family_for_group(family, group) {
                 self.notes.push(format!(
                     "{}: not opened for {group}, {better} counts the same traffic",
@@ -142,7 +152,9 @@ impl<'a> Resolver<'a> {
             }
             let mut opened = Vec::new();
             for words in &pmus {
-                opened.extend(event_globs.iter().flat_map(|glob| self.resolve_glob(*words, glob, group)));
+                opened.extend(
+                    event_globs.iter().flat_map(|glob| self.resolve_glob(*words, glob, group)),
+                );
             }
             if !self.narrowing.is_by_device() {
                 self.warnings.extend(Self::boxes_left_out(group, &pmus, &opened));
@@ -174,14 +186,21 @@ impl<'a> Resolver<'a> {
     }
 
     /// The events of one PMU that match a group's pattern.
-    fn resolve_glob(&mut self, words: PmuWords<'a>, glob: &str, group: Group) -> Vec<ResolvedEvent<'a>> {
+    fn resolve_glob(
+        &mut self,
+        words: PmuWords<'a>,
+        glob: &str,
+        group: Group,
+    ) -> Vec<ResolvedEvent<'a>> {
         let mut resolved = Vec::new();
         for event in words.matching_events(glob) {
             let whole = || vec![Vec::new()];
             let sources =
                 words.family.map_or_else(whole, |family| family.parts_by_source(event.name, group));
             let subsets = self.narrowing.select_subsets(words, event.name, &[]);
-            let pairs = subsets.iter().flat_map(|subset| sources.iter().map(move |source_terms| (subset, source_terms)));
+            let pairs = subsets
+                .iter()
+                .flat_map(|subset| sources.iter().map(move |source_terms| (subset, source_terms)));
             for (subset, source) in pairs {
                 let name = event.name.to_owned();
                 let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];

@@ -24,7 +24,8 @@ pub(super) fn excludes_guests(machine: &Machine, words: PmuWords<'_>) -> bool {
 /// The note on counters of the user that do not count guests.
 pub(super) fn guests_note(machine: &Machine, counters: &[Counter]) -> Option<String> {
     let parameter = machine.mediated_pmu?;
-    let counted = counters.iter().filter(|counter| counter.exclude_guest && counter.role.is_divided());
+    let counted =
+        counters.iter().filter(|counter| counter.exclude_guest && counter.role.is_divided());
     let pmus: BTreeSet<&str> = counted.map(|counter| counter.pmu.as_str()).collect();
     let pmus = list_names(pmus.iter().map(|pmu| printable(pmu)));
     (!pmus.is_empty()).then(|| {

@@ -104,7 +104,8 @@ impl<'a> DevicesBelow<'a> {
                 }
         };
         let functions: Vec<_> = machine.devices.pci.iter().filter(counted).collect();
-        let mut positions = functions.iter().filter_map(|function| find_position(machine, words, function));
+        let mut positions =
+            functions.iter().filter_map(|function| find_position(machine, words, function));
         let is_unsure = positions.any(|position| position.any_of_die);
         Some(Self { mask, requester, die, functions, is_unsure })
     }
@@ -154,8 +155,10 @@ pub(super) fn io_scope(
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
     let label = device_label(machine, functions);
     let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
-    let is_shared =
-        functions.iter().filter_map(|function| find_position(machine, words, function)).any(|position| {
+    let is_shared = functions
+        .iter()
+        .filter_map(|function| find_position(machine, words, function))
+        .any(|position| {
             let whole =
                 ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
             position.any_of_die || position.port.is_none() && mask.is_some() && *mask != whole
@@ -165,7 +168,8 @@ pub(super) fn io_scope(
 
 /// The bytes of a disk or an interface.
 fn device_scope(words: PmuWords<'_>, encoded: &EncodedEvent, device: &str) -> Option<IoScope> {
-    let direction = words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
+    let direction =
+        words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {
             link::Direction::In => IoDirection::Read,

@@ -24,7 +24,9 @@ impl Plan {
         };
         self.metrics.iter_mut().for_each(renumber);
         self.metrics.retain(|metric| metric.inputs.iter().any(|input| input.counter.is_some()));
-        self.links.retain(|link| link.counters.iter().all(|link_counter| new_id(link_counter.counter).is_some()));
+        self.links.retain(|link| {
+            link.counters.iter().all(|link_counter| new_id(link_counter.counter).is_some())
+        });
         for link in &mut self.links {
             for link_counter in &mut link.counters {
                 link_counter.counter = new_id(link_counter.counter).unwrap_or(link_counter.counter);

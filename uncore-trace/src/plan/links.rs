@@ -10,7 +10,7 @@ use super::behind::few_functions as few_behind;
 use super::io::{DevicesBelow, device_label};
 use super::place::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::{Counter, Plan, CounterRole};
+use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::Family;
 use crate::catalog::link;
 use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
@@ -19,7 +19,7 @@ use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::speed::LinkSpeed;
 use crate::discover::statistics::KernelCountedDevice;
-use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
+use crate::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
 use crate::text::printable;
 
 /// The properties that distinguish links.
@@ -65,7 +65,8 @@ impl LinkBuilder {
             return;
         }
         let name = &event.encoded.event;
-        let matched = family.links.iter().find_map(|link| Some((link, link.counted_direction(name)?)));
+        let matched =
+            family.links.iter().find_map(|link| Some((link, link.counted_direction(name)?)));
         let Some((rule, direction)) = matched else { return };
         let key = link_key(family, rule, event.words, spot, below.as_ref());
         let counted = LinkCounter { counter: id, direction };
@@ -86,7 +87,9 @@ impl LinkBuilder {
         let mut peaks: Vec<PeakRate> =
             below.iter().flat_map(|below| port_peaks(machine, below)).collect();
         peaks.extend(rule.peaks.iter().map(catalog_peak));
-        peaks.extend(statistics.and_then(|device_statistics| line_rate(device_statistics, direction)));
+        peaks.extend(
+            statistics.and_then(|device_statistics| line_rate(device_statistics, direction)),
+        );
         if key.root_ports.is_none() {
             peaks.extend(calibrated_peaks(machine, &key));
         }
@@ -107,8 +110,12 @@ impl LinkBuilder {
     /// The links, with unique names and their latencies.
     pub(super) fn finish_links(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
         let is_divided = |counter: &Counter| counter.role != CounterRole::Weight;
-        let counted: BTreeSet<u32> =
-            plan.counters.iter().filter(|candidate| is_divided(candidate)).map(|candidate| candidate.id).collect();
+        let counted: BTreeSet<u32> = plan
+            .counters
+            .iter()
+            .filter(|candidate| is_divided(candidate))
+            .map(|candidate| candidate.id)
+            .collect();
         let mut links = self.links;
         let mut latencies = Latencies::new(resolver, plan);
         for (key, link) in &mut links {
@@ -133,13 +140,16 @@ const MORE: [NameAddition; 4] = [
         let port_mask = key.root_ports.as_ref()?.mask;
         port_mask.map(|mask| format!("ports {mask:#x}"))
     },
-    |key, _| Some(key.root_ports.as_ref().map_or(&key.family, |root_ports| &root_ports.pmu).clone()),
+    |key, _| {
+        Some(key.root_ports.as_ref().map_or(&key.family, |root_ports| &root_ports.pmu).clone())
+    },
     |_, index| Some(index.to_string()),
 ];
 
 /// Adds to names that several links have, if that distinguishes them.
 fn tell_apart(links: &mut [(LinkKey, Link)], addition: NameAddition) {
-    let texts: Vec<_> = links.iter().enumerate().map(|(index, (key, _))| addition(key, index)).collect();
+    let texts: Vec<_> =
+        links.iter().enumerate().map(|(index, (key, _))| addition(key, index)).collect();
     let mut additions: HashMap<String, HashSet<&Option<String>>> = HashMap::new();
     for ((_, link), text) in links.iter().zip(&texts) {
         additions.entry(link.name.clone()).or_default().insert(text);
@@ -160,18 +170,31 @@ fn link_key(
     below: Option<&DevicesBelow<'_>>,
 ) -> LinkKey {
     let is_separate = below.is_some()
-        || matches!(family.scope, Some(PmuScope::RootPort | PmuScope::RootComplex | PmuScope::Device));
+        || matches!(
+            family.scope,
+            Some(PmuScope::RootPort | PmuScope::RootComplex | PmuScope::Device)
+        );
     let root_ports = is_separate.then(|| RootPorts {
         pmu: words.pmu.name.clone(),
         mask: below.and_then(|below| below.mask),
         requester: below.and_then(|below| below.requester),
         die: below.and_then(|below| below.die),
     });
-    LinkKey { family: family.family.clone(), link_kind: rule.name.clone(), socket: spot.socket, root_ports }
+    LinkKey {
+        family: family.family.clone(),
+        link_kind: rule.name.clone(),
+        socket: spot.socket,
+        root_ports,
+    }
 }
 
 /// The name of a link: its kind, then what is below it, or its socket.
-fn link_name(rule: &link::LinkRule, key: &LinkKey, socket: Option<i16>, devices: Option<&str>) -> String {
+fn link_name(
+    rule: &link::LinkRule,
+    key: &LinkKey,
+    socket: Option<i16>,
+    devices: Option<&str>,
+) -> String {
     match (devices, &key.root_ports, socket) {
         (Some(devices), _, _) => format!("{} {devices}", rule.name),
         (None, Some(root_ports), _) => format!("{} {}", rule.name, root_ports.pmu),
@@ -199,7 +222,8 @@ fn line_rate(statistics: &KernelCountedDevice, direction: Direction) -> Option<P
 /// The rates of a link that were measured on this machine.
 fn calibrated_peaks(machine: &Machine, key: &LinkKey) -> Vec<PeakRate> {
     let measured = machine.calibration.iter().flat_map(|calibration| &calibration.links);
-    let mut matching = measured.filter(|candidate| candidate.kind == key.link_kind && candidate.socket == key.socket);
+    let mut matching = measured
+        .filter(|candidate| candidate.kind == key.link_kind && candidate.socket == key.socket);
     let Some(result) = matching.next() else { return Vec::new() };
     let rates = [
         (Direction::In, result.in_per_s),
@@ -253,8 +277,10 @@ impl<'p, 'a> Latencies<'p, 'a> {
     /// their inputs are counted.
     fn link_latencies(&mut self, key: &LinkKey) -> Vec<PlannedMetric> {
         let families = &self.resolver.catalog.families;
-        let rules =
-            families.iter().filter(|family| family.family == key.family).flat_map(|family| &family.links);
+        let rules = families
+            .iter()
+            .filter(|family| family.family == key.family)
+            .flat_map(|family| &family.links);
         let names = rules.filter(|rule| rule.name == key.link_kind).flat_map(|rule| &rule.latency);
         let mut latencies = Vec::new();
         for name in names {
@@ -285,10 +311,16 @@ impl<'p> CountedInputs<'p> {
         let mut places_by_family: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
         let mut ids = HashMap::new();
         for planned in &plan.counters {
-            let metric_place = (planned.pmu.as_str(), planned.cpu, planned.filter.as_str(), planned.socket);
+            let metric_place =
+                (planned.pmu.as_str(), planned.cpu, planned.filter.as_str(), planned.socket);
             places_by_family.entry(&planned.family).or_default().insert(metric_place);
-            ids.entry((planned.pmu.as_str(), planned.cpu, planned.filter.as_str(), planned.event.as_str()))
-                .or_insert(planned.id);
+            ids.entry((
+                planned.pmu.as_str(),
+                planned.cpu,
+                planned.filter.as_str(),
+                planned.event.as_str(),
+            ))
+            .or_insert(planned.id);
         }
         let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
         Self { places_by_family, ids, filters }
@@ -312,9 +344,15 @@ impl Resolver<'_> {
     fn counted_metrics(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<PlannedMetric> {
         let mut planned = Vec::new();
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
-            let Some(metric_places) = plan.places_by_family.get(family.family.as_str()) else { continue };
-            let names: Vec<&str> =
-                metric.formula.distinct_names().into_iter().filter(|name| *name != DURATION_NS).collect();
+            let Some(metric_places) = plan.places_by_family.get(family.family.as_str()) else {
+                continue;
+            };
+            let names: Vec<&str> = metric
+                .formula
+                .distinct_names()
+                .into_iter()
+                .filter(|name| *name != DURATION_NS)
+                .collect();
             if !metric.inputs.is_empty() || names.iter().any(|name| !family.is_event(name)) {
                 continue;
             }
@@ -328,8 +366,11 @@ impl Resolver<'_> {
                     .iter()
                     .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
                     .collect();
-                let is_own =
-                    |id: u32| plan.filters.get(id as usize).is_some_and(|counted_filter| *counted_filter == filter);
+                let is_own = |id: u32| {
+                    plan.filters
+                        .get(id as usize)
+                        .is_some_and(|counted_filter| *counted_filter == filter)
+                };
                 let has_own = inputs.iter().filter_map(|input| input.counter).any(is_own);
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;
@@ -370,7 +411,8 @@ mod tests {
             window_ns: 10_000_000,
             ..PlanRequest::default()
         };
-        let plan = plan(&captured_machine(machine), &Catalog::load_embedded().unwrap(), &request).unwrap();
+        let plan =
+            plan(&captured_machine(machine), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let links = plan.links.clone();
         (plan, links)
     }

@@ -52,8 +52,9 @@ impl ResolvedMetric<'_> {
             self.subset.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
         let events = self.inputs.iter().filter_map(|(_, event)| event.as_ref());
         let filters = events.map(|event| &event.encoded.filter);
-        let of_part =
-            |filter: &&String| subset_terms.iter().all(|term| filter.split(',').any(|filter_term| filter_term == term));
+        let of_part = |filter: &&String| {
+            subset_terms.iter().all(|term| filter.split(',').any(|filter_term| filter_term == term))
+        };
         let mut filters: BTreeSet<&String> = filters.filter(of_part).collect();
         let only_filter = filters.pop_first().filter(|_| filters.is_empty());
         only_filter.cloned().unwrap_or_default()
@@ -78,7 +79,10 @@ impl<'a> Resolver<'a> {
             let matching = self.find_named(typed)?;
             for &(family, metric) in &matching {
                 let mut resolved_here = self.resolve_metric(family, metric);
-                if let Some(better) = self.better_family_for_metric(family, metric).filter(|_| !resolved_here.is_empty()) {
+                if let Some(better) = self
+                    .better_family_for_metric(family, metric)
+                    .filter(|_| !resolved_here.is_empty())
+                {
                     let note = format!(
                         "{}: not opened for {}, {better} counts the same traffic",
                         family.family, metric.name
@@ -86,16 +90,21 @@ impl<'a> Resolver<'a> {
                     self.notes.push(note);
                     continue;
                 }
-                let lacking = resolved_here.extract_if(.., |candidate| !candidate.missing_inputs().is_empty());
+                let lacking = resolved_here
+                    .extract_if(.., |candidate| !candidate.missing_inputs().is_empty());
                 let lacking: Vec<_> = lacking.collect();
                 if !globbed && !resolved_here.is_empty() {
                     // A family may have PMUs of other kinds.
                     let is_alike = |incomplete: &&ResolvedMetric<'_>| {
-                        resolved_here.iter()
-                            .any(|complete| stem(&complete.words.pmu.name) == stem(&incomplete.words.pmu.name))
+                        resolved_here.iter().any(|complete| {
+                            stem(&complete.words.pmu.name) == stem(&incomplete.words.pmu.name)
+                        })
                     };
                     self.notes.extend(lacking.iter().filter(is_alike).map(|incomplete| {
-                        let (pmu, missing) = (printable(&incomplete.words.pmu.name), list_names(incomplete.missing_inputs()));
+                        let (pmu, missing) = (
+                            printable(&incomplete.words.pmu.name),
+                            list_names(incomplete.missing_inputs()),
+                        );
                         format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
                     }));
                 }
@@ -114,7 +123,11 @@ impl<'a> Resolver<'a> {
 
     /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or `typed` is
     /// no group.
-    fn rest_of_group(&self, typed: &str, measured: &[ResolvedMetric<'a>]) -> Result<Option<String>> {
+    fn rest_of_group(
+        &self,
+        typed: &str,
+        measured: &[ResolvedMetric<'a>],
+    ) -> Result<Option<String>> {
         let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation_name)
         else {
             return Ok(None);
@@ -145,7 +158,11 @@ impl<'a> Resolver<'a> {
 
     /// A metric on each PMU of its family on this machine whose form it is, whether or not its inputs
     /// exist.
-    pub fn resolve_metric(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<ResolvedMetric<'a>> {
+    pub fn resolve_metric(
+        &mut self,
+        family: &'a Family,
+        metric: &'a Metric,
+    ) -> Vec<ResolvedMetric<'a>> {
         if metric.only_with.as_ref().is_some_and(|required| !self.has_family(required)) {
             return Vec::new();
         }
@@ -163,7 +180,12 @@ impl<'a> Resolver<'a> {
     }
 
     /// The parts of one PMU for which the metric is computed; empty if an input has none.
-    fn metric_subsets(&mut self, family: &Family, metric: &Metric, words: PmuWords<'a>) -> Vec<Subset> {
+    fn metric_subsets(
+        &mut self,
+        family: &Family,
+        metric: &Metric,
+        words: PmuWords<'a>,
+    ) -> Vec<Subset> {
         let mut subsets = BTreeSet::new();
         for name in metric.formula.distinct_names() {
             if !family.is_event(name) {
@@ -193,7 +215,8 @@ impl<'a> Resolver<'a> {
         let mut constants = Vec::new();
         for name in metric.formula.distinct_names() {
             if family.is_event(name) {
-                inputs.push((name, self.resolve_input(words, name, metric.inputs.get(name), subset)));
+                inputs
+                    .push((name, self.resolve_input(words, name, metric.inputs.get(name), subset)));
             } else if name != DURATION_NS {
                 constants.push(name);
             }
@@ -260,7 +283,9 @@ impl<'a> Resolver<'a> {
         let processor = self.machine.processor.as_ref().and_then(Processor::generation_name)?;
         let is_match = |pattern: &String| matches(pattern, &processor);
         let is_other = |metric: &Metric| {
-            metric.vendor && !metric.processors.is_empty() && !metric.processors.iter().any(is_match)
+            metric.vendor
+                && !metric.processors.is_empty()
+                && !metric.processors.iter().any(is_match)
         };
         named.iter().all(|(_, metric)| is_other(metric)).then(|| {
             format!("perf's tables have it for other processors, not for {}", printable(&processor))
@@ -273,7 +298,10 @@ impl<'a> Resolver<'a> {
         let own_metrics = self.all_metrics().filter(|(_, metric)| !metric.vendor);
         let computable = own_metrics.filter(|(family, metric)| {
             quiet.better_family_for_metric(family, metric).is_none()
-                && quiet.resolve_metric(family, metric).iter().any(|resolved| resolved.missing_inputs().is_empty())
+                && quiet
+                    .resolve_metric(family, metric)
+                    .iter()
+                    .any(|resolved| resolved.missing_inputs().is_empty())
         });
         computable.map(|(_, metric)| metric.name.as_str()).collect()
     }
@@ -298,7 +326,8 @@ impl<'a> Resolver<'a> {
         let mut gaps = groups
             .into_iter()
             .filter_map(|group| kernels::gap_reason(self.machine, self.catalog, group));
-        let mut by_name = named.iter().filter_map(|(family, _)| self.by_name_hint(Some(family.group)));
+        let mut by_name =
+            named.iter().filter_map(|(family, _)| self.by_name_hint(Some(family.group)));
         let why = of_others.or_else(|| gaps.next()).or(lacking).or(apart);
         let why = why.or_else(|| by_name.next());
         let why = why.unwrap_or_else(|| no_pmus(&named));

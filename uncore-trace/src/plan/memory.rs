@@ -31,10 +31,14 @@ impl<'a> Resolver<'a> {
     /// A note for each kind of memory of this machine that none of these events of the group `mem`
     /// counts, or that some of its PMUs do not count.
     pub(super) fn memory_not_counted(&self, opened: &[ResolvedEvent<'a>]) -> Vec<String> {
-        let note = |UncountedMemory { memory_kind: kind_name, pmus, is_part }: UncountedMemory<'_>| {
-            let prefix = if is_part { "a part of " } else { "" };
-            format!("{prefix}{kind_name} is not counted: no event of {} counts its bytes", pmu_names(&pmus))
-        };
+        let note =
+            |UncountedMemory { memory_kind: kind_name, pmus, is_part }: UncountedMemory<'_>| {
+                let prefix = if is_part { "a part of " } else { "" };
+                format!(
+                    "{prefix}{kind_name} is not counted: no event of {} counts its bytes",
+                    pmu_names(&pmus)
+                )
+            };
         let mut notes: Vec<_> = self.uncounted_memory(opened).into_iter().map(note).collect();
         let events = self.unknown_persistent(opened).map(|family| {
             let typed: Vec<_> =

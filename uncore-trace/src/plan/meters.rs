@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use anyhow::{Result, ensure};
 
 use super::assembly::Assembly;
-use super::device::{Narrowing, Subset, counted_with, selected_functions, id_of, no_pmu, singled_out};
+use super::device::{
+    Narrowing, Subset, counted_with, id_of, no_pmu, selected_functions, singled_out,
+};
 use super::notes::by_pmu;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::together::FEW;
@@ -38,14 +40,20 @@ impl<'a> Narrowing<'a> {
     /// # Errors
     ///
     /// No device has this name, or there is no function.
-    pub(super) fn set_apart(&mut self, devices: &[String], apart: &SeparateFunctions) -> Result<()> {
+    pub(super) fn set_apart(
+        &mut self,
+        devices: &[String],
+        apart: &SeparateFunctions,
+    ) -> Result<()> {
         let mut selected: Vec<&'a PciFunction> = Vec::new();
         for device in devices {
             selected.extend(selected_functions(self.machine, device)?);
         }
         if devices.is_empty() {
             let known = |address: &PciAddress| self.machine.devices.find_function(*address);
-            selected.extend(apart.functions.iter().filter_map(known).filter(|candidate| !candidate.is_bridge()));
+            selected.extend(
+                apart.functions.iter().filter_map(known).filter(|candidate| !candidate.is_bridge()),
+            );
             ensure!(
                 !selected.is_empty(),
                 "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
@@ -83,8 +91,10 @@ impl<'a> Narrowing<'a> {
         if !is_of_devices(words, rule, event) {
             return subsets;
         }
-        let selected: BTreeSet<Subset> =
-            apart.iter().filter_map(|function| self.select_function(words, rule, function)).collect();
+        let selected: BTreeSet<Subset> = apart
+            .iter()
+            .filter_map(|function| self.select_function(words, rule, function))
+            .collect();
         if !selected.is_empty() {
             self.used = true;
             self.notes.insert(
@@ -98,9 +108,17 @@ impl<'a> Narrowing<'a> {
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select_function(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &PciFunction) -> Option<Subset> {
+    fn select_function(
+        &mut self,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
+        function: &PciFunction,
+    ) -> Option<Subset> {
         let position = singled_out(self.machine, words, function)?;
-        let requester = rule.requester.as_ref().filter(|id_filter| words.term_format(&id_filter.term).is_some());
+        let requester = rule
+            .requester
+            .as_ref()
+            .filter(|id_filter| words.term_format(&id_filter.term).is_some());
         if let Some((id_filter, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
             let (terms, functions) = (id_filter.selecting_terms(id), vec![function.address]);
             return Some(Subset { terms, die: position.die, functions });
@@ -146,7 +164,8 @@ impl Resolver<'_> {
             ports.is_some_and(|ports| ports.by == Locate::Iort)
         };
         let missing = apart.iter().find(|function| !is_counted(function));
-        let why = if let Some(note) = self.narrowing.notes.iter().find(|candidate| candidate.contains(NO_FILTER))
+        let why = if let Some(note) =
+            self.narrowing.notes.iter().find(|candidate| candidate.contains(NO_FILTER))
         {
             note.clone()
         } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
@@ -188,8 +207,10 @@ impl Assembly<'_> {
             let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
             let ids = counters.get(&words.pmu.name).into_iter().flatten();
             let pmu_counters = ids.filter_map(|id| self.plan.counters.get(*id as usize));
-            let of_rule = pmu_counters.clone().filter(|counter| rule.applies_to_event(&counter.event));
-            let distinct: BTreeSet<_> = of_rule.map(|candidate| shared_values(rule, &candidate.filter)).collect();
+            let of_rule =
+                pmu_counters.clone().filter(|counter| rule.applies_to_event(&counter.event));
+            let distinct: BTreeSet<_> =
+                of_rule.map(|candidate| shared_values(rule, &candidate.filter)).collect();
             if distinct.len() < 2 {
                 continue;
             }
@@ -241,6 +262,7 @@ impl Assembly<'_> {
 
 /// The values in a filter that all counters must share.
 fn shared_values(rule: &OneValueRule, filter: &str) -> String {
-    let is_one = |term: &&str| rule.terms.iter().any(|term_name| term.split('=').next() == Some(term_name));
+    let is_one =
+        |term: &&str| rule.terms.iter().any(|term_name| term.split('=').next() == Some(term_name));
     filter.split(',').filter(is_one).collect::<Vec<_>>().join(",")
 }

@@ -16,7 +16,7 @@ use super::assembly::Assembly;
 use super::notes::by_pmu;
 use super::place::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::{Counter, Plan, CounterRole};
+use super::{Counter, CounterRole, Plan};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
@@ -54,7 +54,8 @@ impl<'a> WitnessEvent<'a> {
         let Self { words, event, .. } = self;
         let name = event.name.to_owned();
         let terms = [Term { name, value: TermValue::Bare, column: 1 }];
-        let encoded = words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let encoded =
+            words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
         let group = words.family.map_or("other", |family| family.event_group(event.name).name());
         Ok(ResolvedEvent { words, group, encoded, die: None, functions: Vec::new() })
     }
@@ -80,7 +81,8 @@ impl Plan {
     /// The counters that are only witnesses and become useless without those in `removed`: a counter
     /// needs the witnesses of all CPUs that it sees.
     pub fn useless_witnesses(&self, removed: &BTreeSet<u32>) -> Vec<u32> {
-        let whole = |counter: &&Counter| self.has_witnesses_of(counter, |id| !removed.contains(&id));
+        let whole =
+            |counter: &&Counter| self.has_witnesses_of(counter, |id| !removed.contains(&id));
         let divided: CpuList =
             self.counters.iter().filter(whole).map(|counter| &counter.sees).collect();
         let is_useless = |witness: &&Counter| !divided.contains(witness.cpu);
@@ -132,9 +134,14 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// A witness is required and cannot be opened.
-    pub(super) fn add_misses(&mut self, resolver: &Resolver<'a>, wanted: WitnessDemand) -> Result<()> {
+    pub(super) fn add_misses(
+        &mut self,
+        resolver: &Resolver<'a>,
+        wanted: WitnessDemand,
+    ) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let mut seen: Vec<(u32, CpuList)> = of_cpus.map(|divided| (divided.id, divided.sees.clone())).collect();
+        let mut seen: Vec<(u32, CpuList)> =
+            of_cpus.map(|divided| (divided.id, divided.sees.clone())).collect();
         if wanted == WitnessDemand::No || seen.is_empty() && wanted != WitnessDemand::Surely {
             return Ok(());
         }
@@ -221,7 +228,11 @@ impl<'a> Assembly<'a> {
         if let Some(why) = why {
             let WitnessEvent { words, event, .. } = first_source;
             let pmu = printable(&words.pmu.name);
-            self.add_note(format!("no witness {pmu}/{}/ for {}: {why}", event.name, name_counters(seen)));
+            self.add_note(format!(
+                "no witness {pmu}/{}/ for {}: {why}",
+                event.name,
+                name_counters(seen)
+            ));
             return Ok(());
         }
         let budget = allowance.percent;
@@ -317,7 +328,8 @@ impl<'a> Assembly<'a> {
             // Readings of a witness that does not count guests are marked, those of the user's are
             // not: it is another counter.
             let key = (event.encoded.attr_type, event.encoded.config, cpu);
-            let counted = |id: &u32| self.plan.counters.get(*id as usize).map(|planned| planned.role);
+            let counted =
+                |id: &u32| self.plan.counters.get(*id as usize).map(|planned| planned.role);
             if self.seen.get(&key).and_then(counted) == Some(CounterRole::Counted) {
                 self.seen.remove(&key);
             }
@@ -368,20 +380,26 @@ fn has_cpu(words: PmuWords<'_>, cpu: u32) -> bool {
 /// PMU has.
 fn witness_sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
     let source = |words: PmuWords<'a>| {
-        let mut witnesses = words.family?.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
+        let mut witnesses =
+            words.family?.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
         witnesses.find_map(|witness| {
             Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
         })
     };
-    let witness_events: Vec<WitnessEvent<'a>> = core_pmus(resolver).into_iter().filter_map(source).collect();
-    let of_cpu = |cpu| Some((cpu, *witness_events.iter().find(|source| has_cpu(source.words, cpu))?));
+    let witness_events: Vec<WitnessEvent<'a>> =
+        core_pmus(resolver).into_iter().filter_map(source).collect();
+    let of_cpu =
+        |cpu| Some((cpu, *witness_events.iter().find(|source| has_cpu(source.words, cpu))?));
     cpus.iter().filter_map(of_cpu).collect()
 }
 
 fn missing_reason(resolver: &Resolver<'_>, uncovered: &CpuList) -> String {
     let cores = core_pmus(resolver);
     let mut pmus: Vec<PmuWords<'_>> = Vec::new();
-    for words in uncovered.iter().flat_map(|cpu| cores.iter().filter(move |core_pmu| has_cpu(**core_pmu, cpu))) {
+    for words in uncovered
+        .iter()
+        .flat_map(|cpu| cores.iter().filter(move |core_pmu| has_cpu(**core_pmu, cpu)))
+    {
         if !pmus.iter().any(|known| known.pmu.name == words.pmu.name) {
             pmus.push(*words);
         }
@@ -390,8 +408,10 @@ fn missing_reason(resolver: &Resolver<'_>, uncovered: &CpuList) -> String {
         return format!("CPU {uncovered} has no core PMU (a virtual machine without counters?)");
     }
     let families = pmus.iter().filter_map(|words| words.family);
-    let mut events: Vec<&str> =
-        families.flat_map(|family| &family.witnesses).map(|witness| witness.event.as_str()).collect();
+    let mut events: Vec<&str> = families
+        .flat_map(|family| &family.witnesses)
+        .map(|witness| witness.event.as_str())
+        .collect();
     events.dedup();
     format!(
         "{} on CPU {uncovered} has none of its events{}",

@@ -19,7 +19,10 @@ use crate::text::printable;
 /// # Errors
 ///
 /// Some of the events would never run.
-pub(super) fn collect_notes(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
+pub(super) fn collect_notes(
+    machine: &Machine,
+    events: &[ResolvedEvent<'_>],
+) -> Result<Vec<String>> {
     let mut notes = multiplexing_notes(events)?;
     notes.extend(catalog_notes(events).into_iter().map(str::to_owned));
     notes.extend(without_cpumask(machine, events));
@@ -46,7 +49,9 @@ fn multiplexing_notes(events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
 }
 
 /// The events of each PMU instance, once for all its reader CPUs.
-pub(super) fn by_pmu<'e, 'a>(events: &'e [ResolvedEvent<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e EncodedEvent>)> {
+pub(super) fn by_pmu<'e, 'a>(
+    events: &'e [ResolvedEvent<'a>],
+) -> Vec<(PmuWords<'a>, Vec<&'e EncodedEvent>)> {
     let mut pmus: Vec<(PmuWords<'a>, Vec<&EncodedEvent>)> = Vec::new();
     let mut index_by_pmu: HashMap<&str, usize> = HashMap::new();
     for event in events {
@@ -139,8 +144,9 @@ fn overlap_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
     for (family, event) in &family_events {
         for rule in &family.overlaps {
-            if family_events.iter().any(|(other_family, other_event)| rule.applies(event, &other_family.family, other_event))
-                && !notes.contains(&rule.note.as_str())
+            if family_events.iter().any(|(other_family, other_event)| {
+                rule.applies(event, &other_family.family, other_event)
+            }) && !notes.contains(&rule.note.as_str())
             {
                 notes.push(rule.note.as_str());
             }

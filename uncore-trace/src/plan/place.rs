@@ -92,7 +92,11 @@ pub(super) fn reader_spots(
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
-    let owners = one_cpu_per_domain(machine, &owners, words.family.and_then(|family| family.register_domain(pmu, event)));
+    let owners = one_cpu_per_domain(
+        machine,
+        &owners,
+        words.family.and_then(|family| family.register_domain(pmu, event)),
+    );
     let spots: Vec<ReaderSpot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
@@ -129,15 +133,24 @@ fn unreadable_reason(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<S
 
 /// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None` if
 /// nothing. Where all its CPUs read one register, any of them is enough.
-pub(super) fn offline_readers(machine: &Machine, words: PmuWords<'_>, event: &str) -> Option<String> {
+pub(super) fn offline_readers(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    event: &str,
+) -> Option<String> {
     let wanted = words.pmu.cpumask.as_ref()?;
     let domain = words.family.and_then(|family| family.register_domain(words.pmu, event));
-    let is_read = domain == Some(RegisterDomain::Machine) && !wanted.intersection(&machine.cpus.online).is_empty();
+    let is_read = domain == Some(RegisterDomain::Machine)
+        && !wanted.intersection(&machine.cpus.online).is_empty();
     unreadable_reason(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
 /// The first CPU of each domain. CPUs at unknown locations may be in different ones.
-fn one_cpu_per_domain(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>) -> CpuList {
+fn one_cpu_per_domain(
+    machine: &Machine,
+    cpus: &CpuList,
+    domain: Option<RegisterDomain>,
+) -> CpuList {
     let mut seen = BTreeSet::new();
     let mut is_first = |cpu: &u32| match domain {
         None => true,
@@ -155,7 +168,8 @@ fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> C
     let socket = || cpus.cpus_sharing(cpu, TopologyLevel::Package);
     let node = || cpus.cpus_sharing(cpu, TopologyLevel::Node);
     let associated = || {
-        let associated = words.pmu.associated_cpus.as_ref().map(|mask| mask.intersection(&cpus.online));
+        let associated =
+            words.pmu.associated_cpus.as_ref().map(|mask| mask.intersection(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
     };
     let Some(readers) = &words.pmu.cpumask else {
@@ -176,7 +190,8 @@ fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> C
         Some(RegisterDomain::Package) => socket(),
         None => None,
     });
-    let known = known.or_else(associated).or_else(|| cpus_of_instance(machine, words, readers, cpu));
+    let known =
+        known.or_else(associated).or_else(|| cpus_of_instance(machine, words, readers, cpu));
     known.or_else(socket).or_else(node).unwrap_or_else(|| cpus.online.clone())
 }
 
@@ -199,7 +214,12 @@ const LARGE: usize = 3;
 ///
 /// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU (`perf_event.h`,
 /// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
-fn cpus_of_instance(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
+fn cpus_of_instance(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    readers: &CpuList,
+    cpu: u32,
+) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let own_readers = readers.intersection(&cpus.online);
     let (readers, levels) = if own_readers.len() > 1 {
@@ -212,7 +232,9 @@ fn cpus_of_instance(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, c
     };
     let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();
-        readers.iter().all(|cpu| level.topology_key(cpus.cpu_location(cpu)).is_some_and(|key| seen.insert(key)))
+        readers.iter().all(|cpu| {
+            level.topology_key(cpus.cpu_location(cpu)).is_some_and(|key| seen.insert(key))
+        })
     };
     cpus.cpus_sharing(cpu, *levels.iter().find(distinguishes)?)
 }
@@ -221,7 +243,8 @@ fn cpus_of_instance(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, c
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let socket = cpus.cpus_sharing(cpu, TopologyLevel::Package)?;
-    let caches: BTreeSet<CpuCache> = socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
+    let caches: BTreeSet<CpuCache> =
+        socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
     let wanted = *caches.iter().nth(index)?;
     cpus.cpus_sharing(wanted.first_cpu, TopologyLevel::Cache)
 }

@@ -10,9 +10,9 @@ use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
 use super::misses::{WitnessEvent, name_counters};
-use super::place::{Sight, ReaderSpot, reader_spots};
+use super::place::{ReaderSpot, Sight, reader_spots};
 use super::resolve::Resolver;
-use super::{Counter, Plan, CounterRole};
+use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
@@ -69,7 +69,8 @@ impl<'a> Assembly<'a> {
     /// No counter has ports.
     pub(super) fn add_ports(&mut self, resolver: &Resolver<'a>) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let seen: Vec<(u32, CpuList)> = of_cpus.map(|candidate| (candidate.id, candidate.sees.clone())).collect();
+        let seen: Vec<(u32, CpuList)> =
+            of_cpus.map(|candidate| (candidate.id, candidate.sees.clone())).collect();
         ensure!(
             !seen.is_empty(),
             "--witness ports divides what CPUs cause, and nothing asked for counts that: leave it \
@@ -101,7 +102,8 @@ impl<'a> Assembly<'a> {
         if let Some(why) = why {
             self.add_note(why);
         }
-        let serves = |port: &PortCandidate<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
+        let serves =
+            |port: &PortCandidate<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
         self.add_candidates(candidates.iter().filter(|port| serves(port)), &name_counters(&divided))
     }
 

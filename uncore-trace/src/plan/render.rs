@@ -98,7 +98,9 @@ fn sight_text(counter: &Counter) -> String {
 
 /// One line per metric and PMU, with the ids of the counters after each input.
 fn metrics_table(metrics: &[PlannedMetric]) -> String {
-    let mut table = TextTable::with_whole_columns(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
+    let mut table = TextTable::with_whole_columns([
+        "metric", "unit", "pmu", "filter", "cpu", "formula", "inputs",
+    ]);
     let input = |input: &Input| {
         let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());
         format!("{}: {counter}", printable(&input.name))

@@ -164,7 +164,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// The events that a text selects, on every matching PMU, in the machine's order.
-    pub fn resolve_event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
+    pub fn resolve_event(
+        &mut self,
+        spec: &EventSpec,
+        leader: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         self.notes.extend(spec.notes.iter().cloned());
         let Some(typed) = &spec.pmu else {
             let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
@@ -197,8 +201,9 @@ impl<'a> Resolver<'a> {
         leader: &[Term],
     ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let is_own = |name: &str| {
-            let has_term =
-                |words: &PmuWords<'_>| words.term_format(name).is_some() || words.find_event(name).is_some();
+            let has_term = |words: &PmuWords<'_>| {
+                words.term_format(name).is_some() || words.find_event(name).is_some()
+            };
             meant.iter().any(has_term)
         };
         let (terms, asides) = sift_terms(terms, is_own, &mut self.notes)?;
@@ -215,7 +220,9 @@ impl<'a> Resolver<'a> {
                     let group = group_name(words, &encoded.event);
                     for subset in self.narrowing.select_subsets(words, &encoded.event, terms) {
                         let mut all_terms = terms.to_vec();
-                        all_terms.extend(subset.typed_terms(terms.first().map_or(1, |term| term.column)));
+                        all_terms.extend(
+                            subset.typed_terms(terms.first().map_or(1, |term| term.column)),
+                        );
                         let mut encoded = words.encode_terms(&all_terms, leader)?;
                         let note = encoded.note.take().filter(|note| !self.notes.contains(note));
                         self.notes.extend(note);

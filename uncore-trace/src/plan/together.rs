@@ -27,7 +27,8 @@ impl<'a> Assembly<'a> {
         let metric_count = self.plan.metrics.len();
         for measured in metrics {
             let first_event = measured.inputs.iter().find_map(|(_, event)| event.as_ref());
-            let (name, die) = first_event.map_or(("", None), |resolved| (&*resolved.encoded.event, resolved.die));
+            let (name, die) =
+                first_event.map_or(("", None), |resolved| (&*resolved.encoded.event, resolved.die));
             match reader_spots(self.machine, measured.words, name, die) {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {

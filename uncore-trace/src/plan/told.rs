@@ -62,7 +62,8 @@ impl Counter {
 /// The events whose causes nothing says, for all instances of their PMU.
 fn events_of_unknown_cause(events: &[ResolvedEvent<'_>]) -> BTreeSet<String> {
     let unknown = events.iter().filter(|event| event.possible_causes().is_none());
-    unknown.map(|event| format!("{}/{}/", name::stem(&event.words.pmu.name), event.encoded.event))
+    unknown
+        .map(|event| format!("{}/{}/", name::stem(&event.words.pmu.name), event.encoded.event))
         .collect()
 }
 
@@ -71,8 +72,15 @@ fn events_of_unknown_cause(events: &[ResolvedEvent<'_>]) -> BTreeSet<String> {
 /// # Errors
 ///
 /// The same, unless a machine may lack what was asked for.
-pub(super) fn unused_cause_warning(events: &[ResolvedEvent<'_>], request: &PlanRequest) -> Result<Option<String>> {
-    let Some(declared) = request.declared_cause.filter(|_| events_of_unknown_cause(events).is_empty()) else { return Ok(None) };
+pub(super) fn unused_cause_warning(
+    events: &[ResolvedEvent<'_>],
+    request: &PlanRequest,
+) -> Result<Option<String>> {
+    let Some(declared) =
+        request.declared_cause.filter(|_| events_of_unknown_cause(events).is_empty())
+    else {
+        return Ok(None);
+    };
     let why = format!(
         "--cause {} is for counters of unknown cause, and the causes of all counters asked for are \
          known",
@@ -86,7 +94,10 @@ pub(super) fn unused_cause_warning(events: &[ResolvedEvent<'_>], request: &PlanR
 }
 
 /// What becomes of counts whose causes nothing says; `None` if there are none.
-pub(super) fn unknown_cause_note(events: &[ResolvedEvent<'_>], declared: Option<DeclaredCause>) -> Option<String> {
+pub(super) fn unknown_cause_note(
+    events: &[ResolvedEvent<'_>],
+    declared: Option<DeclaredCause>,
+) -> Option<String> {
     let unknown = events_of_unknown_cause(events);
     if unknown.is_empty() {
         return None;

@@ -45,7 +45,8 @@ impl<'a> Resolver<'a> {
             }
         }
         for (rule, names) in left_out {
-            let names = if names.len() > FEW { list_names(&rule.events) } else { list_names(names) };
+            let names =
+                if names.len() > FEW { list_names(&rule.events) } else { list_names(names) };
             self.notes.push(format!("{AUTO} leaves out {names}: {}", rule.note));
         }
         kept
@@ -58,7 +59,10 @@ fn family_and_event<'e>(event: &'e ResolvedEvent<'_>) -> (&'e str, &'e str) {
 }
 
 /// The rule by which an event gives way to another one of these, given as families and events.
-fn yields_to<'a>(event: &ResolvedEvent<'a>, counted: &BTreeSet<(&str, &str)>) -> Option<&'a OverlapRule> {
+fn yields_to<'a>(
+    event: &ResolvedEvent<'a>,
+    counted: &BTreeSet<(&str, &str)>,
+) -> Option<&'a OverlapRule> {
     let mut rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
     rules.find(|rule| {
         counted.iter().any(|(family, name)| rule.applies(&event.encoded.event, family, name))

@@ -121,7 +121,8 @@ impl Assembly<'_> {
             let near: Vec<CpuList> =
                 counters.iter().map(|counter| counter.sees.difference(&counter.far)).collect();
             let near: CpuList = near.iter().collect();
-            let counted: BTreeSet<i16> = counters.iter().filter_map(|candidate| candidate.socket).collect();
+            let counted: BTreeSet<i16> =
+                counters.iter().filter_map(|candidate| candidate.socket).collect();
             let is_counted = |socket: i16, cpus: &CpuList| {
                 counted.contains(&socket) || !near.intersection(cpus).is_empty()
             };

@@ -18,7 +18,9 @@ use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::discover::accounts::{Account, AccountValues, HeldDevices, Netlink, AccountReader, AccountSource};
+use crate::discover::accounts::{
+    Account, AccountReader, AccountSource, AccountValues, HeldDevices, Netlink,
+};
 use crate::entries::Accounted;
 
 /// Time between two readings.
@@ -126,7 +128,8 @@ impl AccountThread {
         }
         self.last_sent = Some(Instant::now());
         let held = held();
-        let lacks = !self.traces && held.is_shared() && self.noted_sources.insert(AccountSource::Drm);
+        let lacks =
+            !self.traces && held.is_shared() && self.noted_sources.insert(AccountSource::Drm);
         // A thread that has ended was reported by the panic handler.
         // One that waits for a driver is told the next time.
         self.held_sender.as_ref().map(|thread| thread.try_send(held));
@@ -139,9 +142,13 @@ impl AccountThread {
         read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
 
-    fn enter_reading(&mut self, RawAccountReading { time_ns: time, snapshot: contents }: RawAccountReading) -> (Arc<AccountReading>, Vec<String>) {
+    fn enter_reading(
+        &mut self,
+        RawAccountReading { time_ns: time, snapshot: contents }: RawAccountReading,
+    ) -> (Arc<AccountReading>, Vec<String>) {
         let accounts = compare_values(&mut self.last_values, time, contents.values);
-        let new = contents.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
+        let new =
+            contents.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
         let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
         (Arc::new(AccountReading { time_ns: time, accounts }), new)
     }
@@ -175,12 +182,14 @@ fn compare_values(
     time_ns: u64,
     values: BTreeMap<Account, u64>,
 ) -> Vec<Accounted> {
-    let entry = |account: &Account, value| Accounted { time: time_ns, account: account.clone(), value };
+    let entry =
+        |account: &Account, value| Accounted { time: time_ns, account: account.clone(), value };
     let vanished = last_values.keys().filter(|account| !values.contains_key(account));
     let mut accounted: Vec<Accounted> = vanished.map(|account| entry(account, None)).collect();
     let mut new_values = BTreeMap::new();
     for (account, mut value) in values {
-        let previous = last_values.get(&account).filter(|earlier| account.unit.is_sum() && **earlier > value);
+        let previous =
+            last_values.get(&account).filter(|earlier| account.unit.is_sum() && **earlier > value);
         match previous {
             Some(larger) if account.source == AccountSource::Drm => value = *larger,
             Some(_) => accounted.push(entry(&account, None)),
@@ -193,7 +202,12 @@ fn compare_values(
     accounted
 }
 
-fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Receiver<HeldDevices>, sender: &SyncSender<RawAccountReading>) {
+fn read_periodically(
+    mut reader: AccountReader,
+    needs: &ThreadNeeds,
+    asked: &Receiver<HeldDevices>,
+    sender: &SyncSender<RawAccountReading>,
+) {
     confine::restrict_thread(needs);
     let mut held = HeldDevices::default();
     let (mut last_read, mut pause) = (Instant::now(), Duration::ZERO);
@@ -208,7 +222,9 @@ fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Rec
         let snapshot = reader.read(held);
         had_functions = !held.functions.is_empty();
         (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
-        if let Err(TrySendError::Full(_)) = sender.try_send(RawAccountReading { time_ns: read_ns, snapshot: snapshot }) {
+        if let Err(TrySendError::Full(_)) =
+            sender.try_send(RawAccountReading { time_ns: read_ns, snapshot: snapshot })
+        {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }
     };
@@ -276,9 +292,15 @@ mod tests {
     fn sums_do_not_decrease_while_an_account_exists() {
         let values = [Some(5), Some(9), Some(2), None, None, Some(1)];
         let of = |source, unit| followed(source, unit, &values);
-        assert_eq!(of(AccountSource::Net, Unit::Bytes), [Some(5), Some(9), None, Some(2), None, Some(1)]);
+        assert_eq!(
+            of(AccountSource::Net, Unit::Bytes),
+            [Some(5), Some(9), None, Some(2), None, Some(1)]
+        );
         assert_eq!(of(AccountSource::Drm, Unit::Ns), [Some(5), Some(9), Some(9), None, Some(1)]);
-        assert_eq!(of(AccountSource::Drm, Unit::Resident), [Some(5), Some(9), Some(2), None, Some(1)]);
+        assert_eq!(
+            of(AccountSource::Drm, Unit::Resident),
+            [Some(5), Some(9), Some(2), None, Some(1)]
+        );
     }
 
     #[test]
@@ -318,7 +340,8 @@ mod tests {
                 values.extend(new.iter().flat_map(|(its, _)| &its.accounts).map(|its| its.value));
             }
         };
-        let held = || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
+        let held =
+            || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
         assert_eq!(accounts.send_held(held), None);
         wait(&mut accounts, 100);
         set("130\n");
@@ -353,7 +376,10 @@ mod tests {
         let mut accounts = ready.start_thread().unwrap();
         let read = || RawAccountReading {
             time_ns: 1,
-            snapshot: AccountValues { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..AccountValues::default() },
+            snapshot: AccountValues {
+                unread: [(AccountSource::Rdma, "N/A".to_owned())].into(),
+                ..AccountValues::default()
+            },
         };
         assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
         assert!(accounts.enter_reading(read()).1.is_empty());

@@ -11,7 +11,7 @@ use crate::attribute::{Choice, MIN_SHARE};
 use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
-use crate::plan::{Counter, Plan, CounterRole};
+use crate::plan::{Counter, CounterRole, Plan};
 use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
@@ -183,7 +183,8 @@ impl RecordOptions {
             monitor: None,
             timer: Timer::Auto,
             btf: None,
-            buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::from_plan(plan, false)) << 20,
+            buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::from_plan(plan, false))
+                << 20,
             listen: false,
             marks: None,
             catalog: Vec::new(),

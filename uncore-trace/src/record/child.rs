@@ -43,7 +43,11 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts this program with another name, `argv[0]`, and gives it its orders.
-    pub(super) fn start_process(name: &str, label: &'static str, orders: &impl Serialize) -> Result<Self> {
+    pub(super) fn start_process(
+        name: &str,
+        label: &'static str,
+        orders: &impl Serialize,
+    ) -> Result<Self> {
         let mut process = Command::new("/proc/self/exe")
             .arg0(name)
             // A terminal sends Ctrl-C to the recorder's group.
@@ -65,7 +69,14 @@ impl Child {
             pipe.with_context(|| format!("cannot talk to {label}"))?;
         }
         let (orders, partial_line) = (Some(input), Vec::new());
-        Ok(Self { process, label: label, orders, lines, partial_line: partial_line, has_ended: false })
+        Ok(Self {
+            process,
+            label: label,
+            orders,
+            lines,
+            partial_line: partial_line,
+            has_ended: false,
+        })
     }
 
     /// Gives it a line. One that has gone is found by [`Self::take_answers`].
@@ -168,7 +179,8 @@ impl OrderLines {
             if left_ns <= 0 || self.has_ended {
                 return Ok(None);
             }
-            let timeout = Timespec { tv_sec: left_ns / 1_000_000_000, tv_nsec: left_ns % 1_000_000_000 };
+            let timeout =
+                Timespec { tv_sec: left_ns / 1_000_000_000, tv_nsec: left_ns % 1_000_000_000 };
             let input = io::stdin();
             match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::parts::OpenParts;
 use crate::assemble::{Sink, Timeline};
 use crate::clock::mono_ns;
-use crate::drain::{FileRecord, DrainedRecord, decode_record};
+use crate::drain::{DrainedRecord, FileRecord, decode_record};
 use crate::open::{OpenFiles, Session};
 use crate::schema::loss::Cause;
 
@@ -47,7 +47,12 @@ impl Reread {
     }
 
     /// Reads the files if it is time; all records sent until `fed_ns` have been fed.
-    pub(super) fn read_if_due(&mut self, session: &Session, open_parts: &mut OpenParts, fed_ns: u64) {
+    pub(super) fn read_if_due(
+        &mut self,
+        session: &Session,
+        open_parts: &mut OpenParts,
+        fed_ns: u64,
+    ) {
         for open_part in open_parts.oldest_first() {
             self.has_lost |= open_part.timeline.take_doubt();
         }
@@ -79,7 +84,11 @@ impl Reread {
 }
 
 /// Enters the first reading of a part.
-pub(super) fn enter_first_reading(files: Result<OpenFiles>, timeline: &mut Timeline, sink: &mut Sink) {
+pub(super) fn enter_first_reading(
+    files: Result<OpenFiles>,
+    timeline: &mut Timeline,
+    sink: &mut Sink,
+) {
     match files {
         Ok(files) => timeline.feed_files(files.span_ns, &decode_files(&files), sink),
         Err(error) => {
@@ -91,6 +100,9 @@ pub(super) fn enter_first_reading(files: Result<OpenFiles>, timeline: &mut Timel
 
 fn decode_files(files: &OpenFiles) -> Vec<FileRecord> {
     let records = files.each_record().filter_map(|bytes| decode_record(bytes).ok());
-    records.filter_map(|record| if let DrainedRecord::File(event) = record { Some(event) } else { None })
+    records
+        .filter_map(
+            |record| if let DrainedRecord::File(event) = record { Some(event) } else { None },
+        )
         .collect()
 }

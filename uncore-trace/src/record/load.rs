@@ -69,7 +69,12 @@ impl RecorderLoad {
 
     /// Chooses what is left out from `now_ns` on; what was sent in the last `behind_ns` is not
     /// drained yet. `is_filling`: more than half of the rings is in use, and they were drained late.
-    pub fn update_relief(&mut self, now_ns: u64, behind_ns: u64, is_filling: bool) -> Option<ReliefChange> {
+    pub fn update_relief(
+        &mut self,
+        now_ns: u64,
+        behind_ns: u64,
+        is_filling: bool,
+    ) -> Option<ReliefChange> {
         let catches_up = behind_ns < std::mem::replace(&mut self.behind_ns, behind_ns);
         if behind_ns > self.late_ns || is_filling {
             self.calm_since_ns = None;
@@ -110,7 +115,11 @@ impl RecorderLoad {
         let old_relief = std::mem::replace(&mut self.relief, new_relief);
         let span_ns = self.changed_ns.map_or(0, |changed| now_ns.saturating_sub(changed));
         self.changed_ns = Some(now_ns);
-        ReliefChange { old_relief: old_relief, new_relief: new_relief, span_ns: if old_relief == Relief::None { 0 } else { span_ns } }
+        ReliefChange {
+            old_relief: old_relief,
+            new_relief: new_relief,
+            span_ns: if old_relief == Relief::None { 0 } else { span_ns },
+        }
     }
 }
 
@@ -130,7 +139,9 @@ mod tests {
         assert_eq!(load.update_relief(0, 900 * MS, false), None);
         let mut seen = Vec::new();
         for now in (0..2000).step_by(50) {
-            seen.extend(load.update_relief(now * MS, 1100 * MS, false).map(|its| (now, its.new_relief)));
+            seen.extend(
+                load.update_relief(now * MS, 1100 * MS, false).map(|its| (now, its.new_relief)),
+            );
         }
         let steps = [0, 250, 500, 750].into_iter().zip(Relief::ALL.into_iter().skip(1));
         assert_eq!(seen, steps.collect::<Vec<_>>());
@@ -142,7 +153,8 @@ mod tests {
     fn a_recorder_that_catches_up_goes_no_further() {
         let mut load = load();
         let behind = (0..40).rev().map(|left| (2000 - 50 * left, 1000 + 100 * left));
-        let steps = behind.filter_map(|(now, behind)| load.update_relief(now * MS, behind * MS, true));
+        let steps =
+            behind.filter_map(|(now, behind)| load.update_relief(now * MS, behind * MS, true));
         assert_eq!(steps.map(|its| its.new_relief).collect::<Vec<_>>(), [Relief::Seldom]);
     }
 

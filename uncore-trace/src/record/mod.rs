@@ -23,7 +23,7 @@ mod switches;
 mod witness;
 
 pub use self::args::{
-    AtSwitch, RecorderControl, RecordOptions, Sampling, buffer_mib, default_tick, parse_duration,
+    AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib, default_tick, parse_duration,
 };
 pub use self::asked::{OptionsToCheck, check_options};
 pub use self::metadata::own_cpu_ns;

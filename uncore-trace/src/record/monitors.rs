@@ -66,7 +66,11 @@ pub(super) struct MonitorSetup {
 /// # Errors
 ///
 /// No groups can be made, or they would not measure what is counted.
-pub(super) fn check_groups(machine: &Machine, plan: &Plan, max_groups: Option<usize>) -> Result<()> {
+pub(super) fn check_groups(
+    machine: &Machine,
+    plan: &Plan,
+    max_groups: Option<usize>,
+) -> Result<()> {
     MonitorSetup::prepare_monitors(machine, plan, max_groups).map(drop)
 }
 
@@ -77,7 +81,11 @@ impl MonitorSetup {
     /// # Errors
     ///
     /// Groups are to be made, and cannot be, or nothing would be measured.
-    pub(super) fn prepare_monitors(machine: &Machine, plan: &Plan, max_groups: Option<usize>) -> Result<Option<Self>> {
+    pub(super) fn prepare_monitors(
+        machine: &Machine,
+        plan: &Plan,
+        max_groups: Option<usize>,
+    ) -> Result<Option<Self>> {
         Self::prepare_with_tree(machine, plan, max_groups, Box::new(KernelTree))
     }
 
@@ -114,7 +122,11 @@ impl MonitorSetup {
         if plan.window_ns < SHORTEST_WINDOW_NS {
             return Err("windows are shorter than 10 ms: choose a longer --interval".to_owned());
         }
-        Ok(Self { reader: MonitorReader::new(machine)?, window_ns: plan.window_ns, makes_groups: false })
+        Ok(Self {
+            reader: MonitorReader::new(machine)?,
+            window_ns: plan.window_ns,
+            makes_groups: false,
+        })
     }
 
     /// Starts the thread that reads the monitors.
@@ -128,7 +140,13 @@ impl MonitorSetup {
         match thread {
             Ok(thread) => {
                 let (tenants, thread) = (Some(tenants), Some(thread));
-                Some(MonitorThread { measured, tenants, makes_groups: makes, last_ranked: None, thread })
+                Some(MonitorThread {
+                    measured,
+                    tenants,
+                    makes_groups: makes,
+                    last_ranked: None,
+                    thread,
+                })
             }
             Err(error) => {
                 log::warn!("resctrl is not read: cannot start a thread: {error}");
@@ -216,7 +234,9 @@ mod tests {
     }
 
     fn started(machine: &Machine, plan: &Plan) -> Option<MonitorThread> {
-        MonitorSetup::prepare_monitors(machine, plan, None).unwrap().and_then(MonitorSetup::start_thread)
+        MonitorSetup::prepare_monitors(machine, plan, None)
+            .unwrap()
+            .and_then(MonitorSetup::start_thread)
     }
 
     #[test]
@@ -279,7 +299,8 @@ mod tests {
         let machine = machine(dir.path(), 1);
         let fake = FakeResctrl::new(dir.path());
         let why = |plan: &Plan| {
-            let ready = MonitorSetup::prepare_with_tree(&machine, plan, Some(4), Box::new(fake.clone()));
+            let ready =
+                MonitorSetup::prepare_with_tree(&machine, plan, Some(4), Box::new(fake.clone()));
             ready.map(drop).map_err(|error| error.to_string()).err()
         };
         let memory = plan(WINDOW_NS, MEMORY);
@@ -303,7 +324,8 @@ mod tests {
         fill(&fake);
         fake.write_file("info/L3_MON/num_rmids", "16\n");
         let plan = plan(WINDOW_NS, MEMORY);
-        let ready = MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
+        let ready =
+            MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
         let mut monitors = ready.unwrap().and_then(MonitorSetup::start_thread).unwrap();
         monitors.rank_tenants(|| vec!["/pods/b".into()]);
         let begin = Instant::now();
@@ -319,7 +341,8 @@ mod tests {
                 let mut all = its.bytes.iter();
                 all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
             };
-            if let Some(bytes) = monitors.take_readings().find_map(of_b).filter(|bytes| *bytes > 0) {
+            if let Some(bytes) = monitors.take_readings().find_map(of_b).filter(|bytes| *bytes > 0)
+            {
                 break bytes;
             }
         };

@@ -1,7 +1,7 @@
 //! Files and system calls that a recorder needs after everything is attached.
 
 use super::args::RecordOptions;
-use crate::confine::{ThreadNeeds, RECORDER};
+use crate::confine::{RECORDER, ThreadNeeds};
 use crate::discover::Machine;
 use crate::identity::runtimes::Runtimes;
 use crate::workload::Workload;
@@ -11,7 +11,11 @@ use crate::workload::Workload;
 const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
 
 /// What the thread needs that drains the ring, follows the counters and looks up names.
-pub(super) fn recorder_needs(machine: &Machine, options: &RecordOptions, workload: &Workload) -> ThreadNeeds {
+pub(super) fn recorder_needs(
+    machine: &Machine,
+    options: &RecordOptions,
+    workload: &Workload,
+) -> ThreadNeeds {
     let root = &machine.root;
     let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::runtime_trees(root));
     // The FIFO of --marks is removed at the end.

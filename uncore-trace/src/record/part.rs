@@ -105,7 +105,11 @@ impl Draft {
         if let Some(canary) = canary {
             canary.write_metadata(&mut pairs)?;
         }
-        let create = CreateOptions { overwrite: options.force, mode: options.mode, ..CreateOptions::default() };
+        let create = CreateOptions {
+            overwrite: options.force,
+            mode: options.mode,
+            ..CreateOptions::default()
+        };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
         Ok(Self { writer, pairs, canary: canary.cloned(), clock })
     }
@@ -145,7 +149,10 @@ impl Draft {
             holders: common.holders,
         };
         let mut sink = Sink::new(&writer, options.slices, RecordingOrigin::from_metadata(&pairs));
-        let unopened = session.unopened().iter().map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
+        let unopened = session
+            .unopened()
+            .iter()
+            .map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
         let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
         plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
         link_rows(plan, &mut sink);

@@ -134,7 +134,8 @@ impl OpenParts {
 
     fn enter_bursts(&mut self, bursts: Vec<canary::EndedBurst>) -> Result<()> {
         for ended_burst in bursts {
-            let is_next = |next_part: &&mut OpenPart| (next_part.start_ns as i64) < ended_burst.burst.end_ns;
+            let is_next =
+                |next_part: &&mut OpenPart| (next_part.start_ns as i64) < ended_burst.burst.end_ns;
             let open_part = self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live);
             open_part.add_burst(&ended_burst)?;
         }
@@ -168,7 +169,10 @@ impl OpenParts {
             if let Some(needed_bytes) = self.space.request_space(sealed) {
                 rotation.trim_parts(needed_bytes);
             }
-            if self.next_part.is_none() && self.finishing.is_none() && is_large(sealed, options.keep) {
+            if self.next_part.is_none()
+                && self.finishing.is_none()
+                && is_large(sealed, options.keep)
+            {
                 options.control.end_part();
             }
         }
@@ -185,13 +189,15 @@ impl OpenParts {
         }
         let target = rotation.next_target();
         let canary_summary = self.canary.as_ref().map(CanaryProcess::summary);
-        let draft = match Draft::create_files(target, options, plan, canary_summary, Some(self.live.clock)) {
-            Err(error) if options.tap.is_some() => {
-                rotation.wait_after_error(&error);
-                return Ok(());
-            }
-            draft => draft?,
-        };
+        let draft =
+            match Draft::create_files(target, options, plan, canary_summary, Some(self.live.clock))
+            {
+                Err(error) if options.tap.is_some() => {
+                    rotation.wait_after_error(&error);
+                    return Ok(());
+                }
+                draft => draft?,
+            };
         rotation.note_next();
         // Parts meet at the end of a window, so that each window is in one part.
         let start_tick = (now_ns / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;

@@ -7,7 +7,7 @@ use crate::assemble::Sink;
 use crate::discover::pci::join_addresses;
 use crate::open::Session;
 use crate::plan::Plan;
-use crate::schema::link::{LinkCounter, Link, PeakRate};
+use crate::schema::link::{Link, LinkCounter, PeakRate};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{counters, links};
 
@@ -17,8 +17,10 @@ pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &RecordO
         Some(_) => plan.only_witnesses().map(|optional_witness| optional_witness.id).collect(),
         None => BTreeSet::new(),
     };
-    let (witnesses, required): (Vec<_>, Vec<_>) =
-        session.unopened().iter().partition(|unopened_counter| optional.contains(&unopened_counter.counter));
+    let (witnesses, required): (Vec<_>, Vec<_>) = session
+        .unopened()
+        .iter()
+        .partition(|unopened_counter| optional.contains(&unopened_counter.counter));
     for unopened in required {
         log::warn!("{} (the other counters are recorded)", unopened.reason);
     }
@@ -74,7 +76,10 @@ pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
     if !sink.wants_table(&links::TABLE) {
         return;
     }
-    let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |link_counter| (link, link_counter)));
+    let pairs = plan
+        .links
+        .iter()
+        .flat_map(|link| link.counters.iter().map(move |link_counter| (link, link_counter)));
     for (link, counted) in pairs {
         let is_other = |peak: &&PeakRate| (peak.direction != counted.direction, peak.source);
         link_row(link, *counted, link.peaks_of(counted.direction).min_by_key(is_other), sink);

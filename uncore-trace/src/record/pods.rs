@@ -18,7 +18,7 @@ use crate::assemble::{AssignmentReading, Sink, Timeline};
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::identity::assignments::{list_assignments, cdi_trees};
+use crate::identity::assignments::{cdi_trees, list_assignments};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::schema::loss::Cause;
 
@@ -54,7 +54,11 @@ impl PodSetup {
         PodThread { answers, stop: Some(stop), thread }
     }
 
-    fn ask_repeatedly(self, sender: &Sender<AssignmentReading>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
+    fn ask_repeatedly(
+        self,
+        sender: &Sender<AssignmentReading>,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Result<()> {
         let Self { connected, root } = self;
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
@@ -78,7 +82,9 @@ impl PodSetup {
                     has_failed = list.is_err();
                     let list = list.map_err(|error| not_asked(&error));
                     // The recorder has ended if it takes no answer.
-                    if is_news && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err() {
+                    if is_news
+                        && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err()
+                    {
                         return Ok(());
                     }
                     sleep(PAUSE).await;
@@ -93,7 +99,12 @@ impl PodSetup {
 }
 
 /// Enters what the kubelet said into a part, at `now_ns`.
-pub(super) fn enter_assignments(assigned: &AssignmentReading, now_ns: u64, timeline: &mut Timeline, sink: &mut Sink) {
+pub(super) fn enter_assignments(
+    assigned: &AssignmentReading,
+    now_ns: u64,
+    timeline: &mut Timeline,
+    sink: &mut Sink,
+) {
     timeline.feed_assignments(assigned, sink);
     if let Err(why) = &assigned.list {
         timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);

@@ -55,7 +55,11 @@ mod tests {
     #[test]
     fn precision_is_a_note_and_what_is_missing_comes_first() {
         let line = |totals: &[(&str, u64)]| {
-            progress_text(3.21, 1200, &Losses::from_totals(totals.iter().map(|(cause, count)| (*cause, *count))))
+            progress_text(
+                3.21,
+                1200,
+                &Losses::from_totals(totals.iter().map(|(cause, count)| (*cause, *count))),
+            )
         };
         assert_eq!(line(&[]), "recording 3.2 s, 1200 rows (Ctrl-C ends it)");
         let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 ticks were skipped";

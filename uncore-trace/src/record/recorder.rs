@@ -14,12 +14,12 @@ use super::accounts::{self, AccountThread};
 use super::args::{AtSwitch, RecordOptions, Sampling};
 use super::canary::CanaryProcess;
 use super::holders::Reread;
-use super::load::{ReliefChange, RecorderLoad};
+use super::load::{RecorderLoad, ReliefChange};
 use super::marks::RecordingMarks;
 use super::monitors::{self, MonitorThread};
 use super::needs::recorder_needs;
 use super::part::{CommonState, Draft};
-use super::parts::{RecordingTotals, LAST_WAIT, OpenParts};
+use super::parts::{LAST_WAIT, OpenParts, RecordingTotals};
 use super::planned::warn_of_unopened;
 use super::pods::{self, PodThread};
 use super::progress::ProgressLine;
@@ -29,7 +29,7 @@ use crate::clock::mono_ns;
 use crate::confine;
 use crate::count::Count;
 use crate::discover::{CpuList, Machine};
-use crate::drain::{Merge, Peek, DrainedRecord, decode_record, decode_state};
+use crate::drain::{DrainedRecord, Merge, Peek, decode_record, decode_state};
 use crate::open::{self, CpuSetChange, DropCounts, OnlineCpus, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
@@ -126,7 +126,8 @@ pub async fn record(
     monitors::remove_left_groups();
     let monitor_setup = monitors::MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
     let marks = RecordingMarks::open_listeners(options, &target)?;
-    let mut canary = options.canary.then(|| CanaryProcess::start_process(machine, plan, &target)).transpose()?;
+    let mut canary =
+        options.canary.then(|| CanaryProcess::start_process(machine, plan, &target)).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
     let rotation = Rotation::open_series(&target, options)?;
     let (rotation, first_target) = match rotation {
@@ -134,7 +135,8 @@ pub async fn record(
         None => (None, target),
     };
     let canary_summary = canary.as_ref().map(CanaryProcess::summary);
-    let holders = plan.has_devices() || options.io && matches!(first_target, RecordingTarget::Dataset(_));
+    let holders =
+        plan.has_devices() || options.io && matches!(first_target, RecordingTarget::Dataset(_));
     let pod_setup = if holders { pods::PodSetup::connect_kubelet(machine).await } else { None };
     let draft = Draft::create_files(first_target, options, plan, canary_summary, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
@@ -159,13 +161,15 @@ pub async fn record(
     let common = CommonState::new(options, machine, plan, &session, online);
     let live = draft.begin_part(&common, &session, start_tick)?;
     let witness_watch = options.witness_budget.map(|budget| {
-        let unopened = session.unopened().iter().map(|unopened_counter| unopened_counter.counter).collect();
+        let unopened =
+            session.unopened().iter().map(|unopened_counter| unopened_counter.counter).collect();
         WitnessWatch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     if let Some(canary) = &mut canary {
         canary.start_moving();
     }
-    let account_setup = session.sees_holders().then(|| accounts::AccountSetup::prepare_reading(machine));
+    let account_setup =
+        session.sees_holders().then(|| accounts::AccountSetup::prepare_reading(machine));
     let online = OnlineCpus::open(&machine.root)?;
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
@@ -203,7 +207,9 @@ pub async fn record(
     recorder.pods = pod_setup.map(pods::PodSetup::start_thread);
     recorder.accounts = account_setup.and_then(accounts::AccountSetup::start_thread);
     let rotation_needs = recorder.open_parts.rotation_needs();
-    confine::restrict_process(&recorder_needs(machine, options, workload).merged_with(rotation_needs));
+    confine::restrict_process(
+        &recorder_needs(machine, options, workload).merged_with(rotation_needs),
+    );
     if !is_over {
         recorder.run_until_end(workload, signals).await?;
     }
@@ -214,7 +220,11 @@ pub async fn record(
 
 impl RecorderLoop<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
-    async fn run_until_end(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
+    async fn run_until_end(
+        &mut self,
+        workload: &mut Workload,
+        signals: &mut Signals,
+    ) -> Result<()> {
         let progress = ProgressLine::new(self.common.options.quiet);
         let mut ticks = interval(self.drain_period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -328,9 +338,16 @@ impl RecorderLoop<'_> {
         now_ns: u64,
     ) -> Result<()> {
         let offline = self.session.take_offline(self.online.read_cpus()?);
-        self.apply_change(&CpuSetChange { went_offline: offline, stopped, ..CpuSetChange::default() }, now_ns)?;
+        self.apply_change(
+            &CpuSetChange { went_offline: offline, stopped, ..CpuSetChange::default() },
+            now_ns,
+        )?;
         self.cpu_lists.clear();
-        self.open_parts.live.timeline.log_last_counts(counts, now_ns, &mut self.open_parts.live.sink);
+        self.open_parts.live.timeline.log_last_counts(
+            counts,
+            now_ns,
+            &mut self.open_parts.live.sink,
+        );
         Ok(())
     }
 
@@ -339,7 +356,11 @@ impl RecorderLoop<'_> {
     async fn remember_running(&mut self) {
         let begin = Instant::now();
         let session = &self.session;
-        while !self.open_parts.live.timeline.remember_running(&mut |cpu| read_unsent_state(session, cpu).ok()?)
+        while !self
+            .open_parts
+            .live
+            .timeline
+            .remember_running(&mut |cpu| read_unsent_state(session, cpu).ok()?)
             && begin.elapsed() < self.drain_period
         {
             sleep(Duration::from_micros(100)).await;
@@ -372,7 +393,8 @@ impl RecorderLoop<'_> {
             self.backlog.fill(0);
         }
         let has_all_of_offline = self.has_all_of_offline(fed_ns);
-        let due_list = self.cpu_lists.pop_front_if(|(list_ns, _)| *list_ns <= fed_ns && has_all_of_offline);
+        let due_list =
+            self.cpu_lists.pop_front_if(|(list_ns, _)| *list_ns <= fed_ns && has_all_of_offline);
         // A change applies to what is sent after it. So it waits until everything from before is
         // fed, and one change is made per drain.
         let has_changed = match due_list {
@@ -395,7 +417,12 @@ impl RecorderLoop<'_> {
             })
         };
         for open_part in self.open_parts.oldest_first() {
-            while !open_part.timeline.close_ticks(horizon_ns, emptied, &mut open_part.sink, &mut peek_cpu) {
+            while !open_part.timeline.close_ticks(
+                horizon_ns,
+                emptied,
+                &mut open_part.sink,
+                &mut peek_cpu,
+            ) {
                 open_part.sink.hand_over(&mut open_part.writer)?;
             }
             open_part.sink.hand_over(&mut open_part.writer)?;
@@ -416,9 +443,16 @@ impl RecorderLoop<'_> {
             // Windows that wait are affected too.
             let waiting_ns = behind_ns + self.common.options.lag.as_nanos() as u64;
             let is_more = relief_change.new_relief > relief_change.old_relief;
-            self.note_relief(now_ns, &relief_change, if is_more { waiting_ns } else { relief_change.span_ns });
+            self.note_relief(
+                now_ns,
+                &relief_change,
+                if is_more { waiting_ns } else { relief_change.span_ns },
+            );
             if is_more {
-                log::warn!("the recorder is late: from here {}", relief_change.new_relief.in_words());
+                log::warn!(
+                    "the recorder is late: from here {}",
+                    relief_change.new_relief.in_words()
+                );
             }
         }
         self.common.relief = self.load.current_relief();
@@ -430,7 +464,12 @@ impl RecorderLoop<'_> {
     /// Enters a change of what is left out in the parts that it affects.
     fn note_relief(&mut self, now_ns: u64, relief_change: &ReliefChange, span_ns: u64) {
         for open_part in self.open_parts.oldest_first() {
-            open_part.timeline.ledger.add_relief_change(now_ns, span_ns, relief_change.old_relief, relief_change.new_relief);
+            open_part.timeline.ledger.add_relief_change(
+                now_ns,
+                span_ns,
+                relief_change.old_relief,
+                relief_change.new_relief,
+            );
         }
     }
 
@@ -519,7 +558,9 @@ impl RecorderLoop<'_> {
             records += 1;
             match decoded {
                 Ok(record) => {
-                    if let (Some(witness_watch), DrainedRecord::Sample(sample)) = (&mut self.witness_watch, &record) {
+                    if let (Some(witness_watch), DrainedRecord::Sample(sample)) =
+                        (&mut self.witness_watch, &record)
+                    {
                         witness_watch.count_reading(sample.cpu);
                     }
                     self.open_parts.feed_record(record);
@@ -533,7 +574,8 @@ impl RecorderLoop<'_> {
                 emptied = false;
                 // The records that are left are newer than those that were fed, except for the
                 // disorder of a ring.
-                horizon_ns = horizon_ns.min(self.open_parts.live.timeline.newest_time().saturating_sub(SETTLE_NS));
+                horizon_ns = horizon_ns
+                    .min(self.open_parts.live.timeline.newest_time().saturating_sub(SETTLE_NS));
                 break;
             }
         }
@@ -552,7 +594,9 @@ impl RecorderLoop<'_> {
     /// `true` if any were dropped.
     fn drop_witnesses(&mut self) -> Result<bool> {
         let now_ns = mono_ns() as u64;
-        let check = |witness_watch: &mut WitnessWatch<'_>| witness_watch.check_budget(&mut self.session, now_ns);
+        let check = |witness_watch: &mut WitnessWatch<'_>| {
+            witness_watch.check_budget(&mut self.session, now_ns)
+        };
         let Some(dropped) = self.witness_watch.as_mut().and_then(check) else {
             return Ok(false);
         };
@@ -565,7 +609,12 @@ impl RecorderLoop<'_> {
         for id in &dropped.counter_ids {
             let why = format!("not read from here: {}", dropped.why);
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.ledger.add_explained(Cause::WitnessLost, now_ns, Some(*id), &why);
+                open_part.timeline.ledger.add_explained(
+                    Cause::WitnessLost,
+                    now_ns,
+                    Some(*id),
+                    &why,
+                );
             }
             self.common.opened.remove(id);
             self.common.dropped.insert(*id, why);
@@ -577,14 +626,15 @@ impl RecorderLoop<'_> {
     /// Whether all records were fed of those CPUs that are offline in both the next and the last
     /// look.
     fn has_all_of_offline(&self, fed_ns: u64) -> bool {
-        let Some(((_, next_list), (_, last_list))) = self.cpu_lists.front().zip(self.cpu_lists.back()) else {
+        let Some(((_, next_list), (_, last_list))) =
+            self.cpu_lists.front().zip(self.cpu_lists.back())
+        else {
             return true;
         };
         let is_offline = |cpu| !next_list.contains(&cpu) && !last_list.contains(&cpu);
-        self.open_parts
-            .live
-            .timeline
-            .has_all_records_of(is_offline, fed_ns, &mut |cpu| read_unsent_state(&self.session, cpu).ok()?)
+        self.open_parts.live.timeline.has_all_records_of(is_offline, fed_ns, &mut |cpu| {
+            read_unsent_state(&self.session, cpu).ok()?
+        })
     }
 
     /// Finds counters whose CPU went offline. `true` if a counter is read elsewhere from now on.
@@ -598,7 +648,9 @@ impl RecorderLoop<'_> {
         // The time is taken before the change: a CPU may read some of its new counters before all
         // are placed.
         let before_ns = mono_ns() as u64;
-        let Some(mut change) = self.session.follow_cpus(online, &self.common.machine.root, may_have_moved)? else {
+        let Some(mut change) =
+            self.session.follow_cpus(online, &self.common.machine.root, may_have_moved)?
+        else {
             return Ok(false);
         };
         if !change.went_offline.is_empty() {
@@ -629,11 +681,18 @@ impl RecorderLoop<'_> {
 
     fn note_drops(&mut self, now_ns: u64) -> Result<()> {
         let new_drops = self.drops.advance(self.session.drop_counts()?);
-        for (record_kind, lost) in new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+        for (record_kind, lost) in
+            new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0)
+        {
             let detail = format!("{lost} records of kind {record_kind}");
             if record_kind == KIND_FILE as usize {
                 self.reread.note_loss();
-                self.open_parts.ledger_at(now_ns).add_explained(Cause::HolderUnseen, now_ns, None, &detail);
+                self.open_parts.ledger_at(now_ns).add_explained(
+                    Cause::HolderUnseen,
+                    now_ns,
+                    None,
+                    &detail,
+                );
                 continue;
             }
             if [KIND_TASK, KIND_CGROUP].contains(&(record_kind as u32)) {
@@ -656,7 +715,12 @@ impl RecorderLoop<'_> {
         ] {
             if count > 0 {
                 let detail = format!("{count} {description}");
-                self.open_parts.ledger_at(now_ns).add_explained(Cause::IoUnseen, now_ns, None, &detail);
+                self.open_parts.ledger_at(now_ns).add_explained(
+                    Cause::IoUnseen,
+                    now_ns,
+                    None,
+                    &detail,
+                );
             }
         }
         Ok(())
@@ -683,13 +747,17 @@ impl RecorderLoop<'_> {
         // The session is not needed any more; its programs should not run while the files are
         // finished.
         drop(self.session);
-        let RecordingTotals { finished, part_count: part_total, losses } = self.open_parts.finish_parts()?;
+        let RecordingTotals { finished, part_count: part_total, losses } =
+            self.open_parts.finish_parts()?;
         Ok(RecordingOutcome { finished, part_count: part_total, losses, seconds, counters })
     }
 }
 
 /// The options with rows for the canary, if only some cgroups have rows of their own.
-fn with_canary<'a>(options: &'a RecordOptions, canary: Option<&CanaryProcess>) -> Cow<'a, RecordOptions> {
+fn with_canary<'a>(
+    options: &'a RecordOptions,
+    canary: Option<&CanaryProcess>,
+) -> Cow<'a, RecordOptions> {
     match canary {
         Some(canary) if !options.cgroups.is_empty() => {
             let mut options = options.clone();
@@ -702,7 +770,11 @@ fn with_canary<'a>(options: &'a RecordOptions, canary: Option<&CanaryProcess>) -
 
 /// With a delay, the command runs that long before counting begins. `true` if the recording is over
 /// by then.
-async fn run_delay(options: &RecordOptions, workload: &mut Workload, signals: &mut Signals) -> Result<bool> {
+async fn run_delay(
+    options: &RecordOptions,
+    workload: &mut Workload,
+    signals: &mut Signals,
+) -> Result<bool> {
     if options.delay.is_zero() {
         return Ok(false);
     }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use super::args::{RecorderControl, RecordOptions, parse_duration};
+use super::args::{RecordOptions, RecorderControl, parse_duration};
 use crate::confine::ThreadNeeds;
-use crate::tables::series::{PartSeries, parse_size, is_size};
+use crate::tables::series::{PartSeries, is_size, parse_size};
 use crate::tables::writer::RecordingTarget;
 
 /// The shortest length of a part. Attribution learns anew in each part.
@@ -69,7 +69,10 @@ impl Rotation {
     /// # Errors
     ///
     /// See [`Series::open`].
-    pub(super) fn open_series(target: &RecordingTarget, options: &RecordOptions) -> Result<Option<(Self, RecordingTarget)>> {
+    pub(super) fn open_series(
+        target: &RecordingTarget,
+        options: &RecordOptions,
+    ) -> Result<Option<(Self, RecordingTarget)>> {
         let Some(rotate) = options.rotate else { return Ok(None) };
         let mut series = PartSeries::open(target, options.keep, options.mode)?;
         let first_target = series.next_target();
@@ -83,7 +86,12 @@ impl Rotation {
     }
 
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
-    pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &RecorderControl) -> bool {
+    pub(super) fn is_due(
+        &mut self,
+        begin: Instant,
+        sealed_bytes: u64,
+        control: &RecorderControl,
+    ) -> bool {
         self.is_asked |= control.take_end_part();
         if self.waits_until.is_some_and(|until| Instant::now() < until) {
             return false;

@@ -92,14 +92,20 @@ impl<'a> WitnessWatch<'a> {
         now_ns: u64,
     ) -> Self {
         let open = plan.only_witnesses().filter(|witness| !unopened.contains(&witness.id));
-        let witness_by_cpu: BTreeMap<u32, u32> = open.map(|witness| (witness.cpu, witness.id)).collect();
+        let witness_by_cpu: BTreeMap<u32, u32> =
+            open.map(|witness| (witness.cpu, witness.id)).collect();
         let meter = if witness_by_cpu.is_empty() { None } else { session.start_meter() };
         let mut watch = Self {
             plan,
             budget,
             remaining: witness_by_cpu,
             unavailable: unopened.clone(),
-            cost: ReadingCost { read_ns: READ_NS, readings: BTreeMap::new(), checked_ns: now_ns, costly_checks: 0 },
+            cost: ReadingCost {
+                read_ns: READ_NS,
+                readings: BTreeMap::new(),
+                checked_ns: now_ns,
+                costly_checks: 0,
+            },
             multiplexing: Multiplexing::default(),
             meter,
             backlog: Backlog::default(),
@@ -121,12 +127,19 @@ impl<'a> WitnessWatch<'a> {
     pub(super) fn note_drain(&mut self, records: u64, emptied: bool) {
         if self.backlog.note_drain(records, emptied) {
             let counter_ids = self.remaining.values().copied().collect();
-            self.mark_to_drop(counter_ids, "the recorder cannot drain its readings as fast as they come");
+            self.mark_to_drop(
+                counter_ids,
+                "the recorder cannot drain its readings as fast as they come",
+            );
         }
     }
 
     /// Checks the cost once a second. Returns the witnesses that must be dropped.
-    pub(super) fn check_budget(&mut self, session: &mut Session, now_ns: u64) -> Option<DroppedWitnesses> {
+    pub(super) fn check_budget(
+        &mut self,
+        session: &mut Session,
+        now_ns: u64,
+    ) -> Option<DroppedWitnesses> {
         if self.to_drop.is_none() && !self.remaining.is_empty() {
             self.check_witnesses(session, now_ns);
         }
@@ -179,7 +192,8 @@ impl ReadingCost {
         let readings = std::mem::take(&mut self.readings);
         let all_per_second = rate(readings.values().sum());
         let cost = |readings: u64| percent(rate(readings), self.read_ns);
-        let highest_percent = readings.values().map(|cpu_readings| cost(*cpu_readings)).fold(0.0, f64::max);
+        let highest_percent =
+            readings.values().map(|cpu_readings| cost(*cpu_readings)).fold(0.0, f64::max);
         let too_much = highest_percent > budget || all_per_second > MOST_READINGS;
         self.costly_checks = if too_much { self.costly_checks + 1 } else { 0 };
         let at_once = highest_percent > AT_ONCE * budget || all_per_second > 2.0 * MOST_READINGS;
@@ -310,7 +324,10 @@ mod tests {
         let count = |enabled, running| Count { value: 7, enabled, running };
         let none = BTreeSet::new();
         assert_eq!(turns.find_multiplexed(vec![(1, count(100, 100)), (2, count(100, 99))]), none);
-        assert_eq!(turns.find_multiplexed(vec![(1, count(200, 200)), (2, count(200, 149))]), [2].into());
+        assert_eq!(
+            turns.find_multiplexed(vec![(1, count(200, 200)), (2, count(200, 149))]),
+            [2].into()
+        );
         // A counter that stands still, as on an offline CPU, is not multiplexed.
         assert_eq!(turns.find_multiplexed(vec![(1, count(200, 200))]), none);
         // The counter was never on its hardware.

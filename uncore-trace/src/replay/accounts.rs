@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
 use super::rows::TableForm;
-use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
+use crate::discover::accounts::{Account, AccountSource, IoDirection, Unit};
 use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::columns::{self, nullable_value};
@@ -20,16 +20,23 @@ pub(super) const FORM: TableForm<Accounted> = (
 );
 
 fn decode_accounts(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
-    let (end, time) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "read_ns")?);
-    let (bdf, source) = (columns::word_column(batch, "bdf")?, columns::word_column(batch, "source")?);
+    let (end, time) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "read_ns")?);
+    let (bdf, source) =
+        (columns::word_column(batch, "bdf")?, columns::word_column(batch, "source")?);
     let (name, unit) = (columns::word_column(batch, "name")?, columns::word_column(batch, "unit")?);
-    let (direction, pid) = (columns::word_column(batch, "direction")?, columns::i32_column(batch, "pid")?);
-    let (client, value) = (columns::bits_column(batch, "client")?, columns::bits_column(batch, "value")?);
+    let (direction, pid) =
+        (columns::word_column(batch, "direction")?, columns::i32_column(batch, "pid")?);
+    let (client, value) =
+        (columns::bits_column(batch, "client")?, columns::bits_column(batch, "value")?);
     let row = |row| {
         let unknown = |column: &str| format!("the table accounts has an unknown {column}");
         let account = Account {
             function: bdf.get(row).unwrap_or_default().parse().with_context(|| unknown("bdf"))?,
-            source: source.get(row).and_then(AccountSource::from_name).with_context(|| unknown("source"))?,
+            source: source
+                .get(row)
+                .and_then(AccountSource::from_name)
+                .with_context(|| unknown("source"))?,
             name: Arc::from(name.get(row).unwrap_or_default()),
             direction: direction.get(row).and_then(IoDirection::from_name),
             unit: unit.get(row).and_then(Unit::from_name).with_context(|| unknown("unit"))?,

@@ -43,7 +43,8 @@ impl StoredCgroups {
 
 fn decode_cgroups(batch: &RecordBatch) -> Result<Vec<CgroupRow>> {
     let (id, path) = (columns::bits_column(batch, "id")?, columns::text_column(batch, "path")?);
-    let (container, pod) = (columns::word_column(batch, "container")?, columns::word_column(batch, "pod")?);
+    let (container, pod) =
+        (columns::word_column(batch, "container")?, columns::word_column(batch, "pod")?);
     let job = columns::word_column(batch, "job")?;
     let tick_ends = columns::i64_column(batch, "mono_ns")?;
     let row = |row| CgroupRow {

@@ -46,7 +46,8 @@ impl RecordedFacts {
         if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());
         }
-        let mut plan: Plan = metadata_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
+        let mut plan: Plan =
+            metadata_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
         let clocks: Vec<Snapshot> = metadata_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
         let tick_ns = metadata_number(&pairs, metadata::TICK_NS)?;
@@ -58,7 +59,8 @@ impl RecordedFacts {
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
         let has_lag = pairs.contains_key(metadata::LAG_NS);
-        let recorded_lag = has_lag.then(|| metadata_number(&pairs, metadata::LAG_NS)).transpose()?;
+        let recorded_lag =
+            has_lag.then(|| metadata_number(&pairs, metadata::LAG_NS)).transpose()?;
         let lag_ns = overrides.lag_ns.or(recorded_lag).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
         let recorded_share = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
@@ -70,7 +72,8 @@ impl RecordedFacts {
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
-        let stop_tick = stop_tick.then(|| metadata_number(&pairs, metadata::STOP_TICK)).transpose()?;
+        let stop_tick =
+            stop_tick.then(|| metadata_number(&pairs, metadata::STOP_TICK)).transpose()?;
         Ok(Self {
             opened: opened_counters(recording, &plan)?,
             plan,
@@ -90,7 +93,8 @@ fn first_tick(recording: &Recording) -> Result<Option<u64>> {
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
-    let (end, len) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
+    let (end, len) =
+        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
     Ok(Some(end.value(0).saturating_sub(len.value(0)) as u64))
 }
 

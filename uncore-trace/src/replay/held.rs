@@ -5,14 +5,16 @@ use arrow::array::RecordBatch;
 
 use super::owners::OwnerColumns;
 use super::rows::TableForm;
-use crate::entries::{LogEntry, DeviceHold};
+use crate::entries::{DeviceHold, LogEntry};
 use crate::schema::{columns, held};
 
 /// The table's form.
-pub(super) const FORM: TableForm<DeviceHold> =
-    (&held::TABLE, &["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"], decode_held, |held| {
-        LogEntry::Held(held)
-    });
+pub(super) const FORM: TableForm<DeviceHold> = (
+    &held::TABLE,
+    &["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"],
+    decode_held,
+    |held| LogEntry::Held(held),
+);
 
 fn decode_held(batch: &RecordBatch) -> Result<Vec<(u64, DeviceHold)>> {
     let (end, ns) = (columns::i64_column(batch, "mono_ns")?, columns::bits_column(batch, "ns")?);

@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use super::ReplayLog;
 use super::owners::OwnerColumns;
 use super::rows::TableRows;
-use crate::entries::{LogEntry, DeviceTransfer, Owner};
+use crate::entries::{DeviceTransfer, LogEntry, Owner};
 use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
@@ -50,7 +50,11 @@ impl StoredIo {
     /// Opens the table.
     pub(super) fn open_table(recording: &Recording) -> Result<Self> {
         let has_table = recording.list_tables().iter().any(|table| table.name == io::TABLE.name);
-        let scan = if has_table { Some(recording.open_table(&io::TABLE)?.scan_columns(&COLUMNS)?) } else { None };
+        let scan = if has_table {
+            Some(recording.open_table(&io::TABLE)?.scan_columns(&COLUMNS)?)
+        } else {
+            None
+        };
         Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode_io)), devices: HashMap::new() })
     }
 
@@ -63,7 +67,13 @@ impl StoredIo {
             let IoRow { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
-            log.log_entry(LogEntry::Moved(&DeviceTransfer { device, direction, owner, bytes, requests }))?;
+            log.log_entry(LogEntry::Moved(&DeviceTransfer {
+                device,
+                direction,
+                owner,
+                bytes,
+                requests,
+            }))?;
         }
         Ok(())
     }
@@ -74,7 +84,8 @@ fn decode_io(batch: &RecordBatch) -> Result<Vec<IoRow>> {
     let owners = OwnerColumns::from_batch("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
         (columns::word_column(batch, "device")?, columns::word_column(batch, "direction")?);
-    let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
+    let (bytes, requests) =
+        (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
         Ok(IoRow {
             tick_end_ns: tick_ends.value(row) as u64,

@@ -95,8 +95,9 @@ pub fn attribute(
         );
     }
     let mut writer = Writer::create(target, create, &facts.pairs)?;
-    replay_entries(recording, &facts, &mut writer)
-        .with_context(|| format!("cannot attribute {} again", recording.recording_path().display()))?;
+    replay_entries(recording, &facts, &mut writer).with_context(|| {
+        format!("cannot attribute {} again", recording.recording_path().display())
+    })?;
     writer.finish(&facts.pairs)
 }
 
@@ -108,7 +109,9 @@ struct ReplayLog {
 
 impl ReplayLog {
     fn log_entry(&mut self, entry: LogEntry<'_>) -> Result<()> {
-        self.attributor.take_entry(entry, &mut self.fabric).context("the raw tables are out of order")
+        self.attributor
+            .take_entry(entry, &mut self.fabric)
+            .context("the raw tables are out of order")
     }
 }
 

@@ -16,9 +16,12 @@ pub(super) const FORM: TableForm<Monitored> =
     });
 
 fn decode_monitored(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
-    let (end, cgroup) = (columns::i64_column(batch, "mono_ns")?, columns::word_column(batch, "cgroup")?);
-    let (socket, bytes) =
-        (columns::typed_column::<Int16Array>(batch, "socket")?, columns::bits_column(batch, "bytes")?);
+    let (end, cgroup) =
+        (columns::i64_column(batch, "mono_ns")?, columns::word_column(batch, "cgroup")?);
+    let (socket, bytes) = (
+        columns::typed_column::<Int16Array>(batch, "socket")?,
+        columns::bits_column(batch, "bytes")?,
+    );
     let row = |row| {
         let cgroup = cgroup.get(row).map(Arc::from);
         let (socket, bytes) = (socket.value(row), bytes.value_or_zero(row));

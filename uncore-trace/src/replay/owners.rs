@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
 
-use crate::entries::{OwnerFields, Owner};
+use crate::entries::{Owner, OwnerFields};
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 
 /// The columns of a batch that name an owner.

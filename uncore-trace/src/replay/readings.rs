@@ -9,10 +9,10 @@ use arrow::array::RecordBatch;
 
 use super::ReplayLog;
 use super::owners::OwnerColumns;
-use crate::entries::{LogEntry, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, LogEntry, ReadingTrigger};
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::readings;
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 
 const COLUMNS: [&str; 14] = [
     "mono_ns",
@@ -44,7 +44,8 @@ impl StoredReadings {
     /// Opens the table.
     pub(super) fn open_table(recording: &Recording) -> Result<Self> {
         let table = recording.open_table(&readings::TABLE)?;
-        let lowest_in_group = |group| table.group_minimum(group, "tick").map_or(0, |tick| tick as u64);
+        let lowest_in_group =
+            |group| table.group_minimum(group, "tick").map_or(0, |tick| tick as u64);
         let mut lowest: Vec<u64> = (0..table.row_groups()).map(lowest_in_group).collect();
         for group in (1..lowest.len()).rev() {
             lowest[group - 1] = lowest[group - 1].min(lowest[group]);
@@ -65,10 +66,14 @@ impl StoredReadings {
 }
 
 fn log_batch(batch: &RecordBatch, log: &mut ReplayLog) -> Result<()> {
-    let (mono_ns, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick")?);
-    let (counter, cpu) = (columns::i32_column(batch, "counter")?, columns::i32_column(batch, "cpu")?);
-    let (value, error) = (columns::bits_column(batch, "value")?, columns::i32_column(batch, "error")?);
-    let (enabled, running) = (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
+    let (mono_ns, tick) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick")?);
+    let (counter, cpu) =
+        (columns::i32_column(batch, "counter")?, columns::i32_column(batch, "cpu")?);
+    let (value, error) =
+        (columns::bits_column(batch, "value")?, columns::i32_column(batch, "error")?);
+    let (enabled, running) =
+        (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
     let owners = OwnerColumns::from_batch("readings", batch, "process", "owner_cgroup_id")?;
     let trigger = columns::word_column(batch, "trigger")?;
     for row in 0..batch.num_rows() {

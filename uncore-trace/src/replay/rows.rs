@@ -65,8 +65,11 @@ impl<T> StoredEntries<T> {
         recording: &Recording,
         (table, columns, decode, entry): TableForm<T>,
     ) -> Result<Self> {
-        let is_there = recording.list_tables().iter().any(|stored_table| stored_table.name == table.name);
-        let open = || anyhow::Ok(TableRows::new(recording.open_table(table)?.scan_columns(columns)?, decode));
+        let is_there =
+            recording.list_tables().iter().any(|stored_table| stored_table.name == table.name);
+        let open = || {
+            anyhow::Ok(TableRows::new(recording.open_table(table)?.scan_columns(columns)?, decode))
+        };
         Ok(Self { rows: is_there.then(open).transpose()?, entry })
     }
 

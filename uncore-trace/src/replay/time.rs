@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use super::ReplayLog;
 use super::owners::OwnerColumns;
 use super::rows::TableRows;
-use crate::entries::{OwnerFields, LogEntry, Owner};
+use crate::entries::{LogEntry, Owner, OwnerFields};
 use crate::schema::{columns, irqs, runtime};
 use crate::tables::reader::Recording;
 
@@ -41,7 +41,10 @@ impl StoredTimes {
         let runtime = recording.open_table(&runtime::TABLE)?.scan_columns(&wanted)?;
         let irqs = recording.open_table(&irqs::TABLE)?;
         let irqs = irqs.scan_columns(&["mono_ns", "cpu", "owner", "number", "name", "ns"])?;
-        Ok(Self { runtime: TableRows::new(runtime, decode_runtime), irqs: TableRows::new(irqs, decode_irqs) })
+        Ok(Self {
+            runtime: TableRows::new(runtime, decode_runtime),
+            irqs: TableRows::new(irqs, decode_irqs),
+        })
     }
 
     /// Whether all rows were used.
@@ -54,11 +57,17 @@ impl StoredTimes {
         let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         let mut switches: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         for rows in [&mut self.runtime, &mut self.irqs] {
-            while let Some(owner_time) = rows.next_if(|candidate| candidate.tick_end_ns <= tick_end_ns)? {
+            while let Some(owner_time) =
+                rows.next_if(|candidate| candidate.tick_end_ns <= tick_end_ns)?
+            {
                 if owner_time.tick_end_ns < tick_end_ns {
-                    bail!("runtime or irqs is not in the order of time at mono_ns {}", owner_time.tick_end_ns);
+                    bail!(
+                        "runtime or irqs is not in the order of time at mono_ns {}",
+                        owner_time.tick_end_ns
+                    );
                 }
-                if let (Some(Owner::Irq(number)), Some(name)) = (owner_time.owner, &owner_time.name) {
+                if let (Some(Owner::Irq(number)), Some(name)) = (owner_time.owner, &owner_time.name)
+                {
                     log.log_entry(LogEntry::Interrupt { number, name })?;
                 }
                 let owner_times = by_cpu.entry(owner_time.cpu).or_default();
@@ -80,7 +89,8 @@ impl StoredTimes {
 }
 
 fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
+    let (tick_ends, cpu) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
     let owners = OwnerColumns::from_batch("runtime", batch, "process", "owner_cgroup_id")?;
     let run_ns = columns::i64_column(batch, "run_ns")?;
     let slices = columns::i32_column(batch, "slices")?;
@@ -96,12 +106,18 @@ fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
 }
 
 fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
-    let (kinds, name) = (columns::word_column(batch, "owner")?, columns::word_column(batch, "name")?);
+    let (tick_ends, cpu) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
+    let (kinds, name) =
+        (columns::word_column(batch, "owner")?, columns::word_column(batch, "name")?);
     let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
         let owner_kind = kinds.get(row).unwrap_or_default();
-        let columns = OwnerFields { kind: owner_kind, number: Some(number.value(row)), ..OwnerFields::default() };
+        let columns = OwnerFields {
+            kind: owner_kind,
+            number: Some(number.value(row)),
+            ..OwnerFields::default()
+        };
         let owner = Owner::from_columns(&columns);
         let owner = owner.with_context(|| format!("irqs has an owner {owner_kind:?}"))?;
         let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);

@@ -147,7 +147,12 @@ impl CanarySummary {
                 moved.bursts += 1;
                 moved.bytes += bytes;
             }
-            None => self.moved.push(BurstSum { kind: burst_kind, links: links.to_vec(), bursts: 1, bytes }),
+            None => self.moved.push(BurstSum {
+                kind: burst_kind,
+                links: links.to_vec(),
+                bursts: 1,
+                bytes,
+            }),
         }
     }
 
@@ -186,10 +191,18 @@ pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
     let (ends, kinds) = (i64_column(batch, "end_ns")?, word_column(batch, "kind")?);
     let (bytes, links) = (bits_column(batch, "bytes")?, text_column(batch, "links")?);
     let burst = |row| {
-        let known_kind = CanaryKind::ALL.into_iter().find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
+        let known_kind = CanaryKind::ALL
+            .into_iter()
+            .find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
-        let stored_kind = known_kind.context("column kind has a value that this version does not know")?;
-        Ok(BurstRow { end_ns: ends.value(row), burst_kind: stored_kind, links, bytes: bytes.value_or_zero(row) })
+        let stored_kind =
+            known_kind.context("column kind has a value that this version does not know")?;
+        Ok(BurstRow {
+            end_ns: ends.value(row),
+            burst_kind: stored_kind,
+            links,
+            bytes: bytes.value_or_zero(row),
+        })
     };
     (0..batch.num_rows()).map(burst).collect()
 }
@@ -236,12 +249,15 @@ mod tests {
         let disk = [way("disk vda", Direction::In), way("PCIe vda, \"b\"", Direction::In)];
         let burst = |kind, bytes| Burst { kind, begin_ns: 1, end_ns: 2, cpu: 3, node: None, bytes };
         let (mut canary, mut rows) = (CanarySummary::default(), Builder::default());
-        for (kind, links, bytes) in
-            [(CanaryKind::Disk, &disk[..], 4096), (CanaryKind::Memory, &[], 7), (CanaryKind::Disk, &disk[..], 1)]
-        {
+        for (kind, links, bytes) in [
+            (CanaryKind::Disk, &disk[..], 4096),
+            (CanaryKind::Memory, &[], 7),
+            (CanaryKind::Disk, &disk[..], 1),
+        ] {
             canary.add_burst(kind, links, bytes);
             let device = (kind == CanaryKind::Disk).then_some("vda");
-            rows.append_burst(&burst(kind, bytes), device, links, &RecordingOrigin::default()).unwrap();
+            rows.append_burst(&burst(kind, bytes), device, links, &RecordingOrigin::default())
+                .unwrap();
         }
         assert_eq!((canary.moved[0].bursts, canary.moved[0].bytes), (2, 4097));
         let mut read = CanarySummary::default();

@@ -31,7 +31,8 @@ fn table_section(table: &TableDef) -> String {
         write!(text, " In the order of `{column}`.").unwrap();
     }
     if !table.sort_columns.is_empty() {
-        let columns: Vec<_> = table.sort_columns.iter().map(|column| format!("`{column}`")).collect();
+        let columns: Vec<_> =
+            table.sort_columns.iter().map(|column| format!("`{column}`")).collect();
         let columns = columns.join(", ");
         let sorted = if table.sorts_groups {
             format!(" Sorted by {columns} within each row group.")
@@ -77,7 +78,8 @@ fn the_document_has_every_column() {
     let text = fs::read_to_string(&path).unwrap();
     let (by_hand, generated) = text.split_once(MARKER).expect("docs/tables.md has no marker");
     // `fabric` comes first, because most readers look for it.
-    let sections: String = ALL.iter().rev().copied().chain([&rollup::TABLE]).map(table_section).collect();
+    let sections: String =
+        ALL.iter().rev().copied().chain([&rollup::TABLE]).map(table_section).collect();
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, format!("{by_hand}{MARKER}{sections}")).unwrap();
         return;

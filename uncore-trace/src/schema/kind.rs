@@ -179,7 +179,10 @@ pub struct WordBuilder {
 impl fmt::Debug for WordBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { words: _, word: current, run } = self;
-        f.debug_struct("WordBuilder").field("last", current).field("run", run).finish_non_exhaustive()
+        f.debug_struct("WordBuilder")
+            .field("last", current)
+            .field("run", run)
+            .finish_non_exhaustive()
     }
 }
 

@@ -106,8 +106,9 @@ pub struct PeakRate {
 impl Link {
     /// The peaks that limit this direction: its own, and those of the sum of both.
     pub fn peaks_of(&self, direction: Direction) -> impl Iterator<Item = &PeakRate> {
-        let limits =
-            move |peak: &&PeakRate| peak.direction == direction || peak.direction == Direction::Both;
+        let limits = move |peak: &&PeakRate| {
+            peak.direction == direction || peak.direction == Direction::Both
+        };
         self.peaks.iter().filter(limits)
     }
 }

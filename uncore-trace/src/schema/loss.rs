@@ -240,7 +240,8 @@ impl Losses {
     }
 
     fn list_in_words(list: &[(String, u64)]) -> Option<String> {
-        let words: Vec<_> = list.iter().map(|(cause, count)| loss_in_words(cause, *count)).collect();
+        let words: Vec<_> =
+            list.iter().map(|(cause, count)| loss_in_words(cause, *count)).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 }
@@ -313,6 +314,9 @@ mod tests {
         assert!(!unknown.is_complete());
         assert_eq!(unknown.incomplete_text().unwrap(), "incomplete: 1 of_a_later_version");
         let none = Losses::from_totals([("run_gap", 0)]);
-        assert_eq!((none.is_complete(), none.precision_text(), none.brief_text()), (true, None, String::new()));
+        assert_eq!(
+            (none.is_complete(), none.precision_text(), none.brief_text()),
+            (true, None, String::new())
+        );
     }
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
+use super::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use super::kind::{I32, I64, Null, Text, Word, table};
 use super::metadata;
 use super::origin::RecordingOrigin;
@@ -126,7 +126,8 @@ impl ListedMarks {
             bytes <= LISTED_BYTES
         };
         let count = candidates.len() as u64;
-        let marks: Vec<Mark> = candidates.into_iter().take(LISTED_MARKS).take_while(has_room).collect();
+        let marks: Vec<Mark> =
+            candidates.into_iter().take(LISTED_MARKS).take_while(has_room).collect();
         let left_out = count - marks.len() as u64;
         Self { marks, left_out }
     }

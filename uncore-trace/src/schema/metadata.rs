@@ -106,7 +106,10 @@ const OF_THE_FILE: [&str; 2] = [ROW_GROUP_DIGESTS, DIGEST];
 /// # Errors
 ///
 /// The value is damaged.
-pub fn parse_json<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Result<Option<T>> {
+pub fn parse_json<T: DeserializeOwned>(
+    pairs: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<Option<T>> {
     let parse = |text: &String| {
         serde_json::from_str(text).with_context(|| format!("the metadata {key} is damaged"))
     };

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::count::{Lap, Tally};
-use super::row::{CounterFields, Location, Rate, StatRow, RowValue};
+use super::row::{CounterFields, Location, Rate, RowValue, StatRow};
 use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
 use crate::plan::{Counter, Plan};
@@ -93,7 +93,9 @@ impl Grouping {
             LineSplit::Machine => Location::Machine,
             LineSplit::Socket => Location::Socket(location.package),
             LineSplit::Die => Location::Die(location.package, location.die),
-            LineSplit::Cluster => Location::Cluster(location.package, location.die, location.cluster),
+            LineSplit::Cluster => {
+                Location::Cluster(location.package, location.die, location.cluster)
+            }
             LineSplit::Cache => Location::Cache(location.package, location.die, location.cache),
             LineSplit::Core => Location::Core(location.package, location.die, location.core),
             LineSplit::Node => Location::Node(location.node),
@@ -144,8 +146,11 @@ impl Grouping {
 /// has them.
 fn event_label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
     let Counter { event, filter, .. } = counter;
-    let elsewhere =
-        || plan.counters.iter().any(|candidate| candidate.event == *event && candidate.pmu != counter.pmu);
+    let elsewhere = || {
+        plan.counters
+            .iter()
+            .any(|candidate| candidate.event == *event && candidate.pmu != counter.pmu)
+    };
     let named = !event.contains('=');
     let bare = (counter.family == "software" && named)
         || (GENERIC.contains(&counter.attr_type) && counter.per_cpu && !elsewhere());
@@ -179,7 +184,8 @@ impl SummedCounters {
             None if supported => RowValue::NotCounted,
             None => RowValue::NotSupported,
         };
-        let running_fraction = if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
+        let running_fraction =
+            if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
         StatRow {
             location: self.location,
             members: self.members.len(),
@@ -188,7 +194,11 @@ impl SummedCounters {
             rate: value.as_number().and_then(|value| count_rate(value, &self.unit, lap.counted_ns)),
             value,
             unit: self.unit.clone(),
-            counted: Some(CounterFields { running_ns: running, running: running_fraction, integral: self.integral }),
+            counted: Some(CounterFields {
+                running_ns: running,
+                running: running_fraction,
+                integral: self.integral,
+            }),
             noise: None,
         }
     }
@@ -214,7 +224,7 @@ mod tests {
     use super::*;
     use crate::count::Count;
     use crate::discover::{CpuList, captured_machine, cpus};
-    use crate::plan::{PlanRequest, CounterRole, plan};
+    use crate::plan::{CounterRole, PlanRequest, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -288,8 +298,9 @@ mod tests {
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
-        let line =
-            |line: &SummedCounters| format!("{} {} {}", line.location, line.label, line.members.len());
+        let line = |line: &SummedCounters| {
+            format!("{} {} {}", line.location, line.label, line.members.len())
+        };
         lines.iter().map(|it| line(it).trim().to_owned()).collect()
     }
 
@@ -337,7 +348,8 @@ mod tests {
     #[test]
     fn a_sum_has_only_what_was_counted_and_says_so() {
         let (plan, cpus) = sample();
-        let lines = Grouping::default().group_lines(&plan, &cpus, &Catalog::load_embedded().unwrap());
+        let lines =
+            Grouping::default().group_lines(&plan, &cpus, &Catalog::load_embedded().unwrap());
         let counted = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
         let mut tallies = vec![Tally::NotSupported; 12];
         tallies[0] = counted(10, 1000, 1000);
@@ -378,9 +390,11 @@ mod tests {
             };
             let plan = plan(&machine, &catalog, &request).unwrap();
             shown.push(format!("{name} -p {group} {by:?}"));
-            for line in
-                (Grouping { split: by, ..Grouping::default() }).group_lines(&plan, &machine.cpus, &catalog)
-            {
+            for line in (Grouping { split: by, ..Grouping::default() }).group_lines(
+                &plan,
+                &machine.cpus,
+                &catalog,
+            ) {
                 let SummedCounters { label, unit, location: place, members, .. } = line;
                 shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
             }

@@ -26,7 +26,7 @@ use crate::record::{self, RecordingOutcome};
 use crate::schema::columns::i64_column;
 use crate::schema::fabric;
 use crate::signals::Signals;
-use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::workload::Workload;
 
 /// Longest window: the default of `record`. It is short compared with the time in which the mix of
@@ -94,11 +94,15 @@ pub fn run(
     plan.read_at_switch();
     let recording = record_options(machine, &plan, options);
     let (sender, receiver) = mpsc::sync_channel(BATCHES);
-    let mut printer = IntervalPrinter { options, output, begin_ns: None, printed_ns: 0, end_ns: 0, printed: 0 };
+    let mut printer =
+        IntervalPrinter { options, output, begin_ns: None, printed_ns: 0, end_ns: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             confine::restrict_thread(&ThreadNeeds::default());
-            printer.print_intervals(receiver, CgroupRows::new(table, &paths, unopened).with_labels(named))
+            printer.print_intervals(
+                receiver,
+                CgroupRows::new(table, &paths, unopened).with_labels(named),
+            )
         });
         let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
@@ -137,8 +141,14 @@ fn without_unopened(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     plan
 }
 
-fn record_options(machine: &Machine, plan: &Plan, options: &AttributedOptions) -> record::RecordOptions {
-    let AttributedOptions { interval, interval_count, timeout, delay, named, command, catalog, .. } = options;
+fn record_options(
+    machine: &Machine,
+    plan: &Plan,
+    options: &AttributedOptions,
+) -> record::RecordOptions {
+    let AttributedOptions {
+        interval, interval_count, timeout, delay, named, command, catalog, ..
+    } = options;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // Windows do not begin when the recording does, so two more windows make the last interval
     // whole.
@@ -224,7 +234,11 @@ impl IntervalPrinter<'_> {
         Ok(())
     }
 
-    fn print_rest(&mut self, unfinished: &mut CgroupRows<'_>, outcome: &RecordingOutcome) -> Result<()> {
+    fn print_rest(
+        &mut self,
+        unfinished: &mut CgroupRows<'_>,
+        outcome: &RecordingOutcome,
+    ) -> Result<()> {
         if self.options.interval.is_some() {
             return self.print_interval(unfinished);
         }

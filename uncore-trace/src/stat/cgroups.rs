@@ -113,7 +113,8 @@ fn describe_nearest(mount: &Path, paths: &BTreeSet<String>, typed: &str) -> Stri
         let names = [path.as_str(), last_name].into_iter();
         is_part + names.map(|name| strsim::jaro_winkler(&typed, name)).fold(0.0, f64::max)
     };
-    let mut known: Vec<(f64, &String)> = paths.iter().map(|path| (similarity(path), path)).collect();
+    let mut known: Vec<(f64, &String)> =
+        paths.iter().map(|path| (similarity(path), path)).collect();
     known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let nearest: Vec<&String> = known.iter().take(NEAREST).map(|(_, path)| *path).collect();
     let verb = |count: usize| if count == 1 { "is" } else { "are" };

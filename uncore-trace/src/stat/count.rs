@@ -99,8 +99,14 @@ impl CounterMeter {
         let counts = vec![Count::default(); plan.counters.len()];
         let zero = MeterReading { counts, counted: Duration::ZERO };
         let (first_reading, last_reading) = (zero.clone(), zero);
-        let mut meter =
-            Self { counting, supported, on_since: None, counted: Duration::ZERO, first_reading, last_reading };
+        let mut meter = Self {
+            counting,
+            supported,
+            on_since: None,
+            counted: Duration::ZERO,
+            first_reading,
+            last_reading,
+        };
         meter.restart_measurement();
         Ok(meter)
     }

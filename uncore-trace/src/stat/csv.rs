@@ -4,7 +4,7 @@
 //! (`tools/perf/util/stat-display.c`, Linux 7.2). Guarantee: a field with the separator, a quote or
 //! a newline is quoted (RFC 4180). perf does not quote, but a filter has commas.
 
-use super::row::{Location, StatRow, RowValue, RowPeriod};
+use super::row::{Location, RowPeriod, RowValue, StatRow};
 use crate::text::{csv_field, printable};
 
 /// One line a row.

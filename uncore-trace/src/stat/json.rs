@@ -8,7 +8,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
-use super::row::{CgroupShare, CounterFields, Location, StatRow, RowValue, RowPeriod};
+use super::row::{CgroupShare, CounterFields, Location, RowPeriod, RowValue, StatRow};
 
 /// A row as an object, with the keys in perf's order.
 struct JsonRow<'a> {
@@ -21,7 +21,9 @@ impl Serialize for JsonRow<'_> {
         let mut map = serializer.serialize_map(None)?;
         match self.when {
             RowPeriod::Whole => {}
-            RowPeriod::Until(seconds) => map.serialize_entry("interval", &round_to(seconds, 1e9))?,
+            RowPeriod::Until(seconds) => {
+                map.serialize_entry("interval", &round_to(seconds, 1e9))?
+            }
             RowPeriod::Summary => map.serialize_entry("summary", &true)?,
         }
         write_location(self.row, &mut map)?;
@@ -45,7 +47,11 @@ fn write_location<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::
     }
 }
 
-fn write_event<M: SerializeMap>(row: &StatRow, counted: &CounterFields, map: &mut M) -> Result<(), M::Error> {
+fn write_event<M: SerializeMap>(
+    row: &StatRow,
+    counted: &CounterFields,
+    map: &mut M,
+) -> Result<(), M::Error> {
     let value = row.value.as_number().map(|value| format!("{value:.6}"));
     map.serialize_entry("counter-value", &value.or_else(|| row.value.as_words()))?;
     map.serialize_entry("unit", unit(&row.unit))?;

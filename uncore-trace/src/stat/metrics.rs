@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
-use super::row::{CgroupShare, Location, Rate, StatRow, RowValue};
+use super::row::{CgroupShare, Location, Rate, RowValue, StatRow};
 use crate::catalog::metric::{self, PlannedMetric, evaluate_metric};
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -48,8 +48,10 @@ pub fn group_lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricL
     }
     let line = |((position, line_location), members): ((usize, Location), Vec<usize>)| {
         let &(name, pmu, filter) = order.get(position)?;
-        let same_metric =
-            plan.metrics.iter().filter(|planned| metric_key(planned, grouping) == (name, pmu, filter));
+        let same_metric = plan
+            .metrics
+            .iter()
+            .filter(|planned| metric_key(planned, grouping) == (name, pmu, filter));
         let mut instances = same_metric.map(|planned| planned.pmu.as_str());
         let first_pmu = instances.next()?;
         let pmu = if instances.all(|instance| instance == first_pmu) { first_pmu } else { pmu };
@@ -117,18 +119,25 @@ impl MetricLine {
         let mut remaining = inputs.map(|input| input.counter).collect::<Option<BTreeSet<u32>>>()?;
         let (mut peak, mut conflict) = (0.0, false);
         for link in &plan.links {
-            let counted = link.counters.iter().filter(|counter| remaining.contains(&counter.counter));
-            let directions: BTreeSet<Direction> = counted.map(|counter| counter.direction).collect();
+            let counted =
+                link.counters.iter().filter(|counter| remaining.contains(&counter.counter));
+            let directions: BTreeSet<Direction> =
+                counted.map(|counter| counter.direction).collect();
             if directions.is_empty() {
                 continue;
             }
-            for counter in link.counters.iter().filter(|candidate| directions.contains(&candidate.direction)) {
+            for counter in
+                link.counters.iter().filter(|candidate| directions.contains(&candidate.direction))
+            {
                 remaining.remove(&counter.counter).then_some(())?;
             }
             let together = limit(link, Direction::Both).filter(|_| directions.len() > 1);
             let limits = match together {
                 Some(limit) => vec![limit],
-                None => directions.iter().map(|direction| limit(link, *direction)).collect::<Option<Vec<_>>>()?,
+                None => directions
+                    .iter()
+                    .map(|direction| limit(link, *direction))
+                    .collect::<Option<Vec<_>>>()?,
             };
             peak += limits.iter().map(|limit| limit.peak.bytes_per_s / 1e9).sum::<f64>();
             conflict |= limits.iter().any(|limit| limit.conflicting_peak.is_some());
@@ -164,7 +173,12 @@ mod tests {
         (plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap(), machine.cpus)
     }
 
-    fn rows(plan: &Plan, cpus: &Cpus, by: LineSplit, value: impl Fn(u32, &str) -> u64) -> Vec<StatRow> {
+    fn rows(
+        plan: &Plan,
+        cpus: &Cpus,
+        by: LineSplit,
+        value: impl Fn(u32, &str) -> u64,
+    ) -> Vec<StatRow> {
         let counted = |counter: &crate::plan::Counter| {
             let value = value(counter.cpu, &counter.event);
             Tally::Counted(Count { value, enabled: 1000, running: 1000 })
@@ -175,7 +189,10 @@ mod tests {
             used: None,
         };
         let grouping = Grouping { split: by, ..Grouping::default() };
-        group_lines(plan, cpus, &grouping).iter().map(|line| line.to_row(plan, &lap, true)).collect()
+        group_lines(plan, cpus, &grouping)
+            .iter()
+            .map(|line| line.to_row(plan, &lap, true))
+            .collect()
     }
 
     #[test]
@@ -221,7 +238,10 @@ mod tests {
     fn a_latency_without_requests_is_undefined_and_one_without_a_count_says_which() {
         let (plan, cpus) = grace("pcie_read_latency*");
         let all = rows(&plan, &cpus, LineSplit::Machine, |_, _| 0);
-        assert!(!all.is_empty() && all.iter().all(|row| row.value == RowValue::Undefined), "{all:#?}");
+        assert!(
+            !all.is_empty() && all.iter().all(|row| row.value == RowValue::Undefined),
+            "{all:#?}"
+        );
         let lines = group_lines(&plan, &cpus, &Grouping::default());
         let tallies = vec![Tally::NotSupported; plan.counters.len()];
         let row = lines[0].to_row(&plan, &Lap { tallies, counted_ns: 1000, used: None }, true);

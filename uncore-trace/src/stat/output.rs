@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
 
 use super::repeat::Stats;
-use super::row::{StatRow, RowPeriod};
+use super::row::{RowPeriod, StatRow};
 use super::{csv, json, text};
 use crate::tables::mode::FileMode;
 use crate::text::printable;
@@ -112,7 +112,11 @@ impl StatOutput {
     /// # Errors
     ///
     /// It cannot be written, or is no terminal that could be cleared.
-    pub fn open(destination: OutputDestination<'_>, append: bool, style: OutputStyle) -> Result<Self> {
+    pub fn open(
+        destination: OutputDestination<'_>,
+        append: bool,
+        style: OutputStyle,
+    ) -> Result<Self> {
         let target = match destination {
             OutputDestination::Nowhere => OutputTarget::Nowhere,
             OutputDestination::Stderr | OutputDestination::Descriptor(2) => OutputTarget::Stderr,
@@ -132,7 +136,13 @@ impl StatOutput {
                 };
                 let file = open_existing(path, append).with_context(context)?;
                 let titled = style.format != Format::Json;
-                OutputTarget::File { path: path.to_owned(), file, append, was_created: is_new, titled }
+                OutputTarget::File {
+                    path: path.to_owned(),
+                    file,
+                    append,
+                    was_created: is_new,
+                    titled,
+                }
             }
         };
         let is_terminal = match &target {
@@ -175,7 +185,9 @@ impl StatOutput {
             Format::Text if rows.is_empty() => {
                 format!("{}{}\n", self.title_line(ending.runs), elapsed_lines(ending))
             }
-            Format::Text => format!("{}{rows}\n{}\n", self.title_line(ending.runs), elapsed_lines(ending)),
+            Format::Text => {
+                format!("{}{rows}\n{}\n", self.title_line(ending.runs), elapsed_lines(ending))
+            }
             Format::Csv(_) | Format::Json => rows,
         };
         self.write(&shown)
@@ -204,7 +216,9 @@ impl StatOutput {
         let is_first = !std::mem::replace(&mut self.started, true);
         match &mut self.target {
             OutputTarget::Nowhere => Ok(()),
-            OutputTarget::Stderr => io::stderr().lock().write_all(text.as_bytes()).context("stderr"),
+            OutputTarget::Stderr => {
+                io::stderr().lock().write_all(text.as_bytes()).context("stderr")
+            }
             OutputTarget::Stdout => {
                 let mut handle = io::stdout().lock();
                 handle.write_all(text.as_bytes()).and_then(|()| handle.flush()).context("stdout")
@@ -314,7 +328,8 @@ mod tests {
             let format = Format::Csv(",".to_owned());
             let mode = FileMode::default();
             let style = OutputStyle { format, ..OutputStyle::default() };
-            let mut output = StatOutput::open(OutputDestination::File(path, mode), false, style).unwrap();
+            let mut output =
+                StatOutput::open(OutputDestination::File(path, mode), false, style).unwrap();
             output.print_summary(&sample::all()).unwrap();
         }
         let written = fs::read_to_string(&file).unwrap();

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::aggregate::SummedCounters;
 use super::cgroups::SelectedCgroup;
-use super::row::{CgroupShare, CounterFields, StatRow, RowValue};
+use super::row::{CgroupShare, CounterFields, RowValue, StatRow};
 use super::table::StatTable;
 use crate::plan::{Counter, Plan};
-use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, OTHER, CounterSums, outside_part_names};
+use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, CounterSums, OTHER, outside_part_names};
 
 /// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
 fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
@@ -78,8 +78,10 @@ impl<'a> CgroupRows<'a> {
     /// The rows of one line, one for each part.
     fn line_rows(&self, line: &SummedCounters) -> Vec<StatRow> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
-        let opened_sums: Vec<&CounterSums> = opened.filter_map(|&id| self.counter_sums(id)).collect();
-        let sum = |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
+        let opened_sums: Vec<&CounterSums> =
+            opened.filter_map(|&id| self.counter_sums(id)).collect();
+        let sum =
+            |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
         let (enabled, running) = (sum(CounterSums::enabled_ns), sum(|sums| sums.running_ns));
         let total = sum(CounterSums::total_value);
         let counted = opened_sums.iter().any(|sums| sums.counted);
@@ -112,10 +114,15 @@ impl<'a> CgroupRows<'a> {
             }
         };
         // `(other)` has a line even with a value of 0; the other kinds of owners only with a value.
-        let has_row =
-            |name: &&str| *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0);
+        let has_row = |name: &&str| {
+            *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0)
+        };
         let named = self.sums.named_cgroups().iter().map(String::as_str);
-        named.chain(outside_part_names().into_iter().filter(has_row)).chain(self.whole_label()).map(row).collect()
+        named
+            .chain(outside_part_names().into_iter().filter(has_row))
+            .chain(self.whole_label())
+            .map(row)
+            .collect()
     }
 
     /// The line of the whole, if the parts do not sum to it.
@@ -131,8 +138,13 @@ impl<'a> CgroupRows<'a> {
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in
-                self.sums.named_cgroups().iter().map(String::as_str).chain([OTHER]).chain(self.whole_label())
+            for name in self
+                .sums
+                .named_cgroups()
+                .iter()
+                .map(String::as_str)
+                .chain([OTHER])
+                .chain(self.whole_label())
             {
                 let count = |id: u32| {
                     let sums = self.counter_sums(id).filter(|sums| sums.counted)?;
@@ -182,7 +194,7 @@ mod tests {
     use crate::discover::Cpus;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
-    use crate::stat::table::{TimeRows, RowSelection};
+    use crate::stat::table::{RowSelection, TimeRows};
 
     const MS: i64 = 1_000_000;
 

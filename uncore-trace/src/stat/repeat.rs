@@ -4,7 +4,7 @@
 //! standard deviation of the runs divided by the square root of their number. It is the uncertainty
 //! of the mean, not the spread of the runs.
 
-use super::row::{StatRow, RowValue};
+use super::row::{RowValue, StatRow};
 
 /// Running mean and variance (Welford, Technometrics 4, 1962).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -176,7 +176,8 @@ pub struct StatRow {
 impl StatRow {
     /// Whether it is of an event that counted nothing.
     pub fn is_zero(&self) -> bool {
-        let is_zero = matches!(self.value, RowValue::NotCounted) || self.value.as_number() == Some(0.0);
+        let is_zero =
+            matches!(self.value, RowValue::NotCounted) || self.value.as_number() == Some(0.0);
         is_zero && self.counted.is_some()
     }
 }
@@ -205,7 +206,11 @@ pub mod sample {
             cgroup_share: None,
             value,
             unit: unit.to_owned(),
-            counted: Some(CounterFields { running_ns: 2_000_000_000, running: 1.0, integral: true }),
+            counted: Some(CounterFields {
+                running_ns: 2_000_000_000,
+                running: 1.0,
+                integral: true,
+            }),
             rate: None,
             noise: None,
         }
@@ -216,7 +221,8 @@ pub mod sample {
         let mut bytes =
             row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", RowValue::Number(1.5e10), "bytes");
         bytes.rate = Some(Rate { value: 15.0, unit: "GB/s" });
-        bytes.counted = Some(CounterFields { running_ns: 999_000_000, running: 0.4995, integral: true });
+        bytes.counted =
+            Some(CounterFields { running_ns: 999_000_000, running: 0.4995, integral: true });
         bytes.noise = Some(1.25);
         let mut flits =
             row("uncore_upi/unc_upi_txl_flits.all_data/", RowValue::Number(7.111), "flits");
@@ -227,7 +233,8 @@ pub mod sample {
         idle.counted = Some(CounterFields { running_ns: 0, running: 0.0, integral: true });
         let mut clock = row("cpu-clock", RowValue::Number(2_000.123_456), "msec");
         clock.rate = Some(Rate { value: 2.000_123, unit: "CPUs utilized" });
-        clock.counted = Some(CounterFields { running_ns: 2_000_123_456, running: 1.0, integral: false });
+        clock.counted =
+            Some(CounterFields { running_ns: 2_000_123_456, running: 1.0, integral: false });
         let refused = row("cycles\u{1b}[2J", RowValue::NotSupported, "cycles");
         let metric = |label, value, unit| StatRow { counted: None, ..row(label, value, unit) };
         vec![

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::control::{Control, ControlCommand};
-use super::count::{Lap, CounterMeter};
+use super::count::{CounterMeter, Lap};
 use super::options::{Delay, StatOptions};
 use super::output::{Ending, StatOutput};
 use super::repeat::Repeats;
@@ -84,7 +84,8 @@ pub async fn run(
     while runner.runs_left != Some(0) {
         let Ran { total, seconds, end } = runner.run_once().await?;
         runner.warn_of_absent(&total);
-        let stopped = matches!(end, RunEnd::Signal | RunEnd::Order) || runner.signals.was_interrupted();
+        let stopped =
+            matches!(end, RunEnd::Signal | RunEnd::Order) || runner.signals.was_interrupted();
         // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 && !printed {
             used = total.used;
@@ -111,7 +112,10 @@ pub async fn run(
                 lengths.clear();
             }
             let used = used.filter(|_| runs == 1);
-            runner.output.print_whole(&rows, &Ending { runs, seconds, counted, run_seconds: lengths, used })?;
+            runner.output.print_whole(
+                &rows,
+                &Ending { runs, seconds, counted, run_seconds: lengths, used },
+            )?;
         }
         (Some(_), true) => runner.output.print_summary(&rows)?,
         (Some(_), false) => {}
@@ -209,7 +213,8 @@ impl Runner<'_> {
         if !matches!(end, RunEnd::Intervals) {
             let lap = self.meter.take_lap();
             if self.options.interval.is_some() {
-                self.output.print_interval(&self.table.lap_rows(&lap), begin.elapsed().as_secs_f64())?;
+                self.output
+                    .print_interval(&self.table.lap_rows(&lap), begin.elapsed().as_secs_f64())?;
             }
         }
         Ok(Ran { total: self.meter.total_lap(), seconds, end })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::aggregate::{Grouping, SummedCounters};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
-use super::row::{CgroupShare, CounterFields, Location, StatRow, RowValue};
+use super::row::{CgroupShare, CounterFields, Location, RowValue, StatRow};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -55,7 +55,8 @@ impl<'a> StatTable<'a> {
         grouping: &Grouping,
         selection: RowSelection,
     ) -> Self {
-        let lines = if selection.events { grouping.group_lines(plan, cpus, catalog) } else { Vec::new() };
+        let lines =
+            if selection.events { grouping.group_lines(plan, cpus, catalog) } else { Vec::new() };
         Self { plan, lines, metrics: metrics::group_lines(plan, cpus, grouping), selection }
     }
 
@@ -94,7 +95,8 @@ impl<'a> StatTable<'a> {
             noise: None,
         };
         let TimeRows { duration, user, system } = self.selection.times;
-        let ns = |time: fn(CommandCpuTime) -> Duration| used.map(|used| time(used).as_nanos() as u64);
+        let ns =
+            |time: fn(CommandCpuTime) -> Duration| used.map(|used| time(used).as_nanos() as u64);
         let rows = [
             duration.then(|| row(DURATION, Some(counted_ns))),
             user.then(|| row(USER, ns(|used| used.user))),

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::row::{CgroupShare, Location, Rate, StatRow, RowValue, RowPeriod};
+use super::row::{CgroupShare, Location, Rate, RowPeriod, RowValue, StatRow};
 use crate::text::printable;
 use crate::units::SharedUnit;
 
@@ -21,7 +21,9 @@ const VALUE: usize = 18;
 pub fn interval_heading(rows: &[StatRow]) -> String {
     let location_text = rows.first().map_or_else(String::new, |row| match row.location {
         Location::Machine => String::new(),
-        location @ Location::Cpu(_) => format!("{:<1$} ", location.kind_name(), location.column_width()),
+        location @ Location::Cpu(_) => {
+            format!("{:<1$} ", location.kind_name(), location.column_width())
+        }
         location => format!("{:<1$} cpus ", location.kind_name(), location.column_width()),
     });
     format!("#           time {location_text}{:>VALUE$} unit     events\n", "counts")
@@ -29,10 +31,15 @@ pub fn interval_heading(rows: &[StatRow]) -> String {
 
 /// One line per row.
 pub fn rows(rows: &[StatRow], when: RowPeriod) -> String {
-    let width = |text: &dyn Fn(&StatRow) -> usize, minimum| rows.iter().map(text).fold(minimum, usize::max);
+    let width =
+        |text: &dyn Fn(&StatRow) -> usize, minimum| rows.iter().map(text).fold(minimum, usize::max);
     let labels = width(&|row| printable(&row.label).chars().count(), 24);
     let cgroups = width(
-        &|row| row.cgroup_share.as_ref().map_or(0, |cgroup_share| printable(&cgroup_share.cgroup).chars().count()),
+        &|row| {
+            row.cgroup_share
+                .as_ref()
+                .map_or(0, |cgroup_share| printable(&cgroup_share.cgroup).chars().count())
+        },
         0,
     );
     let units = shared_units(rows);
@@ -85,7 +92,8 @@ fn write_row(
     (labels, cgroups): (usize, usize),
 ) {
     // Writing to a String cannot fail.
-    let mut write = |arguments: std::fmt::Arguments<'_>| text.write_fmt(arguments).unwrap_or_default();
+    let mut write =
+        |arguments: std::fmt::Arguments<'_>| text.write_fmt(arguments).unwrap_or_default();
     match when {
         RowPeriod::Whole => {}
         RowPeriod::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
@@ -93,15 +101,23 @@ fn write_row(
     }
     match row.location {
         Location::Machine => {}
-        location @ Location::Cpu(_) => write(format_args!("{location:<0$} ", location.column_width())),
-        location => write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members)),
+        location @ Location::Cpu(_) => {
+            write(format_args!("{location:<0$} ", location.column_width()))
+        }
+        location => {
+            write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members))
+        }
     }
     let shared = units.get(&unit_key(row));
     let (number, unit) = number_and_unit(row, shared.map(|(values, _)| values));
     write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
     match (&row.cgroup_share, &row.rate) {
         (Some(cgroup_share), _) => {
-            write(format_args!(" {:<cgroups$} # {}", printable(&cgroup_share.cgroup), share_text(cgroup_share, row)));
+            write(format_args!(
+                " {:<cgroups$} # {}",
+                printable(&cgroup_share.cgroup),
+                share_text(cgroup_share, row)
+            ));
         }
         (None, Some(rate)) => {
             let rate = per_second(rate, shared.map(|(_, rates)| rates));
@@ -178,7 +194,8 @@ fn metric_digits(number: f64) -> String {
 /// `1234567.8` as `1,234,568`.
 fn group_thousands(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
-    let (sign, unsigned) = text.strip_prefix('-').map_or(("", text.as_str()), |stripped| ("-", stripped));
+    let (sign, unsigned) =
+        text.strip_prefix('-').map_or(("", text.as_str()), |stripped| ("-", stripped));
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
     let mut grouped = String::from(sign);
     for (index, digit) in whole.chars().enumerate() {

@@ -68,7 +68,10 @@ struct DigestPosition {
 /// # Errors
 ///
 /// The file cannot be written or read back.
-pub fn close_with_digests(mut writer: SerializedFileWriter<File>, file: &File) -> Result<String, ParquetError> {
+pub fn close_with_digests(
+    mut writer: SerializedFileWriter<File>,
+    file: &File,
+) -> Result<String, ParquetError> {
     writer.flush()?;
     let digests = hash_groups(file, writer.flushed_row_groups())?;
     let quoted: Vec<String> = digests.iter().map(|digest| format!("\"{digest}\"")).collect();
@@ -80,7 +83,8 @@ pub fn close_with_digests(mut writer: SerializedFileWriter<File>, file: &File) -
     let columns = writer.close()?.file_metadata().schema_descr().num_columns();
     let footer_end = file.metadata()?.len().saturating_sub(TRAILER);
     column_order::set_type_defined(file, footer_end, columns)?;
-    let position = locate_digest(file)?.ok_or_else(|| ParquetError::General("no digest".to_owned()))?;
+    let position =
+        locate_digest(file)?.ok_or_else(|| ParquetError::General("no digest".to_owned()))?;
     let digits = hash_footer(file, &position)?;
     file.write_all_at(digits.as_bytes(), position.digits)?;
     Ok(format!("{PREFIX}{digits}"))
@@ -307,10 +311,17 @@ mod tests {
         for after in (0..3).chain(around - 40..around + 80).chain([10_000, 1 << 20]) {
             for before in [0, 20_000] {
                 let file = file(before, after);
-                assert!(matches!(verify_footer(&file).unwrap(), FooterState::Sound(_)), "{before} {after}");
+                assert!(
+                    matches!(verify_footer(&file).unwrap(), FooterState::Sound(_)),
+                    "{before} {after}"
+                );
                 if after > 0 {
                     file.write_all_at(&[3], file.metadata().unwrap().len() - TRAILER - 1).unwrap();
-                    assert_eq!(verify_footer(&file).unwrap(), FooterState::Damaged, "{before} {after}");
+                    assert_eq!(
+                        verify_footer(&file).unwrap(),
+                        FooterState::Damaged,
+                        "{before} {after}"
+                    );
                 }
             }
         }

@@ -65,7 +65,11 @@ fn one_line(text: &str) -> String {
 ///
 /// If permission is denied, it names the remedy: another directory for writing, another user or
 /// mode for reading.
-pub(super) fn action_error(action: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
+pub(super) fn action_error(
+    action: &str,
+    path: &Path,
+    error: &(dyn Error + 'static),
+) -> anyhow::Error {
     let denied = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
     let remedy = match action {
         _ if !denied => "",

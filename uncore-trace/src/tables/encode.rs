@@ -73,7 +73,11 @@ impl FileProperties<'_> {
         let handle = disk::with_action("open", path, file.try_clone())?;
         let properties = Some(self.writer_properties(packing));
         let writer = ArrowWriter::try_new(file, (self.def.schema)(), properties);
-        Ok(RowFileWriter { path: path.to_owned(), writer: disk::with_action("write", path, writer)?, handle })
+        Ok(RowFileWriter {
+            path: path.to_owned(),
+            writer: disk::with_action("write", path, writer)?,
+            handle,
+        })
     }
 }
 
@@ -144,7 +148,11 @@ fn sort_order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowE
 }
 
 /// Writes the rows of `batches`, in the table's order.
-pub(super) fn write_rows(path: &Path, properties: &FileProperties<'_>, batches: &[RecordBatch]) -> Result<WrittenFile> {
+pub(super) fn write_rows(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    batches: &[RecordBatch],
+) -> Result<WrittenFile> {
     let sorted = sort_batches(properties.def, batches)?;
     let mut file = properties.create_file(path, Packing::Segment)?;
     let mut rows = 0;
@@ -156,14 +164,19 @@ pub(super) fn write_rows(path: &Path, properties: &FileProperties<'_>, batches: 
 }
 
 /// Decodes `inputs` and writes their rows, in order, into one file with large row groups.
-pub(super) fn merge_files(path: &Path, properties: &FileProperties<'_>, inputs: &[PathBuf]) -> Result<()> {
+pub(super) fn merge_files(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    inputs: &[PathBuf],
+) -> Result<()> {
     let mut new = properties.create_file(path, Packing::Kept)?;
     let (mut unsorted, mut rows) = (Vec::new(), 0);
     for input in inputs {
         let reader = open_reader(input, MERGE_ROWS)?;
         let absent = later::absent_columns(properties.def, &reader.schema());
         for batch in reader {
-            let batch = later::add_absent_columns(disk::with_action("read", input, batch)?, &absent)?;
+            let batch =
+                later::add_absent_columns(disk::with_action("read", input, batch)?, &absent)?;
             if !properties.def.sorts_groups {
                 new.write(&batch)?;
                 continue;
@@ -203,7 +216,11 @@ pub(super) fn read_footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
 /// Those of [`read_footer`], or a row group is damaged.
 pub(super) fn open_sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let (file, footer) = read_footer(path)?;
-    let damaged = disk::with_action("read", path, RowGroupDigests::from_footer(footer.metadata()).damaged_groups(&file))?;
+    let damaged = disk::with_action(
+        "read",
+        path,
+        RowGroupDigests::from_footer(footer.metadata()).damaged_groups(&file),
+    )?;
     if let Some(group) = damaged.first() {
         bail!("cannot read {}: its row group {group} is damaged", path.display());
     }
@@ -248,7 +265,11 @@ pub(super) fn is_large(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
 /// Writes one file from the encoded column chunks of `inputs`, in order.
 ///
 /// No value is decoded. Memory is one copy buffer and the new footer.
-pub(super) fn concatenate_files(path: &Path, properties: &FileProperties<'_>, inputs: &[PathBuf]) -> Result<WrittenFile> {
+pub(super) fn concatenate_files(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    inputs: &[PathBuf],
+) -> Result<WrittenFile> {
     let Some(first_input) = inputs.first() else {
         return write_rows(path, properties, &[]);
     };
@@ -257,9 +278,13 @@ pub(super) fn concatenate_files(path: &Path, properties: &FileProperties<'_>, in
     // The Arrow schema is in a pair of its own; without it dictionaries would read as strings.
     let mut key_values = metadata::to_key_values(properties.pairs);
     let arrow = first_metadata.key_value_metadata().into_iter().flatten();
-    key_values.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
-    let props =
-        properties.writer_properties(Packing::Kept).into_builder().set_key_value_metadata(Some(key_values)).build();
+    key_values
+        .extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
+    let props = properties
+        .writer_properties(Packing::Kept)
+        .into_builder()
+        .set_key_value_metadata(Some(key_values))
+        .build();
     let file = disk::with_action("create", path, properties.mode.create_file(path))?;
     let handle = disk::with_action("open", path, file.try_clone())?;
     let schema = first_metadata.schema_descr().root_schema_ptr();

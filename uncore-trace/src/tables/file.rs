@@ -99,7 +99,16 @@ impl TableFile {
         let digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
         let mode = source.file_mode();
-        Ok(Self { def, path: path.to_owned(), kept_open: None, mode, footer, pairs, digest, groups })
+        Ok(Self {
+            def,
+            path: path.to_owned(),
+            kept_open: None,
+            mode,
+            footer,
+            pairs,
+            digest,
+            groups,
+        })
     }
 
     /// The table's definition.
@@ -128,7 +137,11 @@ impl TableFile {
 
     /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
-        disk::with_action("read", &self.path, self.groups.damaged_groups(self.open_source()?.file_handle()))
+        disk::with_action(
+            "read",
+            &self.path,
+            self.groups.damaged_groups(self.open_source()?.file_handle()),
+        )
     }
 
     /// Rows, as the footer has it.
@@ -159,8 +172,10 @@ impl TableFile {
     /// where one has none.
     pub fn column_bounds(&self, column: &str) -> Option<(i64, i64)> {
         let groups = self.group_metadata().iter();
-        let bounds: Option<Vec<(i64, i64)>> =
-            groups.filter(|group| group.num_rows() > 0).map(|group| chunk_bounds(group, column)).collect();
+        let bounds: Option<Vec<(i64, i64)>> = groups
+            .filter(|group| group.num_rows() > 0)
+            .map(|group| chunk_bounds(group, column))
+            .collect();
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
@@ -185,8 +200,9 @@ impl TableFile {
     ) -> Result<FileScan> {
         let groups = self.group_metadata().iter().enumerate();
         let overlaps = |group: &RowGroupMetaData| {
-            chunk_bounds(group, within)
-                .is_none_or(|(lowest, highest)| lowest <= *wanted.end() && *wanted.start() <= highest)
+            chunk_bounds(group, within).is_none_or(|(lowest, highest)| {
+                lowest <= *wanted.end() && *wanted.start() <= highest
+            })
         };
         let groups = groups.filter(|(_, group)| overlaps(group)).map(|(number, _)| number);
         self.scan_groups(columns, groups.collect())
@@ -202,7 +218,8 @@ impl TableFile {
         let mut absent = later::absent_columns(self.def, self.footer.schema());
         absent.retain(|field| columns.contains(&field.name().as_str()));
         let stored_fields = self.footer.schema().fields().iter();
-        let wanted = stored_fields.filter(|field| columns.contains(&field.name().as_str())).cloned();
+        let wanted =
+            stored_fields.filter(|field| columns.contains(&field.name().as_str())).cloned();
         Ok(FileScan {
             path: self.path.clone(),
             footer: self.footer.clone(),
@@ -325,7 +342,11 @@ impl FileScan {
 
     /// Opens a row group that is intact.
     fn open_group(&self, number: usize) -> Result<GroupScan> {
-        if !disk::with_action("read", &self.path, self.groups.is_sound(self.source.file_handle(), number))? {
+        if !disk::with_action(
+            "read",
+            &self.path,
+            self.groups.is_sound(self.source.file_handle(), number),
+        )? {
             bail!("row group {number} is not what was written");
         }
         let group = self.footer.metadata().row_group(number);
@@ -337,8 +358,9 @@ impl FileScan {
             let is_null = is_null(&self.source, group, field)?;
             Ok(is_null.then(|| new_null_array(field.data_type(), length)))
         };
-        let nulls =
-            catch_decoder_panic(&self.path, || self.columns.iter().map(null).collect::<Result<Vec<_>>>())?;
+        let nulls = catch_decoder_panic(&self.path, || {
+            self.columns.iter().map(null).collect::<Result<Vec<_>>>()
+        })?;
         let decoded = self.columns.iter().zip(&nulls).filter(|(_, null)| null.is_none());
         let decoded: Vec<&str> = decoded.map(|(field, _)| field.name().as_str()).collect();
         let reader = catch_decoder_panic(&self.path, || {

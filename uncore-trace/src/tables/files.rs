@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use arrow::array::RecordBatch;
 
-use super::lock::{self, LockingCommand, Lock};
+use super::lock::{self, Lock, LockingCommand};
 use super::manifest::Manifest;
 use super::mode::FileMode;
-use super::names::{without_slash, table_path};
+use super::names::{table_path, without_slash};
 use super::segment::{Partial, partial_dir};
 use super::{disk, finish, lost, place};
 use crate::confine::ThreadNeeds;
@@ -105,7 +105,9 @@ impl RecordingFiles {
         let beside = ALL.iter().copied().filter(|def| def.name != fabric::TABLE.name);
         let mut files = RecordingFiles::without_tables(path);
         files.created_dir = make_dataset(&files.path, create.mode)?;
-        place::warn_of_open_dir(files.created_dir.as_deref().map_or(&*files.path, disk::parent_dir));
+        place::warn_of_open_dir(
+            files.created_dir.as_deref().map_or(&*files.path, disk::parent_dir),
+        );
         files.manifest = Some(Manifest::from_tables(beside));
         files.create_partials(&tables, create, metadata)
     }
@@ -151,7 +153,8 @@ impl RecordingFiles {
             self.tables.push(TableSink { target, partial, pending: Vec::new(), rows: 0 });
             if self.lock.is_none() {
                 let fabric = &self.tables[0].target;
-                self.lock = Some(lock::lock_output(&self.path, fabric, create.mode, create.command)?);
+                self.lock =
+                    Some(lock::lock_output(&self.path, fabric, create.mode, create.command)?);
             }
         }
         self.tables.reverse();
@@ -285,7 +288,11 @@ impl RecordingFiles {
                 }
                 Err(error) => {
                     let error = self.add_remedy(&error);
-                    return Err(if is_empty { error.context("no row was recorded") } else { error });
+                    return Err(if is_empty {
+                        error.context("no row was recorded")
+                    } else {
+                        error
+                    });
                 }
             }
         }
@@ -352,7 +359,11 @@ fn make_dataset(path: &Path, mode: FileMode) -> Result<Option<PathBuf>> {
 }
 
 /// The error for an output whose partial directory `dir` already exists.
-fn occupied_error(path: &Path, dir: &Path, tables: &[(&'static TableDef, PathBuf)]) -> anyhow::Error {
+fn occupied_error(
+    path: &Path,
+    dir: &Path,
+    tables: &[(&'static TableDef, PathBuf)],
+) -> anyhow::Error {
     match tables.last().and_then(|(_, fabric)| lock::find_holder(fabric)) {
         Some(holder) => lock::in_use(path, holder),
         None => anyhow!(

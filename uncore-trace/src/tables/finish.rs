@@ -40,7 +40,8 @@ pub(super) fn assemble_table(
     merge_small(partial, pairs)?;
     partial.require_unchanged()?;
     let temporary = partial.dir.join(TEMPORARY);
-    let paths: Vec<PathBuf> = partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
+    let paths: Vec<PathBuf> =
+        partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
     let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &paths)
         .and_then(|written| Ok(Assembled { written, bytes: disk::file_size(&temporary)? }))
         .and_then(|done| disk::rename_durably(&temporary, target).map(|()| done));

@@ -129,13 +129,16 @@ impl Hours {
         let count = rows.num_rows() as u64;
         let dir = self.partition_dir(ts_us).map_err(|error| Unwritten { rows: count, error })?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
-            self.finish_hour().map_err(|unwritten| Unwritten { rows: unwritten.rows + count, ..unwritten })?
+            self.finish_hour()
+                .map_err(|unwritten| Unwritten { rows: unwritten.rows + count, ..unwritten })?
         } else {
             None
         };
         let mut live = match self.live.take() {
             Some(live) => live,
-            None => self.begin_hour(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?,
+            None => {
+                self.begin_hour(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?
+            }
         };
         let written = live.write(rows);
         written.map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
@@ -181,7 +184,8 @@ impl Hours {
         make_directories(&dir, self.mode)?;
         let path = self.vacant_path(&dir, mono_ns.div_euclid(1_000_000_000))?;
         let target = RecordingTarget::Table(&rollup::TABLE, path.clone());
-        let create = CreateOptions { overwrite: false, mode: self.mode, command: LockingCommand::Rollup };
+        let create =
+            CreateOptions { overwrite: false, mode: self.mode, command: LockingCommand::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
         Ok(LiveHour { dir, path, writer, unsealed: 0 })
     }
@@ -237,7 +241,8 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
     let current_time = SystemTime::now();
     let is_older = |path: &Path, age| {
         let modified = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-        modified.is_ok_and(|time| current_time.duration_since(time).is_ok_and(|elapsed| elapsed > age))
+        modified
+            .is_ok_and(|time| current_time.duration_since(time).is_ok_and(|elapsed| elapsed > age))
     };
     let mut old = list_files(root, FILE)?;
     old.retain(|path| is_older(path, age));
@@ -304,7 +309,8 @@ pub fn unsent(root: &Path) -> Result<Vec<fs::Metadata>> {
 fn list_files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for dir in &list_host_dirs(root)? {
-        paths.extend(list_entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
+        paths
+            .extend(list_entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
     }
     paths.sort();
     Ok(paths)
@@ -327,7 +333,10 @@ impl HourTree {
     /// # Errors
     ///
     /// A directory cannot be read.
-    pub(super) fn read_tree(dir: &Path, wanted: &mut dyn FnMut(&Partition) -> bool) -> Result<Self> {
+    pub(super) fn read_tree(
+        dir: &Path,
+        wanted: &mut dyn FnMut(&Partition) -> bool,
+    ) -> Result<Self> {
         // `.` may be the directory of an hour.
         let partition = Partition::from_path(&disk::with_action("read", dir, dir.canonicalize())?);
         let mut tree = Self::default();
@@ -391,7 +400,8 @@ fn list_host_dirs(root: &Path) -> Result<Vec<PathBuf>> {
     for _ in layout::KEYS {
         let mut inner_dirs = Vec::new();
         for (dir, partition) in &dirs {
-            let is_partition = |name: &str, is_dir: bool| is_dir && partition.child_partition(name).is_some();
+            let is_partition =
+                |name: &str, is_dir: bool| is_dir && partition.child_partition(name).is_some();
             inner_dirs.extend(list_entries(dir, is_partition)?.into_iter().filter_map(|path| {
                 let inner = partition.child_partition(path.file_name()?.to_str()?)?;
                 Some((path, inner))

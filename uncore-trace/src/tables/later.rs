@@ -39,7 +39,8 @@ mod tests {
     fn later_columns_are_the_last() {
         for def in ALL {
             let schema = (def.schema)();
-            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let names: Vec<&str> =
+                schema.fields().iter().map(|field| field.name().as_str()).collect();
             assert_eq!(names[names.len() - def.later.len()..], *def.later, "{}", def.name);
         }
     }

@@ -47,10 +47,13 @@ pub struct Partition {
 impl Partition {
     /// What the end of a path says. A directory whose name is of no key is above all clusters.
     pub fn from_path(path: &Path) -> Self {
-        let mut names = path.components().rev().map(|component| component.as_os_str().to_str().unwrap_or(""));
+        let mut names =
+            path.components().rev().map(|component| component.as_os_str().to_str().unwrap_or(""));
         let mut partition = Self::default();
         let Some(innermost) = names.next() else { return partition };
-        let Some(level) = (0..KEYS.len()).find(|level| partition_value(*level, innermost).is_some()) else {
+        let Some(level) =
+            (0..KEYS.len()).find(|level| partition_value(*level, innermost).is_some())
+        else {
             return partition;
         };
         partition.depth = level + 1;
@@ -207,7 +210,10 @@ mod tests {
         assert_eq!((day.key_depth(), day.host_name()), (2, None));
         assert_eq!(day.range_us(), Some((hour - 7 * HOUR_US, hour + 17 * HOUR_US)));
         assert_eq!(
-            day.child_partition("hour=07").and_then(|inner| inner.child_partition("host=h1")).unwrap().host_name(),
+            day.child_partition("hour=07")
+                .and_then(|inner| inner.child_partition("host=h1"))
+                .unwrap()
+                .host_name(),
             whole.host_name()
         );
         assert_eq!(day.child_partition("hour=07").unwrap().child_partition("cluster=x"), None);

@@ -79,7 +79,8 @@ fn open_or_retry(def: &'static TableDef, target: &Path) -> Result<OpenTable> {
 
 fn try_open(def: &'static TableDef, target: &Path) -> Result<OpenTable> {
     let dir = partial_dir(target);
-    let open_segments = |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::open_segment(def, path)).collect();
+    let open_segments =
+        |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::open_segment(def, path)).collect();
     let segments: Result<Vec<TableFile>> = sealed_files(&dir).and_then(open_segments);
     // Only after that: the segments go once the file is there.
     if disk::is_occupied(target)? {

@@ -35,8 +35,14 @@ pub enum LockingCommand {
 }
 
 impl LockingCommand {
-    const ALL: [LockingCommand; 6] =
-        [LockingCommand::Record, LockingCommand::Attribute, LockingCommand::Cut, LockingCommand::Repair, LockingCommand::Rollup, LockingCommand::Upload];
+    const ALL: [LockingCommand; 6] = [
+        LockingCommand::Record,
+        LockingCommand::Attribute,
+        LockingCommand::Cut,
+        LockingCommand::Repair,
+        LockingCommand::Rollup,
+        LockingCommand::Upload,
+    ];
 
     const fn command_name(self) -> &'static str {
         match self {
@@ -67,7 +73,9 @@ impl LockHolder {
     fn parse(text: &str) -> LockHolder {
         let mut words = text.split_whitespace();
         let pid = words.next().and_then(|word| word.parse().ok());
-        let act = words.next().and_then(|word| LockingCommand::ALL.into_iter().find(|act| act.command_name() == word));
+        let act = words.next().and_then(|word| {
+            LockingCommand::ALL.into_iter().find(|act| act.command_name() == word)
+        });
         LockHolder { pid, command: act.unwrap_or_default() }
     }
 }
@@ -116,12 +124,22 @@ impl Drop for Lock {
 }
 
 /// Locks `output`, whose table `fabric` will be `fabric_target`.
-pub fn lock_output(output: &Path, fabric_target: &Path, mode: FileMode, act: LockingCommand) -> Result<Lock> {
+pub fn lock_output(
+    output: &Path,
+    fabric_target: &Path,
+    mode: FileMode,
+    act: LockingCommand,
+) -> Result<Lock> {
     acquire_file(output, &lock_path(fabric_target), mode, act)
 }
 
 /// Locks `output` with the file `path`, which is created if missing.
-pub fn acquire_file(output: &Path, path: &Path, mode: FileMode, act: LockingCommand) -> Result<Lock> {
+pub fn acquire_file(
+    output: &Path,
+    path: &Path,
+    mode: FileMode,
+    act: LockingCommand,
+) -> Result<Lock> {
     let mut file = disk::with_action("create", path, mode.open_or_create(path))?;
     match file.try_lock() {
         Ok(()) => {}
@@ -208,9 +226,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("run.parquet");
         std::fs::create_dir(partial_dir(&target)).unwrap();
-        let lock = lock_output(&target, &target, FileMode::default(), LockingCommand::Record).unwrap();
+        let lock =
+            lock_output(&target, &target, FileMode::default(), LockingCommand::Record).unwrap();
         let _copy = lock.0.try_clone().unwrap();
-        let expected = LockHolder { pid: Some(std::process::id()), command: LockingCommand::Record };
+        let expected =
+            LockHolder { pid: Some(std::process::id()), command: LockingCommand::Record };
         assert_eq!(find_holder(&target), Some(expected));
         drop(lock);
         assert_eq!(find_holder(&target), None);

@@ -52,7 +52,9 @@ impl PartNames {
         let name = name.strip_prefix(&self.stem)?;
         let digits = match self.part_kind {
             PartKind::Dataset => name,
-            PartKind::File => name.strip_suffix(".partial").unwrap_or(name).strip_suffix(".parquet")?,
+            PartKind::File => {
+                name.strip_suffix(".partial").unwrap_or(name).strip_suffix(".parquet")?
+            }
         };
         let is_number = digits.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| digits.parse().ok())?
@@ -89,7 +91,8 @@ pub(super) fn without_slash(path: &Path) -> PathBuf {
 /// The parts in the directory of a recording that was rotated, in order; none where it is no such
 /// directory.
 pub fn parts_of(dir: &Path) -> Vec<PathBuf> {
-    let names = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
+    let names =
+        PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
     let fabric = table_path(dir, &fabric::TABLE);
     if fabric.exists() || partial_dir(&fabric).exists() {
         return Vec::new();

@@ -11,12 +11,15 @@ use super::file::BATCH_ROWS;
 use super::segment::Partial;
 use super::{disk, encode};
 use crate::schema::columns::{i64_column, text_column};
-use crate::schema::marks::{Builder, MarkKind, ListedMarks};
+use crate::schema::marks::{Builder, ListedMarks, MarkKind};
 use crate::schema::origin::RecordingOrigin;
 
 /// Adds the open spans in the metadata `pairs` to the segments of `marks`. No span is added twice,
 /// even if this is repeated or the metadata are older than the last segment.
-pub(super) fn add_open_spans(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
+pub(super) fn add_open_spans(
+    partial: &mut Partial,
+    pairs: &BTreeMap<String, String>,
+) -> Result<()> {
     let listed = ListedMarks::from_metadata(pairs)?;
     let mut open: Vec<_> = listed
         .marks
@@ -70,7 +73,8 @@ mod tests {
     fn what_only_the_metadata_have_is_added_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut partial =
-            Partial::create(&TABLE, &dir.path().join("marks.parquet"), FileMode::default()).unwrap();
+            Partial::create(&TABLE, &dir.path().join("marks.parquet"), FileMode::default())
+                .unwrap();
         let instant = Mark { kind: MarkKind::Instant, ..span(9, None) };
         // The metadata were written before the second span ended; its row was written later.
         let listed = vec![span(1, None), span(2, None), span(3, Some(4)), instant];
@@ -88,7 +92,10 @@ mod tests {
         for _ in 0..2 {
             add_open_spans(&mut partial, &pairs).unwrap();
             let expected = |begin| (begin, "it".to_owned());
-            assert_eq!(read_spans(&partial).unwrap(), [expected(1), expected(2), expected(3)].into());
+            assert_eq!(
+                read_spans(&partial).unwrap(),
+                [expected(1), expected(2), expected(3)].into()
+            );
             assert_eq!(partial.segments.len(), 2);
         }
         // A recording without marks.

@@ -134,7 +134,9 @@ impl CommandOutput {
     ///
     /// It cannot be renamed, or another file was created there meanwhile.
     pub fn publish(&mut self) -> Result<()> {
-        let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.sink else { return Ok(()) };
+        let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.sink else {
+            return Ok(());
+        };
         // The data is synced before the file has a name, so that a failure leaves nothing behind.
         disk::with_action("sync", &self.path, file.get_ref().sync_all())?;
         place::require_vacant(&self.path, *overwrite)?;
@@ -205,7 +207,10 @@ mod tests {
             let version = crate::schema::SCHEMA_VERSION.to_string();
             let pairs = [(crate::schema::metadata::SCHEMA_VERSION.to_owned(), version)].into();
             let target = RecordingTarget::File(path.clone());
-            Writer::create(target, CreateOptions::default(), &pairs).unwrap().finish(&pairs).unwrap();
+            Writer::create(target, CreateOptions::default(), &pairs)
+                .unwrap()
+                .finish(&pairs)
+                .unwrap();
             let recording = Recording::open(&path).unwrap();
             (place, recording)
         }
@@ -229,7 +234,13 @@ mod tests {
         let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         let create = |overwrite| {
-            CommandOutput::create(&path, Content::Text, &[&recording], overwrite, FileMode::default())
+            CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                overwrite,
+                FileMode::default(),
+            )
         };
         let mut output = create(false).unwrap();
         output.write_all(b"half").unwrap();
@@ -256,9 +267,17 @@ mod tests {
         let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         for published in [false, true] {
-            let mut output =
-                CommandOutput::create(&path, Content::Text, &[&recording], true, FileMode::default()).unwrap();
-            let OutputSink::File { temporary, is_named, file, .. } = &mut output.sink else { panic!() };
+            let mut output = CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                true,
+                FileMode::default(),
+            )
+            .unwrap();
+            let OutputSink::File { temporary, is_named, file, .. } = &mut output.sink else {
+                panic!()
+            };
             *file = BufWriter::new(FileMode::default().create_new(temporary).unwrap());
             *is_named = true;
             assert_eq!(place.names().len(), 2);
@@ -280,7 +299,13 @@ mod tests {
         fs::hard_link(place.path("run.parquet"), place.path("hard")).unwrap();
         for name in ["run.parquet", "./run.parquet", "link", "hard"] {
             let path = place.path(name);
-            let made = CommandOutput::create(&path, Content::Text, &[&recording], true, FileMode::default());
+            let made = CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                true,
+                FileMode::default(),
+            );
             let error = made.unwrap_err().to_string();
             assert!(error.contains("the recording itself"), "{name}: {error}");
         }

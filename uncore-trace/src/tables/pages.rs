@@ -79,11 +79,17 @@ pub(super) fn check_text_lengths(batch: &RecordBatch) -> Result<()> {
 }
 
 /// Checks the pages of a column of a row group. Returns the size of its dictionary, bytes.
-fn check_pages(source: &impl ChunkReader, chunk: &ColumnChunkMetaData, column: &str) -> Result<u64> {
-    let range = chunk_range(chunk).with_context(|| format!("column {column} has no place in the file"))?;
+fn check_pages(
+    source: &impl ChunkReader,
+    chunk: &ColumnChunkMetaData,
+    column: &str,
+) -> Result<u64> {
+    let range =
+        chunk_range(chunk).with_context(|| format!("column {column} has no place in the file"))?;
     let (mut offset, mut decoded_bytes, mut dictionary_bytes) = (range.start, 0, 0);
     while offset < range.end {
-        let mut reader = CountingReader { inner: source.get_read(offset)?.take(HEADER), bytes_read: 0 };
+        let mut reader =
+            CountingReader { inner: source.get_read(offset)?.take(HEADER), bytes_read: 0 };
         let header = PageSizes::read(&mut reader)
             .with_context(|| format!("a page of column {column} has no header"))?;
         ensure!(
@@ -109,7 +115,8 @@ fn check_pages(source: &impl ChunkReader, chunk: &ColumnChunkMetaData, column: &
 /// The bytes of the file that hold a column of a row group.
 fn chunk_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
     let dictionary_offset = chunk.dictionary_page_offset().filter(|offset| *offset > 0);
-    let start = u64::try_from(dictionary_offset.unwrap_or_else(|| chunk.data_page_offset())).ok()?;
+    let start =
+        u64::try_from(dictionary_offset.unwrap_or_else(|| chunk.data_page_offset())).ok()?;
     let length = u64::try_from(chunk.compressed_size()).ok()?;
     Some(start..start.checked_add(length)?)
 }
@@ -161,14 +168,22 @@ impl PageSizes {
         while let Some((wire_type, field_id)) = read_field_header(reader, last_id)? {
             last_id = field_id;
             match (last_id, wire_type) {
-                (1, thrift_type::I32) => page_type_field = Some(decode_zigzag(read_varint(reader)?)),
-                (2, thrift_type::I32) => decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok(),
-                (3, thrift_type::I32) => stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok(),
+                (1, thrift_type::I32) => {
+                    page_type_field = Some(decode_zigzag(read_varint(reader)?))
+                }
+                (2, thrift_type::I32) => {
+                    decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok()
+                }
+                (3, thrift_type::I32) => {
+                    stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok()
+                }
                 _ => skip_value(reader, wire_type, DEEPEST)?,
             }
         }
         match (page_type_field, decoded, stored) {
-            (Some(page_type), Some(decoded), Some(stored)) => Ok(Self { page_type, decoded, stored }),
+            (Some(page_type), Some(decoded), Some(stored)) => {
+                Ok(Self { page_type, decoded, stored })
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -181,7 +196,11 @@ fn read_field_header(reader: &mut impl Read, previous_id: i64) -> io::Result<Opt
         return Ok(None);
     }
     let (delta, wire_type) = (i64::from(head >> 4), head & 0xf);
-    let id = if delta == 0 { decode_zigzag(read_varint(reader)?) } else { previous_id.saturating_add(delta) };
+    let id = if delta == 0 {
+        decode_zigzag(read_varint(reader)?)
+    } else {
+        previous_id.saturating_add(delta)
+    };
     Ok(Some((wire_type, id)))
 }
 
@@ -202,7 +221,12 @@ fn skip_value(reader: &mut impl Read, wire_type: u8, depth: u32) -> io::Result<(
             let (short, listed_type) = (u64::from(head >> 4), head & 0xf);
             let length = if short == 15 { read_varint(reader)? } else { short };
             // A boolean of a list has a byte of its own.
-            let element_type = if listed_type == thrift_type::FALSE || listed_type == thrift_type::TRUE { thrift_type::BYTE } else { listed_type };
+            let element_type =
+                if listed_type == thrift_type::FALSE || listed_type == thrift_type::TRUE {
+                    thrift_type::BYTE
+                } else {
+                    listed_type
+                };
             (0..length).try_for_each(|_| skip_value(reader, element_type, depth))
         }
         thrift_type::STRUCT => {
@@ -257,7 +281,10 @@ mod tests {
             b'a', b'b', 0x19, 0x23, 1, 2, 0x1c, 0x11, 0x00, 0x00, 0x00, 0xff,
         ];
         let mut reader = &bytes[..];
-        assert_eq!(PageSizes::read(&mut reader).unwrap(), PageSizes { page_type: 0, decoded: 64, stored: 5 });
+        assert_eq!(
+            PageSizes::read(&mut reader).unwrap(),
+            PageSizes { page_type: 0, decoded: 64, stored: 5 }
+        );
         assert_eq!(reader, [0xff], "no byte of the page is read");
         for end in 0..bytes.len() - 1 {
             assert!(PageSizes::read(&mut &bytes[..end]).is_err(), "{end}");

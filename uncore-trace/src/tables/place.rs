@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
 use super::disk;
-use super::names::{without_slash, table_path};
+use super::names::{table_path, without_slash};
 use super::reader::Recording;
 use super::writer::RecordingTarget;
 use crate::schema::{ALL, fabric};
@@ -94,7 +94,9 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
     }
     if !metadata.is_file() {
         let description = describe_file_type(metadata.file_type());
-        bail!("cannot write {path_shown}: it is {description}, and only a regular file can be replaced");
+        bail!(
+            "cannot write {path_shown}: it is {description}, and only a regular file can be replaced"
+        );
     }
     if !overwrite {
         bail!("{path_shown} exists; use --force to replace it");
@@ -212,5 +214,6 @@ fn fabric_name() -> PathBuf {
 
 /// Whether `path` is the file or directory of this metadata, after following links.
 fn is_same(path: &Path, expected: &Metadata) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (expected.dev(), expected.ino()))
+    fs::metadata(path)
+        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (expected.dev(), expected.ino()))
 }

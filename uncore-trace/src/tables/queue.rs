@@ -44,7 +44,10 @@ impl<T> SharedQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for_change<'a>(&self, state: MutexGuard<'a, QueueState<T>>) -> MutexGuard<'a, QueueState<T>> {
+    fn wait_for_change<'a>(
+        &self,
+        state: MutexGuard<'a, QueueState<T>>,
+    ) -> MutexGuard<'a, QueueState<T>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,10 +11,10 @@ use super::disk;
 use super::file::{self, TableFile};
 use super::live::LiveTables;
 use super::lock::{self, LockHolder};
-use super::names::{without_slash, parts_of, table_path};
+use super::names::{parts_of, table_path, without_slash};
 use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::segment::partial_dir;
-pub use super::table::{TableScan, OpenTable};
+pub use super::table::{OpenTable, TableScan};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ALL, TableDef, fabric};
 use crate::text::{count_noun, printable};
@@ -74,7 +74,10 @@ impl Recording {
         }
         let recording = Recording::open_so_far(path)?;
         if !selection.hosts.is_empty() {
-            let host = RecordingOrigin::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs()).host;
+            let host = RecordingOrigin::from_metadata(
+                recording.open_table(&fabric::TABLE)?.metadata_pairs(),
+            )
+            .host;
             Hosts::new(&selection.hosts)?.require_all_matched(path, &[host].into())?;
         }
         Ok(recording)
@@ -193,7 +196,9 @@ impl Recording {
     /// Opens a table.
     pub fn open_table(&self, def: &'static TableDef) -> Result<OpenTable> {
         match &self.rollup {
-            Some(rollup) if def.name == fabric::TABLE.name => Ok(OpenTable::Rollup(Arc::clone(rollup))),
+            Some(rollup) if def.name == fabric::TABLE.name => {
+                Ok(OpenTable::Rollup(Arc::clone(rollup)))
+            }
             Some(_) => {
                 bail!("{} is a roll-up, which has no table {}", self.path.display(), def.name)
             }

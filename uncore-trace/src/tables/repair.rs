@@ -14,7 +14,7 @@ use super::lock::{self, LockingCommand};
 use super::manifest::Manifest;
 use super::mode::FileMode;
 use super::names::table_path;
-use super::reader::{Recording, OpenTable};
+use super::reader::{OpenTable, Recording};
 use super::segment::{Partial, partial_dir};
 use super::writer::RecordingSize;
 use super::{disk, encode, finish, open_spans, place};

@@ -100,8 +100,9 @@ pub(super) fn is_directory(path: &Path) -> Result<bool> {
 
 /// Lists what is not where files of a roll-up are. Above all clusters, other files may be anything.
 fn list_misplaced(candidates: Vec<(Partition, PathBuf)>) -> Vec<LeftOut> {
-    let is_ours =
-        |(partition, path): &(Partition, PathBuf)| partition.key_depth() > 0 || path.is_dir() || is_rollup_file(path);
+    let is_ours = |(partition, path): &(Partition, PathBuf)| {
+        partition.key_depth() > 0 || path.is_dir() || is_rollup_file(path)
+    };
     let why = || format!("it is not at {}", layout::SHAPE);
     let misplaced = candidates.into_iter().filter(is_ours);
     misplaced.map(|(_, path)| LeftOut { path, why: why(), is_damaged: false }).collect()
@@ -122,7 +123,11 @@ impl RollupReader {
     /// [left out](Self::left_out).
     pub(super) fn open(path: &Path, wanted: &RollupSelection) -> Result<Option<Self>> {
         if !path.is_dir() {
-            return if is_rollup_file(path) { Self::open_file(path, wanted).map(Some) } else { Ok(None) };
+            return if is_rollup_file(path) {
+                Self::open_file(path, wanted).map(Some)
+            } else {
+                Ok(None)
+            };
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =
@@ -132,7 +137,11 @@ impl RollupReader {
         }
         let (opened, has_vanished) = Self::open_tree(path, wanted)?;
         // The agent has finished or removed one meanwhile.
-        if has_vanished { Self::open_tree(path, wanted).map(|(reopened, _)| reopened) } else { Ok(opened) }
+        if has_vanished {
+            Self::open_tree(path, wanted).map(|(reopened, _)| reopened)
+        } else {
+            Ok(opened)
+        }
     }
 
     fn open_file(path: &Path, wanted: &RollupSelection) -> Result<Self> {
@@ -187,7 +196,10 @@ impl RollupReader {
     /// Ends of the first and the last window.
     pub(super) fn time_bounds(&self, column: &str) -> Option<(i64, i64)> {
         let ends = self.hour_files.iter().map(|hour_file| {
-            (hour_file.ends_ns.0.saturating_add(hour_file.shift_ns), hour_file.ends_ns.1.saturating_add(hour_file.shift_ns))
+            (
+                hour_file.ends_ns.0.saturating_add(hour_file.shift_ns),
+                hour_file.ends_ns.1.saturating_add(hour_file.shift_ns),
+            )
         });
         ends.filter(|_| column == TIME).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
@@ -256,7 +268,12 @@ impl<'a> RollupOpener<'a> {
     }
 
     /// Says why a file does not belong where it is.
-    fn try_add_file(&mut self, set: usize, partition: &Partition, paths: &[PathBuf]) -> Result<Option<String>> {
+    fn try_add_file(
+        &mut self,
+        set: usize,
+        partition: &Partition,
+        paths: &[PathBuf],
+    ) -> Result<Option<String>> {
         let tables = paths.iter().map(|path| TableFile::open(&rollup::TABLE, path));
         let tables = tables.collect::<Result<Vec<TableFile>>>()?;
         // Of what is written the first segment has the metadata, and no rows.
@@ -305,12 +322,14 @@ impl<'a> RollupOpener<'a> {
         if files_by_time.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
             bail!("{} has no windows in that time", path.display());
         }
-        let lengths = files_by_time.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
+        let lengths =
+            files_by_time.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
         let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
         if origins.len() > 1 {
             join_clocks(&mut files_by_time, origins.len(), window_ns);
         }
-        files_by_time.sort_by_key(|hour_file| hour_file.ends_ns.0.saturating_add(hour_file.shift_ns));
+        files_by_time
+            .sort_by_key(|hour_file| hour_file.ends_ns.0.saturating_add(hour_file.shift_ns));
         pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
         pairs.insert(metadata::PLAN.to_owned(), build_plan(&counters, &origins).to_string());
         if let (Some(earliest), Some(latest)) = (files_by_time.first(), files_by_time.last()) {
@@ -318,12 +337,22 @@ impl<'a> RollupOpener<'a> {
                 let mono_ns = hour_file.shift_ns.saturating_add(end);
                 json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
             };
-            let clocks =
-                [clock(earliest, earliest.ends_ns.0, earliest.wall_ends_ns.0), clock(latest, latest.ends_ns.1, latest.wall_ends_ns.1)];
+            let clocks = [
+                clock(earliest, earliest.ends_ns.0, earliest.wall_ends_ns.0),
+                clock(latest, latest.ends_ns.1, latest.wall_ends_ns.1),
+            ];
             pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
         }
         let path = path.to_owned();
-        Ok(RollupReader { path, hour_files: files_by_time, origins, counters, pairs, window_ns, left_out })
+        Ok(RollupReader {
+            path,
+            hour_files: files_by_time,
+            origins,
+            counters,
+            pairs,
+            window_ns,
+            left_out,
+        })
     }
 }
 
@@ -354,15 +383,20 @@ fn join_clocks(hour_files: &mut [HourFile], origins: usize, window_ns: i64) {
     for hour_file in hour_files {
         let Some((end, wall)) = newest[hour_file.origin] else { continue };
         let offset_ns = wall.saturating_sub(end);
-        hour_file.shift_ns = offset_ns.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
+        hour_file.shift_ns =
+            offset_ns.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
     }
 }
 
 impl HourFile {
     fn new(table: TableFile, origin: usize, set: usize) -> Result<Self> {
-        let (ends, wall) = table.column_bounds(TIME).zip(table.column_bounds("ts")).with_context(|| {
-            format!("{} is damaged: it has no statistics of its times", table.file_path().display())
-        })?;
+        let (ends, wall) =
+            table.column_bounds(TIME).zip(table.column_bounds("ts")).with_context(|| {
+                format!(
+                    "{} is damaged: it has no statistics of its times",
+                    table.file_path().display()
+                )
+            })?;
         let wall = (wall.0.saturating_mul(1000), wall.1.saturating_mul(1000));
         Ok(Self { table, origin, set, shift_ns: 0, ends_ns: ends, wall_ends_ns: wall })
     }
@@ -371,7 +405,8 @@ impl HourFile {
     fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
         let longest = self.table.column_bounds("window_ns").map_or(0, |(_, longest)| longest);
         let slack = longest.clamp(0, rollup::LONGEST_WINDOW_NS) / 2;
-        self.wall_ends_ns.1.saturating_add(slack) > after_ns && self.wall_ends_ns.0.saturating_sub(slack) <= until_ns
+        self.wall_ends_ns.1.saturating_add(slack) > after_ns
+            && self.wall_ends_ns.0.saturating_sub(slack) <= until_ns
     }
 }
 

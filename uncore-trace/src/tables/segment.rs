@@ -44,7 +44,8 @@ impl SealRange {
     /// The range in a file name; `None` for other files.
     fn parse(name: &str) -> Option<SealRange> {
         let (first_text, last_text) = name.strip_suffix(".parquet")?.split_once('-')?;
-        let range = SealRange { first_seal: first_text.parse().ok()?, last_seal: last_text.parse().ok()? };
+        let range =
+            SealRange { first_seal: first_text.parse().ok()?, last_seal: last_text.parse().ok()? };
         (range.first_seal <= range.last_seal && range.file_name() == name).then_some(range)
     }
 }
@@ -137,7 +138,8 @@ impl Partial {
         let next_number = kept.last().map_or(0, |range| range.last_seal + 1);
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
         let mode = FileMode::from_path(&dir)?;
-        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next_seal: next_number, mode, opened };
+        let mut partial =
+            Partial { def, dir, segments: kept, bytes: 0, next_seal: next_number, mode, opened };
         partial.bytes = partial.size_of(&partial.segments);
         Ok(partial)
     }
@@ -163,7 +165,10 @@ impl Partial {
     /// Number of the table's segments that are no longer on disk.
     pub(super) fn missing_count(&self) -> usize {
         let dir_is_unchanged = self.is_unchanged();
-        self.segments.iter().filter(|range| !dir_is_unchanged || !self.segment_path(**range).is_file()).count()
+        self.segments
+            .iter()
+            .filter(|range| !dir_is_unchanged || !self.segment_path(**range).is_file())
+            .count()
     }
 
     /// The path of a segment.
@@ -185,7 +190,8 @@ impl Partial {
         self.bytes += self.size_of(&[range]);
         self.next_seal += 1;
         for size in [1, FAN] {
-            let level_count = self.segments.iter().rev().take_while(|range| range.seal_count() == size).count();
+            let level_count =
+                self.segments.iter().rev().take_while(|range| range.seal_count() == size).count();
             if level_count >= FAN as usize {
                 self.merge_segments(self.segments.len() - level_count..self.segments.len(), pairs)?;
             }
@@ -204,7 +210,9 @@ impl Partial {
         let (Some(oldest), Some(newest)) = (inputs.first(), inputs.last()) else { return Ok(()) };
         let merged = SealRange { first_seal: oldest.first_seal, last_seal: newest.last_seal };
         let input_bytes = self.size_of(&inputs);
-        if inputs.len() == 1 && encode::is_kept(self.def, &encode::read_footer(&self.segment_path(*oldest))?.1) {
+        if inputs.len() == 1
+            && encode::is_kept(self.def, &encode::read_footer(&self.segment_path(*oldest))?.1)
+        {
             return Ok(());
         }
         let paths: Vec<PathBuf> = inputs.iter().map(|range| self.segment_path(*range)).collect();
@@ -224,12 +232,17 @@ impl Partial {
 
     /// Size of these segments in bytes. Unreadable ones count as 0.
     fn size_of(&self, segments: &[SealRange]) -> u64 {
-        let size = |range: &SealRange| fs::metadata(self.segment_path(*range)).map_or(0, |metadata| metadata.len());
+        let size = |range: &SealRange| {
+            fs::metadata(self.segment_path(*range)).map_or(0, |metadata| metadata.len())
+        };
         segments.iter().map(size).sum()
     }
 
     /// The properties of the segments' files.
-    pub(super) fn file_properties<'a>(&self, pairs: &'a BTreeMap<String, String>) -> FileProperties<'a> {
+    pub(super) fn file_properties<'a>(
+        &self,
+        pairs: &'a BTreeMap<String, String>,
+    ) -> FileProperties<'a> {
         FileProperties { def: self.def, pairs, mode: self.mode }
     }
 

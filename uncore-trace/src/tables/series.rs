@@ -16,7 +16,7 @@ use bytesize::ByteSize;
 
 use super::file::TableFile;
 use super::mode::FileMode;
-use super::names::{PartKind, PartNames, without_slash, parts_of, table_path};
+use super::names::{PartKind, PartNames, parts_of, table_path, without_slash};
 use super::segment::partial_dir;
 use super::writer::RecordingTarget;
 use super::{disk, lock, place};
@@ -93,7 +93,10 @@ impl PartSeries {
                 })?;
                 (disk::parent_dir(path).to_owned(), format!("{stem}-"), PartKind::File)
             }
-            RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Table(..) | RecordingTarget::Nowhere => {
+            RecordingTarget::Stream(_)
+            | RecordingTarget::Pieces(_)
+            | RecordingTarget::Table(..)
+            | RecordingTarget::Nowhere => {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };
@@ -101,7 +104,8 @@ impl PartSeries {
             PartKind::File => place::require_parent(&dir.join("part"))?,
             PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
-        let mut series = Self { names: PartNames { dir, stem, part_kind: output_kind }, keep, next_number: 1 };
+        let mut series =
+            Self { names: PartNames { dir, stem, part_kind: output_kind }, keep, next_number: 1 };
         for number in series.names.list_numbers()? {
             if let Some(holder) = lock::find_holder(&series.names.fabric_path(number)) {
                 return Err(lock::in_use(&series.names.part_path(number), holder));
@@ -172,7 +176,9 @@ impl PartSeries {
     /// Removes the oldest part that nobody is recording. Returns its size; `None` if there is none.
     fn remove_oldest(&self) -> Result<Option<u64>> {
         let is_free = |number: &u64| lock::find_holder(&self.names.fabric_path(*number)).is_none();
-        let Some(oldest) = self.names.list_numbers()?.into_iter().find(is_free) else { return Ok(None) };
+        let Some(oldest) = self.names.list_numbers()?.into_iter().find(is_free) else {
+            return Ok(None);
+        };
         let size = self.part_size(oldest);
         self.remove_part(oldest)?;
         Ok(Some(size))
@@ -182,7 +188,11 @@ impl PartSeries {
     fn part_size(&self, number: u64) -> u64 {
         let path = self.names.part_path(number);
         tree_size(&path)
-            + if self.names.part_kind == PartKind::File { tree_size(&partial_dir(&path)) } else { 0 }
+            + if self.names.part_kind == PartKind::File {
+                tree_size(&partial_dir(&path))
+            } else {
+                0
+            }
     }
 
     fn remove_part(&self, number: u64) -> Result<()> {
@@ -209,7 +219,9 @@ impl PartSeries {
         for entry in disk::with_action("read", &self.names.dir, fs::read_dir(&self.names.dir))? {
             let entry = disk::with_action("read", &self.names.dir, entry)?;
             let name = entry.file_name();
-            let name = name.to_str().and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
+            let name = name
+                .to_str()
+                .and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
             if name.is_some_and(|name| self.names.parse_number(name).is_some()) {
                 remove_path(&entry.path())?;
             }
@@ -225,7 +237,8 @@ impl PartSeries {
 ///
 /// The directory cannot be read, or the part cannot be removed.
 pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
-    let names = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
+    let names =
+        PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
     PartSeries { names, keep: None, next_number: 1 }.remove_oldest()
 }
 

@@ -43,7 +43,8 @@ impl Stream {
         let schema = fabric::schema();
         let pairs: HashMap<String, String> = pairs.clone().into_iter().collect();
         let schema = Arc::unwrap_or_clone(schema).with_metadata(pairs);
-        let writer = StreamWriter::try_new(sink, &schema).map_err(|error| explain_stream_error(&error))?;
+        let writer =
+            StreamWriter::try_new(sink, &schema).map_err(|error| explain_stream_error(&error))?;
         let mut stream = Stream { writer, rows: 0 };
         stream.flush_pipe()?;
         Ok(stream)
@@ -57,7 +58,10 @@ impl Stream {
     }
 
     fn flush_pipe(&mut self) -> Result<()> {
-        self.writer.get_mut().flush().map_err(|error| explain_stream_error(&ArrowError::from(error)))
+        self.writer
+            .get_mut()
+            .flush()
+            .map_err(|error| explain_stream_error(&ArrowError::from(error)))
     }
 
     /// Ends the stream. Returns the number of rows.

@@ -57,7 +57,11 @@ impl OpenTable {
     }
 
     /// The table that these files are together, in this order.
-    pub(super) fn from_files(def: &'static TableDef, path: &Path, files: Vec<TableFile>) -> OpenTable {
+    pub(super) fn from_files(
+        def: &'static TableDef,
+        path: &Path,
+        files: Vec<TableFile>,
+    ) -> OpenTable {
         // The newest has all that was known when it was written.
         let pairs = files.last().map(|file| file.metadata_pairs().clone()).unwrap_or_default();
         OpenTable::Files(FileList { def, path: path.to_owned(), files: files.into(), pairs })
@@ -177,7 +181,9 @@ impl OpenTable {
     /// The table cannot be read.
     pub fn scan_columns(&self, columns: &[&str]) -> Result<TableScan> {
         match self {
-            Self::Files(table) => TableScan::from_files(table.files.iter().map(|file| file.scan_columns(columns))),
+            Self::Files(table) => {
+                TableScan::from_files(table.files.iter().map(|file| file.scan_columns(columns)))
+            }
             Self::Rollup(rollup) => {
                 Ok(TableScan::Rollup(Box::new(rollup::RollupScan::new(rollup, columns, None))))
             }
@@ -199,7 +205,9 @@ impl OpenTable {
         match self {
             Self::Files(table) => {
                 let files = table.files.iter();
-                TableScan::from_files(files.map(|file| file.scan_within(columns, within, wanted.clone())))
+                TableScan::from_files(
+                    files.map(|file| file.scan_within(columns, within, wanted.clone())),
+                )
             }
             Self::Rollup(rollup) => {
                 let wanted = (within == rollup::TIME).then_some(wanted);

@@ -13,15 +13,15 @@ use proptest::prelude::*;
 
 use super::mode::FileMode;
 use super::names::table_path;
-use super::reader::{Recording, OpenTable};
+use super::reader::{OpenTable, Recording};
 use super::repair::{Repaired, repair_path};
 use super::thread::WriterHandle;
 use super::writer::{CreateOptions, RecordingTarget, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, Packing, SCHEMA_VERSION, RowStore as _, TableDef, cpus, fabric, metadata, readings, rollup,
-    run, runtime,
+    ALL, Packing, RowStore as _, SCHEMA_VERSION, TableDef, cpus, fabric, metadata, readings,
+    rollup, run, runtime,
 };
 
 mod cost;
@@ -45,8 +45,12 @@ fn pairs() -> BTreeMap<String, String> {
 fn rows_that_others_refer_to_are_on_disk_before_these() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("run");
-    let mut writer =
-        Writer::create(RecordingTarget::Dataset(target.clone()), CreateOptions::default(), &pairs()).unwrap();
+    let mut writer = Writer::create(
+        RecordingTarget::Dataset(target.clone()),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap();
     let mut rows = cpus::Builder::default();
     rows.append(&cpus::Row {
         mono_ns: 1,
@@ -106,7 +110,8 @@ fn window(number: i64) -> RecordBatch {
 fn read(def: &'static TableDef, path: &Path) -> RecordBatch {
     let table = OpenTable::open(def, path).unwrap();
     let names: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
-    let batches: Vec<RecordBatch> = table.scan_columns(&names).unwrap().map(Result::unwrap).collect();
+    let batches: Vec<RecordBatch> =
+        table.scan_columns(&names).unwrap().map(Result::unwrap).collect();
     concat_batches(&(def.schema)(), &batches).unwrap()
 }
 
@@ -137,7 +142,8 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
     let mut writer =
-        Writer::create(RecordingTarget::File(path.to_owned()), CreateOptions::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::File(path.to_owned()), CreateOptions::default(), &pairs())
+            .unwrap();
     for number in seals {
         writer.write(&fabric::TABLE, &window(number)).unwrap();
         writer.seal_rows().unwrap();
@@ -389,9 +395,12 @@ fn every_changed_byte_is_noticed() {
 #[test]
 fn nothing_is_left_of_a_recording_that_sealed_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer =
-        Writer::create(RecordingTarget::Dataset(dir.path().join("run")), CreateOptions::default(), &pairs())
-            .unwrap();
+    let mut writer = Writer::create(
+        RecordingTarget::Dataset(dir.path().join("run")),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     drop(writer);
     assert_eq!(names(dir.path()), Vec::<String>::new());
@@ -403,7 +412,8 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
     let path = dir.path().join("run.parquet");
     fs::write(&path, b"old").unwrap();
     let refused =
-        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs()).unwrap_err();
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap_err();
     assert!(format!("{refused:#}").contains("--force"), "{refused:#}");
     let mut writer = Writer::create(
         RecordingTarget::File(path.clone()),
@@ -422,11 +432,13 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
 fn a_directory_that_is_missing_or_a_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("no/run.parquet");
-    let error = Writer::create(RecordingTarget::File(missing), CreateOptions::default(), &pairs()).unwrap_err();
+    let error = Writer::create(RecordingTarget::File(missing), CreateOptions::default(), &pairs())
+        .unwrap_err();
     assert!(format!("{error:#}").contains("there is no directory"), "{error:#}");
     let file = dir.path().join("file");
     fs::write(&file, b"x").unwrap();
-    let error = Writer::create(RecordingTarget::Dataset(file), CreateOptions::default(), &pairs()).unwrap_err();
+    let error = Writer::create(RecordingTarget::Dataset(file), CreateOptions::default(), &pairs())
+        .unwrap_err();
     assert!(format!("{error:#}").contains("is a file"), "{error:#}");
 }
 
@@ -434,9 +446,13 @@ fn a_directory_that_is_missing_or_a_file_is_named() {
 fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    let mut writer =
-        WriterHandle::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs(), None)
-            .unwrap();
+    let mut writer = WriterHandle::create(
+        RecordingTarget::Dataset(path.clone()),
+        CreateOptions::default(),
+        &pairs(),
+        None,
+    )
+    .unwrap();
     assert!(writer.wants_table(&readings::TABLE));
     writer.write_rows(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
@@ -460,7 +476,8 @@ fn a_killed_dataset_is_repaired_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     let ticks = readings_of(1, 100, false);
     writer.write(&readings::TABLE, &ticks).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
@@ -489,8 +506,13 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         }
     }
     assert!(
-        WriterHandle::create(RecordingTarget::Stream(Box::new(Full)), CreateOptions::default(), &pairs(), None)
-            .is_err()
+        WriterHandle::create(
+            RecordingTarget::Stream(Box::new(Full)),
+            CreateOptions::default(),
+            &pairs(),
+            None
+        )
+        .is_err()
     );
     let mut handle = WriterHandle::create(
         RecordingTarget::Stream(Box::new(AfterFirst(4000))),
@@ -525,7 +547,8 @@ fn a_stream_reads_back_with_its_metadata() {
     let path = dir.path().join("stream");
     let file = fs::File::create(&path).unwrap();
     let mut writer =
-        Writer::create(RecordingTarget::Stream(Box::new(file)), CreateOptions::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Stream(Box::new(file)), CreateOptions::default(), &pairs())
+            .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.write(&fabric::TABLE, &window(2)).unwrap();
     writer.seal_rows().unwrap();
@@ -567,14 +590,17 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     };
     let path = small.0.join("run.parquet");
     let mut writer =
-        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal_rows().unwrap();
     let filler = small.0.join("filler");
     let mut full = fs::File::create(&filler).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
     let error = (2..10_000)
-        .find_map(|n| writer.write(&fabric::TABLE, &window(n)).and_then(|()| writer.seal_rows()).err())
+        .find_map(|n| {
+            writer.write(&fabric::TABLE, &window(n)).and_then(|()| writer.seal_rows()).err()
+        })
         .unwrap();
     let text = format!("{error:#}");
     assert!(!text.contains('\n'), "{text}");
@@ -595,9 +621,12 @@ fn a_disk_full_from_the_start_leaves_nothing() {
     };
     let mut full = fs::File::create(small.0.join("filler")).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
-    let error =
-        Writer::create(RecordingTarget::File(small.0.join("run.parquet")), CreateOptions::default(), &pairs())
-            .unwrap_err();
+    let error = Writer::create(
+        RecordingTarget::File(small.0.join("run.parquet")),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap_err();
     assert!(format!("{error:#}").contains("no space left on the disk"), "{error:#}");
     assert_eq!(names(&small.0), ["filler"]);
 }
@@ -750,8 +779,9 @@ fn row_groups_outside_a_range_are_not_read() {
         assert_eq!(rows(&table, from, to), groups * 600, "{from}..={to}");
     }
     assert_eq!(table.column_bounds("value"), None);
-    let without =
-        fabric::TABLE.writer_properties(Packing::Segment).set_statistics_enabled(EnabledStatistics::None);
+    let without = fabric::TABLE
+        .writer_properties(Packing::Segment)
+        .set_statistics_enabled(EnabledStatistics::None);
     let table = three_groups(&path, without);
     assert_eq!((table.column_bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
 }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
-use super::queue::{Receiver, QueueRefusal, Sender, bounded_queue};
+use super::queue::{QueueRefusal, Receiver, Sender, bounded_queue};
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use crate::schema::{ALL, RowStore, TableDef};
 use crate::{confine, heap, priority};
@@ -210,7 +210,10 @@ impl RowStore for WriterHandle {
     fn offer_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
         let command = WriterCommand::Write(table, rows);
         let bytes = command.memory_bytes();
-        let sent = self.commands.as_ref().map_or(Err(QueueRefusal::Closed), |sender| sender.try_send(command, bytes));
+        let sent = self
+            .commands
+            .as_ref()
+            .map_or(Err(QueueRefusal::Closed), |sender| sender.try_send(command, bytes));
         match sent {
             Ok(()) => Ok(true),
             Err(QueueRefusal::Full) => Ok(false),
@@ -268,19 +271,23 @@ fn run_tapped(
                 tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
                 let is_whole = matches!(finished, Some(Ok(_)));
                 tap.send_tapped(Tapped::End(tap.part_number, !is_whole))?;
-                return Ok(finished.unwrap_or_else(|| Ok(RecordingSize::default())).unwrap_or_else(
-                    |error| {
+                return Ok(finished
+                    .unwrap_or_else(|| Ok(RecordingSize::default()))
+                    .unwrap_or_else(|error| {
                         log::warn!("a part is left unfinished: {error:#}");
                         RecordingSize::default()
-                    },
-                ));
+                    }));
             }
         }
     }
     Err(anyhow!("the recording was abandoned before it was finished"))
 }
 
-fn run_writer(mut writer: Writer, commands: &Receiver<WriterCommand>, sealed: &AtomicU64) -> Result<RecordingSize> {
+fn run_writer(
+    mut writer: Writer,
+    commands: &Receiver<WriterCommand>,
+    sealed: &AtomicU64,
+) -> Result<RecordingSize> {
     priority::raise_priority();
     confine::restrict_thread(&writer.access_needs());
     while let Some(command) = commands.next() {

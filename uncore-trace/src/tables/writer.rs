@@ -31,7 +31,7 @@ use arrow::array::RecordBatch;
 
 use super::files::RecordingFiles;
 pub use super::files::{BUFFER_ROWS, CreateOptions, RecordingSize};
-use super::stream::{StreamSink, Stream};
+use super::stream::{Stream, StreamSink};
 use crate::confine::ThreadNeeds;
 use crate::schema::{TableDef, fabric};
 
@@ -124,9 +124,15 @@ impl Writer {
                 return Ok(Writer(WriterOutput::Pieces(pieces, 0)));
             }
             RecordingTarget::Nowhere => return Ok(Writer(WriterOutput::Nowhere)),
-            RecordingTarget::File(path) => RecordingFiles::create_file(&fabric::TABLE, path, create, metadata)?,
-            RecordingTarget::Table(def, path) => RecordingFiles::create_file(def, path, create, metadata)?,
-            RecordingTarget::Dataset(path) => RecordingFiles::create_dataset(path, create, metadata)?,
+            RecordingTarget::File(path) => {
+                RecordingFiles::create_file(&fabric::TABLE, path, create, metadata)?
+            }
+            RecordingTarget::Table(def, path) => {
+                RecordingFiles::create_file(def, path, create, metadata)?
+            }
+            RecordingTarget::Dataset(path) => {
+                RecordingFiles::create_dataset(path, create, metadata)?
+            }
         };
         Ok(Writer(WriterOutput::Files(Box::new(files))))
     }
@@ -134,7 +140,9 @@ impl Writer {
     /// The access to files that a thread needs which only writes here.
     pub fn access_needs(&self) -> ThreadNeeds {
         match &self.0 {
-            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => ThreadNeeds::default(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => {
+                ThreadNeeds::default()
+            }
             WriterOutput::Files(files) => files.access_needs(),
         }
     }
@@ -153,7 +161,9 @@ impl Writer {
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
             WriterOutput::Stream(_) | WriterOutput::Nowhere => Ok(()),
-            WriterOutput::Pieces(pieces, _) => pieces.send_piece(TablePiece::Metadata(metadata.clone())),
+            WriterOutput::Pieces(pieces, _) => {
+                pieces.send_piece(TablePiece::Metadata(metadata.clone()))
+            }
             WriterOutput::Files(files) => files.set_metadata(metadata),
         }
     }

@@ -10,8 +10,8 @@ use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
 use crate::view::key::GroupBy;
-use crate::view::live::screen::{ScreenOptions, LiveScreen, OwnerOrder};
-use crate::view::live::{LiveFrames, GROUPINGS};
+use crate::view::live::screen::{LiveScreen, OwnerOrder, ScreenOptions};
+use crate::view::live::{GROUPINGS, LiveFrames};
 
 /// Frame lengths that the keys `+` and `-` choose from.
 pub(super) const FRAMES: [Duration; 6] = [
@@ -130,7 +130,8 @@ impl App {
 
     /// Notes that a recording is played, between these times.
     pub(super) const fn set_played(&mut self, span_ns: (i64, i64)) {
-        self.played = Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
+        self.played =
+            Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
@@ -155,7 +156,9 @@ impl App {
 
     /// Selects the wanted link or event, as soon as it exists.
     fn select_wanted(&mut self) {
-        let index_of = |wanted: &String| self.live.watched_counts().iter().position(|shown| shown.name == *wanted);
+        let index_of = |wanted: &String| {
+            self.live.watched_counts().iter().position(|shown| shown.name == *wanted)
+        };
         if let Some(index) = self.wanted_name.as_ref().and_then(index_of) {
             (self.link_index, self.wanted_name) = (index, None);
         }
@@ -171,7 +174,10 @@ impl App {
             grouping: self.grouping(),
             watched_index: self.link_index,
             filter: &self.filter,
-            within: self.opened_owner.as_ref().map(|within| (within.grouping, within.name.as_str())),
+            within: self
+                .opened_owner
+                .as_ref()
+                .map(|within| (within.grouping, within.name.as_str())),
             order: self.sort_order,
         })
     }
@@ -183,7 +189,8 @@ impl App {
 
     /// The screen as a line of JSON.
     pub(super) fn screen_json(&self) -> Result<String> {
-        let json = serde_json::to_string(&self.current_screen()).context("cannot write the screen as JSON")?;
+        let json = serde_json::to_string(&self.current_screen())
+            .context("cannot write the screen as JSON")?;
         Ok(escape_json(&json).into_owned() + "\n")
     }
 
@@ -275,7 +282,10 @@ impl App {
 
     /// Selects the next grouping of [`GROUPINGS`].
     pub(super) fn select_next_grouping(&mut self) {
-        let index = GROUPINGS.iter().position(|grouping| *grouping == self.grouping()).map_or(0, |current| current + 1);
+        let index = GROUPINGS
+            .iter()
+            .position(|grouping| *grouping == self.grouping())
+            .map_or(0, |current| current + 1);
         self.chosen_grouping = Some(GROUPINGS[index % GROUPINGS.len()]);
         (self.owner_index, self.opened_owner) = (0, None);
     }
@@ -308,7 +318,8 @@ impl App {
                     grouping_before: self.chosen_grouping,
                     owner_before: self.owner_index,
                 });
-                (self.chosen_grouping, self.owner_index, self.focus) = (Some(GroupBy::Pid), 0, Focus::Owners);
+                (self.chosen_grouping, self.owner_index, self.focus) =
+                    (Some(GroupBy::Pid), 0, Focus::Owners);
                 self.filter.clear();
             }
             Some(_) => self.message = Some("this line has no processes to show".to_owned()),
@@ -319,7 +330,8 @@ impl App {
     /// Goes back from the processes of an owner.
     pub(super) fn leave_processes(&mut self) {
         if let Some(within) = self.opened_owner.take() {
-            (self.chosen_grouping, self.owner_index) = (within.grouping_before, within.owner_before);
+            (self.chosen_grouping, self.owner_index) =
+                (within.grouping_before, within.owner_before);
         }
     }
 

@@ -64,7 +64,8 @@ pub(super) type StyledText = (String, TextLook);
 
 /// The screen as lines with the terminal's codes for their styles.
 pub(super) fn styled_lines(app: &App, width: usize, height: usize) -> Vec<String> {
-    let styled_piece = |(text, look): StyledText| look.content_style(app.plain).apply(text).to_string();
+    let styled_piece =
+        |(text, look): StyledText| look.content_style(app.plain).apply(text).to_string();
     let line = |pieces: Vec<StyledText>| pieces.into_iter().map(styled_piece).collect();
     screen_lines(app, width, height).into_iter().map(line).collect()
 }
@@ -72,7 +73,8 @@ pub(super) fn styled_lines(app: &App, width: usize, height: usize) -> Vec<String
 /// The screen as text, `width` columns wide.
 pub(super) fn list_text(app: &App, width: usize) -> String {
     let screen = app.shown_screen();
-    let notice = app.notice.iter().map(|notice| format!("{}\n", fit_width(notice, width, app.ascii)));
+    let notice =
+        app.notice.iter().map(|notice| format!("{}\n", fit_width(notice, width, app.ascii)));
     let list_lines = link_lines(app, &screen, width, MAX_PRINTED_LINES)
         .into_iter()
         .chain([Vec::new()])
@@ -87,10 +89,13 @@ pub(super) fn list_text(app: &App, width: usize) -> String {
 /// The screen as `height` lines of at most `width` columns.
 fn screen_lines(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
     if width < MIN_TERMINAL.0 || height < MIN_TERMINAL.1 {
-        let text = format!("{}x{} needed, {width}x{height} here; q quits", MIN_TERMINAL.0, MIN_TERMINAL.1);
+        let text =
+            format!("{}x{} needed, {width}x{height} here; q quits", MIN_TERMINAL.0, MIN_TERMINAL.1);
         let lines = wrap_words(&text, width);
         let lines = lines.lines().take(height);
-        return lines.map(|line| vec![(fit_width(line, width, app.ascii), TextLook::Hot)]).collect();
+        return lines
+            .map(|line| vec![(fit_width(line, width, app.ascii), TextLook::Hot)])
+            .collect();
     }
     let screen = app.shown_screen();
     let mut lines = vec![head_line(app, &screen, width)];
@@ -147,14 +152,16 @@ fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
 /// The line between the lists: the result of a key, a held message, or why there are no links.
 fn message_line(app: &App, width: usize) -> Vec<StyledText> {
     let held = held::held_lines();
-    let within = app.opened_owner.as_ref().map(|OpenedOwner { grouping: grouped_by, name, .. }| {
-        format!("processes of {} {}; Esc goes back", grouped_by.name(), printable(name))
-    });
+    let within =
+        app.opened_owner.as_ref().map(|OpenedOwner { grouping: grouped_by, name, .. }| {
+            format!("processes of {} {}; Esc goes back", grouped_by.name(), printable(name))
+        });
     let ended =
         app.has_ended().then(|| "the recording ends here; Left goes back, q quits".to_owned());
     let message = app.message.clone().or(within).or(ended).or_else(|| held.last().cloned());
     let message = message.or_else(|| app.notice.clone()).unwrap_or_default();
-    let look = if app.message.is_some() || !held.is_empty() { TextLook::Warm } else { TextLook::Dim };
+    let look =
+        if app.message.is_some() || !held.is_empty() { TextLook::Warm } else { TextLook::Dim };
     vec![(fit_width(&printable(&message), width, app.ascii), look)]
 }
 

@@ -33,11 +33,11 @@ use crate::record;
 use crate::schema::{fabric, runtime};
 use crate::signals::Signals;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
 use crate::view::links::Links;
-use crate::view::live::LiveFrames;
 pub use crate::view::live::GROUPINGS;
+use crate::view::live::LiveFrames;
 use crate::view::span::SelectedTime;
 use crate::workload::Workload;
 
@@ -111,9 +111,15 @@ pub fn run(
 ) -> Result<()> {
     let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
+    let target = RecordingTarget::Pieces(PieceChannel {
+        sender,
+        tables: vec![&fabric::TABLE, &runtime::TABLE],
+    });
     let (quit, quit_received) = oneshot::channel();
-    let app = App::new(LiveFrames::new(Links::new(plan.links.clone()), duration_ns(options.frame)), options);
+    let app = App::new(
+        LiveFrames::new(Links::new(plan.links.clone()), duration_ns(options.frame)),
+        options,
+    );
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
@@ -148,9 +154,16 @@ pub fn run(
 /// # Errors
 ///
 /// A table cannot be read, or the terminal cannot be drawn on.
-pub fn play_recording(recording: &Recording, span: SelectedTime, options: &TopOptions) -> Result<()> {
+pub fn play_recording(
+    recording: &Recording,
+    span: SelectedTime,
+    options: &TopOptions,
+) -> Result<()> {
     let runtime = event_loop()?;
-    let mut app = App::new(LiveFrames::new(Links::from_recording(recording)?, duration_ns(options.frame)), options);
+    let mut app = App::new(
+        LiveFrames::new(Links::from_recording(recording)?, duration_ns(options.frame)),
+        options,
+    );
     let player = Player::new(recording, span)?;
     app.set_played(player.span_ns());
     app.add_piece(player.metadata_piece()?)?;
@@ -251,7 +264,11 @@ impl PieceSource<'_> {
 }
 
 /// Shows rows until the user quits or they end. Returns whether there were any.
-fn show_until_quit(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Result<bool> {
+fn show_until_quit(
+    mut app: App,
+    mut source: PieceSource<'_>,
+    options: &TopOptions,
+) -> Result<bool> {
     if let Some(print) = options.print {
         return print_screens(&mut app, &mut source, print);
     }
@@ -301,7 +318,10 @@ fn print_screens(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> R
 /// Writes to standard output at once, so that a reader sees each update.
 fn write_stdout(text: &str) -> Result<()> {
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to stdout")
+    output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+        .context("cannot write to stdout")
 }
 
 impl ScreenFormat {

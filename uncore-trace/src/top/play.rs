@@ -47,7 +47,9 @@ impl<'a> Player<'a> {
 
     /// The metadata of the recording.
     pub(super) fn metadata_piece(&self) -> Result<TablePiece> {
-        Ok(TablePiece::Metadata(self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone()))
+        Ok(TablePiece::Metadata(
+            self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone(),
+        ))
     }
 
     /// Advances if a frame has been shown for its length, and does what a key asked for. Returns whether the
@@ -56,7 +58,9 @@ impl<'a> Player<'a> {
         let shown_frame = app.live.last_frame_ns();
         match (app.take_request(), shown_frame) {
             (Some(PlayRequest::NextFrame), _) => self.next(app),
-            (Some(PlayRequest::PreviousFrame), Some((begin_ns, _))) if begin_ns > self.span.begin_ns => {
+            (Some(PlayRequest::PreviousFrame), Some((begin_ns, _)))
+                if begin_ns > self.span.begin_ns =>
+            {
                 self.jump_to(app, begin_ns, app.live.longest_ns())
             }
             (Some(PlayRequest::WithFrameLength(frame_ns)), Some((_, end_ns))) => {
@@ -119,15 +123,17 @@ impl<'a> Player<'a> {
 
     /// Opens the tables at the rows that end in this time.
     fn open_tables(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
-        let open_rows = |def: &'static TableDef, columns: &[&str]| -> Result<Option<UnplayedRows>> {
-            if wanted.is_empty() || !self.recording.list_tables().iter().any(|listed| listed.name == def.name)
-            {
-                return Ok(None);
-            }
-            let table = self.recording.open_table(def)?;
-            let scan = table.scan_within(columns, "mono_ns", wanted.clone())?;
-            Ok(Some(UnplayedRows { def, scan, wanted: wanted.clone(), batch: None }))
-        };
+        let open_rows =
+            |def: &'static TableDef, columns: &[&str]| -> Result<Option<UnplayedRows>> {
+                if wanted.is_empty()
+                    || !self.recording.list_tables().iter().any(|listed| listed.name == def.name)
+                {
+                    return Ok(None);
+                }
+                let table = self.recording.open_table(def)?;
+                let scan = table.scan_within(columns, "mono_ns", wanted.clone())?;
+                Ok(Some(UnplayedRows { def, scan, wanted: wanted.clone(), batch: None }))
+            };
         let fabric = open_rows(&fabric::TABLE, &fabric_columns(self.recording))?;
         let runtime = open_rows(&runtime::TABLE, &RUNTIME_COLUMNS)?;
         (self.fabric, self.runtime) = (fabric, runtime);
@@ -156,7 +162,8 @@ impl UnplayedRows {
             let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
             let ends = i64_column(&batch, "mono_ns")?.values();
             let first_row = ends.iter().position(|end| end >= self.wanted.start());
-            self.batch = first_row.map(|first_row| batch.slice(first_row, batch.num_rows() - first_row));
+            self.batch =
+                first_row.map(|first_row| batch.slice(first_row, batch.num_rows() - first_row));
         }
     }
 

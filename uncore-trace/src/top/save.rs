@@ -63,9 +63,14 @@ impl Saver {
         let begin = Snapshot::read_clocks();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
-        let writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
-        self.open =
-            Some(OpenRecording { writer, path: path.clone(), begin, losses: self.session_losses() });
+        let writer =
+            Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
+        self.open = Some(OpenRecording {
+            writer,
+            path: path.clone(),
+            begin,
+            losses: self.session_losses(),
+        });
         Ok(path)
     }
 
@@ -76,7 +81,8 @@ impl Saver {
     /// They cannot be written; this ends the recording.
     pub(super) fn write_rows(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal_rows());
+        let written =
+            open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal_rows());
         if written.is_err() {
             self.open = None;
         }
@@ -98,7 +104,8 @@ impl Saver {
             }
         }
         losses.retain(|_, count| *count > 0);
-        let sorted = Losses::from_totals(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
+        let sorted =
+            Losses::from_totals(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
         let clocks = serde_json::to_string(&[open.begin, Snapshot::read_clocks()])?;
         pairs.insert(metadata::CLOCKS.to_owned(), clocks);
         pairs.insert(metadata::COMPLETE.to_owned(), sorted.is_complete().to_string());

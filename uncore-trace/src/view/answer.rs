@@ -12,7 +12,7 @@ use super::interval::Interval;
 use super::key::GroupBy;
 use super::links::{Links, limit};
 use super::tenants::usage_of_tenants;
-use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage};
+use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion};
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -51,27 +51,43 @@ pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<Ra
     ranked
 }
 
-fn find_fullness(event: &UsageEvent, rate: f64, events: &[UsageEvent], links: &Links) -> Option<f64> {
+fn find_fullness(
+    event: &UsageEvent,
+    rate: f64,
+    events: &[UsageEvent],
+    links: &Links,
+) -> Option<f64> {
     let (link_index, direction) = event.link?;
     let link = links.links.get(link_index)?;
     if let Some(link_peak) = limit(link, direction) {
         return Some(link_peak.fraction_of_peak(rate));
     }
-    let of_link = events.iter().filter(|other_event| other_event.link.is_some_and(|(index, _)| index == link_index));
-    let rate_of_both = of_link.filter_map(|other_event| other_event.mean_rate(other_event.total)).sum();
+    let of_link = events
+        .iter()
+        .filter(|other_event| other_event.link.is_some_and(|(index, _)| index == link_index));
+    let rate_of_both =
+        of_link.filter_map(|other_event| other_event.mean_rate(other_event.total)).sum();
     limit(link, Direction::Both).map(|link_peak| link_peak.fraction_of_peak(rate_of_both))
 }
 
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
-pub fn answer(events: &[UsageEvent], links: &Links, headrooms: &[LinkHeadroom]) -> (String, String) {
+pub fn answer(
+    events: &[UsageEvent],
+    links: &Links,
+    headrooms: &[LinkHeadroom],
+) -> (String, String) {
     let ranked_events = rank_events(events, links);
-    if let Some(fullest) = ranked_events.iter().find(|ranked_event| ranked_event.event.link.is_some()) {
-        let further = [fullness_sentence(fullest.event, links, headrooms), holder_sentences(events, links)];
+    if let Some(fullest) =
+        ranked_events.iter().find(|ranked_event| ranked_event.event.link.is_some())
+    {
+        let further =
+            [fullness_sentence(fullest.event, links, headrooms), holder_sentences(events, links)];
         let sentences: Vec<String> = further.into_iter().filter(|text| !text.is_empty()).collect();
         return (link_sentence(fullest.event, links), sentences.join(" "));
     }
-    let answer = tenant_sentence(&ranked_events).unwrap_or_else(|| "Nothing was counted.".to_owned());
+    let answer =
+        tenant_sentence(&ranked_events).unwrap_or_else(|| "Nothing was counted.".to_owned());
     (answer, String::new())
 }
 
@@ -91,9 +107,11 @@ pub fn answer_of_report(
         GroupBy::Pmu | GroupBy::Port | GroupBy::Device | GroupBy::Owner => (GroupBy::Cgroup, false),
         chosen => (chosen, question.is_chosen),
     };
-    let tenant_question = UsageQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
+    let tenant_question =
+        UsageQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
     if headrooms.iter().any(|headroom| headroom.bytes > 0.0) {
-        let sums = usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..tenant_question })?;
+        let sums =
+            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..tenant_question })?;
         return Ok(answer(&sums.events, links, headrooms));
     }
     if sums.grouping == tenant_grouping {
@@ -129,11 +147,14 @@ fn link_sentence(event: &UsageEvent, links: &Links) -> String {
 fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
-        let Some((link_index, _)) = event.link.filter(|(link_index, _)| !links.has_function_links(*link_index)) else {
+        let Some((link_index, _)) =
+            event.link.filter(|(link_index, _)| !links.has_function_links(*link_index))
+        else {
             continue;
         };
         // Not those that have bytes of requests, too.
-        let held = event.lines.iter().filter(|line| line.methods.iter().all(|method| method == HELD));
+        let held =
+            event.lines.iter().filter(|line| line.methods.iter().all(|method| method == HELD));
         for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
             *bytes.entry((link_index, line_name(line).into_owned())).or_default() += line.sum.value;
         }
@@ -152,19 +173,26 @@ fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
 /// How full a link was; empty if its peak is not known.
 fn fullness_sentence(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
     let Some((link_index, direction)) = event.link else { return String::new() };
-    let find_headroom = |direction| headrooms.iter().find(|headroom| (headroom.link_index, headroom.direction) == (link_index, direction));
-    let with_peak = |direction| find_headroom(direction).filter(|headroom| headroom.link_peak(links).is_some());
-    let sentence = with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|headroom| {
-        let link_peak = headroom.link_peak(links)?;
-        let [average, highest] =
-            [headroom.average_per_s()?, headroom.highest_per_s?].map(|rate| percent(link_peak.fraction_of_peak(rate)));
-        let full_ns = headroom.full_ns.filter(|ns| *ns > 0);
-        let full_time = full_ns
-            .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));
-        let name = link_label(links, headroom.link_index, headroom.direction);
-        let full_time = full_time.unwrap_or_default();
-        Some(format!("{name} was {average} full on average and {highest} at most{full_time}."))
-    });
+    let find_headroom = |direction| {
+        headrooms
+            .iter()
+            .find(|headroom| (headroom.link_index, headroom.direction) == (link_index, direction))
+    };
+    let with_peak =
+        |direction| find_headroom(direction).filter(|headroom| headroom.link_peak(links).is_some());
+    let sentence =
+        with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|headroom| {
+            let link_peak = headroom.link_peak(links)?;
+            let [average, highest] = [headroom.average_per_s()?, headroom.highest_per_s?]
+                .map(|rate| percent(link_peak.fraction_of_peak(rate)));
+            let full_ns = headroom.full_ns.filter(|ns| *ns > 0);
+            let full_time = full_ns.map(|ns| {
+                format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL))
+            });
+            let name = link_label(links, headroom.link_index, headroom.direction);
+            let full_time = full_time.unwrap_or_default();
+            Some(format!("{name} was {average} full on average and {highest} at most{full_time}."))
+        });
     sentence.unwrap_or_default()
 }
 
@@ -185,16 +213,21 @@ fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
     let mut shares_by_tenant: BTreeMap<(&str, &str, &str), Vec<EventShare<'_>>> = BTreeMap::new();
     for RankedEvent { event, .. } in ranked_events {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
-            let tenant_shares = shares_by_tenant.entry((event.grouping.name(), &line.owner, &line.key)).or_default();
+            let tenant_shares = shares_by_tenant
+                .entry((event.grouping.name(), &line.owner, &line.key))
+                .or_default();
             tenant_shares.push((line.sum.value / event.total, line, event));
         }
     }
     let sum = |shares: &[EventShare<'_>]| shares.iter().map(|(fraction, ..)| fraction).sum::<f64>();
-    let mut largest_shares = shares_by_tenant.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+    let mut largest_shares =
+        shares_by_tenant.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
     largest_shares.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
     let named = largest_shares.iter().take(EVENTS);
     let named: Vec<String> = named
-        .map(|(_, line, event)| format!("{} of {}", share_text(line, event), printable(&event.name)))
+        .map(|(_, line, event)| {
+            format!("{} of {}", share_text(line, event), printable(&event.name))
+        })
         .collect();
     let list = match named.as_slice() {
         [single] => single.clone(),

@@ -44,14 +44,17 @@ pub fn brief_of_recording(recording: &Recording, width: usize) -> Result<Vec<Str
 
 fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {
     let table = recording.open_table(&fabric::TABLE)?;
-    let last_part = table.column_bounds("mono_ns").filter(|_| table.row_count() > max_rows).map(|(begin_ns, end_ns)| {
-        let whole_ns = end_ns.saturating_sub(begin_ns) as f64;
-        let part_ns = whole_ns * max_rows as f64 / table.row_count() as f64;
-        (part_ns, TimePoint::After((whole_ns - part_ns) as i64))
-    });
+    let last_part = table.column_bounds("mono_ns").filter(|_| table.row_count() > max_rows).map(
+        |(begin_ns, end_ns)| {
+            let whole_ns = end_ns.saturating_sub(begin_ns) as f64;
+            let part_ns = whole_ns * max_rows as f64 / table.row_count() as f64;
+            (part_ns, TimePoint::After((whole_ns - part_ns) as i64))
+        },
+    );
     let is_whole = last_part.is_none();
     let links = Links::from_recording(recording)?;
-    let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+    let mut question =
+        UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
     if let Some((ns, from)) = last_part {
@@ -87,7 +90,8 @@ fn fold_equal_owners<'a>(
         let owners = owners_text(ranked_event.event, width.saturating_sub(cells(&rate)));
         match lines.last_mut() {
             Some((rates, last_owners))
-                if *last_owners == owners && cells(rates) + cells(&rate) + cells(last_owners) + 2 <= width =>
+                if *last_owners == owners
+                    && cells(rates) + cells(&rate) + cells(last_owners) + 2 <= width =>
             {
                 rates.push_str(", ");
                 rates.push_str(&rate);

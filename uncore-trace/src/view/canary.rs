@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::key::GroupBy;
 use super::links::Links;
-use super::usage::{ReportLine, UsageQuestion, Usage, usage};
-use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
+use super::usage::{ReportLine, Usage, UsageQuestion, usage};
+use crate::schema::canary::{CanaryKind, CanarySummary, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
@@ -48,11 +48,14 @@ pub struct CanaryCredit {
 ///
 /// The recording cannot be read, or its metadata are damaged.
 pub fn read_credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
-    let Some(canary) = CanarySummary::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
+    let Some(canary) =
+        CanarySummary::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?
+    else {
         return Ok(None);
     };
     let links = Links::from_recording(recording)?;
-    let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+    let question =
+        UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let usage = usage(recording, &question)?;
     Ok(Some(compare_credits(&canary, &links, &usage)))
 }
@@ -69,10 +72,17 @@ fn compare_credits(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<
             *bytes += movement.bytes;
         }
     }
-    let is_canary_line = |line: &&ReportLine| line.key == canary.cgroup && line.owner == owner::TASK;
-    let has_rows = usage.events.iter().any(|event| event.lines.iter().any(|line| is_canary_line(&line)));
-    let compare = |((traffic_kind, link_direction), (bursts, bytes)): ((CanaryKind, Option<&LinkDirection>), (u64, u64))| {
-        let link_index = link_direction.and_then(|wanted| links.links.iter().position(|candidate| candidate.name == wanted.link));
+    let is_canary_line =
+        |line: &&ReportLine| line.key == canary.cgroup && line.owner == owner::TASK;
+    let has_rows =
+        usage.events.iter().any(|event| event.lines.iter().any(|line| is_canary_line(&line)));
+    let compare = |((traffic_kind, link_direction), (bursts, bytes)): (
+        (CanaryKind, Option<&LinkDirection>),
+        (u64, u64),
+    )| {
+        let link_index = link_direction.and_then(|wanted| {
+            links.links.iter().position(|candidate| candidate.name == wanted.link)
+        });
         let event = link_index.zip(link_direction).and_then(|(index, wanted)| {
             usage.events.iter().find(|event| event.link == Some((index, wanted.direction)))
         });
@@ -111,7 +121,9 @@ fn compare_credits(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<
         why: Some(why),
         link_kind: String::new(),
     };
-    all_credits.extend(canary.skipped.iter().map(|skipped| without_number(skipped.kind, skipped.why.clone())));
+    all_credits.extend(
+        canary.skipped.iter().map(|skipped| without_number(skipped.kind, skipped.why.clone())),
+    );
     for traffic_kind in CanaryKind::ALL {
         if !all_credits.iter().any(|credit| credit.kind == traffic_kind) {
             all_credits.push(without_number(traffic_kind, "it had no burst".to_owned()));
@@ -147,10 +159,13 @@ pub fn credits_sentence(canary_credits: &[CanaryCredit]) -> String {
             continue;
         };
         let link_kind = credit.link_kind.as_str();
-        let sum_index = sums.iter().position(|candidate| candidate.link_kind == link_kind).unwrap_or_else(|| {
-            sums.push(KindCredit { link_kind, ..KindCredit::default() });
-            sums.len() - 1
-        });
+        let sum_index = sums
+            .iter()
+            .position(|candidate| candidate.link_kind == link_kind)
+            .unwrap_or_else(|| {
+                sums.push(KindCredit { link_kind, ..KindCredit::default() });
+                sums.len() - 1
+            });
         let sum = &mut sums[sum_index];
         sum.credited += credited;
         sum.moved += credit.moved_bytes;
@@ -191,14 +206,18 @@ mod tests {
     /// A canary in the cgroup of a process of the sample, which moved this many bytes.
     fn recorded(cgroup: &str, links: &[LinkDirection]) -> (CanarySummary, SampleRecording) {
         let mut canary = CanarySummary { cgroup: cgroup.to_owned(), ..CanarySummary::default() };
-        canary.skipped = vec![Skipped { kind: CanaryKind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
+        canary.skipped =
+            vec![Skipped { kind: CanaryKind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
         canary.add_burst(CanaryKind::Memory, links, 40_000_000);
         canary.add_burst(CanaryKind::Memory, links, 60_000_000);
         let sample = SampleRecording::new(
             false,
             &Broken {
                 metadata: |pairs| {
-                    pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
+                    pairs.insert(
+                        metadata::PLAN.to_owned(),
+                        sample_plan(vec![sample_link(Vec::new())]),
+                    );
                 },
                 ..INTACT
             },
@@ -209,7 +228,8 @@ mod tests {
     fn credits_of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<CanaryCredit> {
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
-        let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        let question =
+            UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         compare_credits(canary, &links, &usage(&recording, &question).unwrap())
     }
 

@@ -13,7 +13,9 @@ use arrow::array::RecordBatch;
 
 use super::sums::{Confidence, CountedTime, Window};
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{f32_column, f64_column, nullable_value, i32_column, i64_column, word_column};
+use crate::schema::columns::{
+    f32_column, f64_column, i32_column, i64_column, nullable_value, word_column,
+};
 use crate::schema::owner;
 
 /// Names of the parts outside the named cgroups, by `owner`.
@@ -80,7 +82,11 @@ impl CounterSums {
         let cell = if part_name == ALL { Some(&self.total) } else { self.cells.get(part_name) };
         let cell = cell.cloned().unwrap_or_default();
         let factor = self.scale_factor();
-        CgroupPart { value: cell.value * factor, confidence: cell.confidence.scaled_by(factor), ..cell }
+        CgroupPart {
+            value: cell.value * factor,
+            confidence: cell.confidence.scaled_by(factor),
+            ..cell
+        }
     }
 
     /// Length of all windows, ns.
@@ -89,7 +95,11 @@ impl CounterSums {
     }
 
     fn scale_factor(&self) -> f64 {
-        self.time.whole_time().known_fraction().filter(|fraction| *fraction > 0.0).map_or(1.0, f64::recip)
+        self.time
+            .whole_time()
+            .known_fraction()
+            .filter(|fraction| *fraction > 0.0)
+            .map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.
@@ -119,8 +129,9 @@ impl<'a> ByCgroup<'a> {
 
     /// Whether a named cgroup is below another: its counts are then in two parts.
     pub fn has_overlap(&self) -> bool {
-        let is_twice =
-            |name: &String| self.named.iter().filter(|ancestor| is_within(name, ancestor)).count() > 1;
+        let is_twice = |name: &String| {
+            self.named.iter().filter(|ancestor| is_within(name, ancestor)).count() > 1
+        };
         self.named.iter().any(is_twice)
     }
 
@@ -165,7 +176,9 @@ impl<'a> ByCgroup<'a> {
             let mut cell = CgroupPart { value, methods, confidence: Confidence::default() };
             cell.confidence.add_row(value, nullable_value(confidence, row));
             sums.total.add_part(&cell);
-            for part_name in parts_of_row(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
+            for part_name in
+                parts_of_row(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row))
+            {
                 sums.cells.entry(part_name.to_owned()).or_default().add_part(&cell);
             }
         }

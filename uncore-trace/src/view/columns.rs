@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::layout::{TableColumn, ReportColumnKind};
-use super::usage::{GroupBy, UsageEvent, ReportLine, Usage};
+use super::layout::{ReportColumnKind, TableColumn};
+use super::usage::{GroupBy, ReportLine, Usage, UsageEvent};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -30,7 +30,12 @@ pub(super) struct TableShape {
 }
 
 /// The columns of an event's table.
-pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: TableShape) -> Vec<TableColumn> {
+pub(super) fn usage_columns(
+    usage: &Usage,
+    event: &UsageEvent,
+    ascii: bool,
+    shape: TableShape,
+) -> Vec<TableColumn> {
     let grouping = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
@@ -43,39 +48,61 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
     let is_unit_hidden = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if is_unit_hidden { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
-    let number_column = |column_kind: ReportColumnKind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
+    let number_column = |column_kind: ReportColumnKind,
+                         number: &dyn Fn(&ReportLine) -> Option<f64>,
+                         is_rate: bool| {
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
-        let cell = |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
+        let cell =
+            |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
         TableColumn { unit: name, ..column(column_kind, column_kind.column_word(), &cell) }
     };
-    let percent_column = |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
-        let shared = SharedUnit::as_percent();
-        let cell = |line: &ReportLine| or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)));
-        TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.column_word(), &cell) }
-    };
-    let second_column = |column_kind: ReportColumnKind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
+    let percent_column =
+        |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
+            let shared = SharedUnit::as_percent();
+            let cell = |line: &ReportLine| {
+                or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)))
+            };
+            TableColumn {
+                unit: shared.unit_name().to_owned(),
+                ..column(column_kind, column_kind.column_word(), &cell)
+            }
+        };
+    let second_column = |column_kind: ReportColumnKind,
+                         time: &dyn Fn(&ReportLine) -> Option<i64>| {
         let cell = |line: &ReportLine| format_second(usage, time(line));
-        TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.column_word(), &cell) }
+        TableColumn {
+            unit: "s".to_owned(),
+            ..column(column_kind, column_kind.column_word(), &cell)
+        }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
     if has_owner_column(grouping) && shape.owner {
-        columns.push(column(ReportColumnKind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
+        columns.push(column(ReportColumnKind::Owner, "owner", &|line| {
+            printable(&line.owner).into_owned()
+        }));
     }
     columns.extend([
         column(ReportColumnKind::Name, grouping.name(), &|line| line_label(line, grouping, shape)),
         number_column(ReportColumnKind::Value, &ReportLine::known_value, false),
         interval_column(event, &lines, &unit, if ascii { "-" } else { "–" }),
-        number_column(ReportColumnKind::Average, &|line| event.mean_rate(line.known_value()?), true),
+        number_column(
+            ReportColumnKind::Average,
+            &|line| event.mean_rate(line.known_value()?),
+            true,
+        ),
         number_column(ReportColumnKind::Peak, &|line| line.peak, true),
         percent_column(ReportColumnKind::Share, &|line| {
             line.known_value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
         TableColumn {
-            noted: lines.iter().any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
+            noted: lines
+                .iter()
+                .any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
             ..column(ReportColumnKind::Confidence, "confidence", &|line| {
-                let confidence = line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
+                let confidence =
+                    line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
                 or_dash(confidence.map(|(mean, lowest)| format!("{mean:.2} (min {lowest:.2})")))
             })
         },
@@ -93,21 +120,30 @@ pub(super) fn usage_columns(usage: &Usage, event: &UsageEvent, ascii: bool, shap
         },
         second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.0)),
         second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.1)),
-        column(ReportColumnKind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
-            line.heat.draw_line(shape.bars, ascii)
-        }),
+        column(
+            ReportColumnKind::Time,
+            &format!("a bar is {}", units::human(bar_ns, "ns")),
+            &|line| line.heat.draw_line(shape.bars, ascii),
+        ),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.
-    columns.retain(|column| column.column_kind != ReportColumnKind::Interval || grouping.has_owner());
+    columns
+        .retain(|column| column.column_kind != ReportColumnKind::Interval || grouping.has_owner());
     columns
 }
 
 /// The interval of each line, with aligned ends.
-fn interval_column(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> TableColumn {
+fn interval_column(
+    event: &UsageEvent,
+    lines: &[&ReportLine],
+    unit: &str,
+    dash: &str,
+) -> TableColumn {
     let intervals: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = intervals.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = SharedUnit::for_values(ends, unit);
-    let highs = intervals.iter().flatten().map(|interval| cells(&shared.format_figure(interval.high)));
+    let highs =
+        intervals.iter().flatten().map(|interval| cells(&shared.format_figure(interval.high)));
     let width = highs.max().unwrap_or(0);
     let range = |bounds: &Interval| shared.format_range(bounds.low, bounds.high, dash, width);
     let is_exact = |(line, interval): (&&ReportLine, &Option<Interval>)| {

@@ -69,11 +69,13 @@ impl Incomplete {
     ///
     /// The table `fabric` cannot be read.
     pub fn unnamed_cgroups(recording: &Recording) -> Result<Option<String>> {
-        let facts = MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+        let facts =
+            MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
-        Ok(Losses::from_totals(counts.map(|(cause, count)| (cause, count.unsigned_abs()))).precision_text())
+        Ok(Losses::from_totals(counts.map(|(cause, count)| (cause, count.unsigned_abs())))
+            .precision_text())
     }
 
     /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:
@@ -81,7 +83,8 @@ impl Incomplete {
     pub fn summary_line(&self, start_ns: i64) -> String {
         let seconds_after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let mut reasons = Vec::new();
-        let nothing_after = self.end_ns.map(|end| format!(", nothing after {:.3} s", seconds_after(end)));
+        let nothing_after =
+            self.end_ns.map(|end| format!(", nothing after {:.3} s", seconds_after(end)));
         let nothing_after = nothing_after.unwrap_or_default();
         if self.recording {
             reasons.push(format!("it is being recorded now{nothing_after} yet"));
@@ -97,7 +100,8 @@ impl Incomplete {
             Some([]) if reasons.is_empty() => reasons.push("the reason is unknown".to_owned()),
             Some([]) => {}
             Some(losses) => {
-                let losses: Vec<String> = losses.iter().map(|loss| loss.describe_loss(seconds_after)).collect();
+                let losses: Vec<String> =
+                    losses.iter().map(|loss| loss.describe_loss(seconds_after)).collect();
                 reasons.push(losses.join(", "));
             }
         }

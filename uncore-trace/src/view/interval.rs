@@ -145,14 +145,24 @@ impl LineUncertainty {
         }
         let value = share.value.max(0.0);
         let room_above = (share.total - value).max(0.0);
-        let (widths, is_known) = match (share.interval, relative_half_width(share.width_confidence)) {
+        let (widths, is_known) = match (share.interval, relative_half_width(share.width_confidence))
+        {
             (Some(Interval { low, high }), _) => {
                 let interval_widths = HalfWidths { below: value - low, above: high - value };
-                (HalfWidths { below: interval_widths.below.clamp(0.0, value), above: interval_widths.above.clamp(0.0, room_above) }, true)
+                (
+                    HalfWidths {
+                        below: interval_widths.below.clamp(0.0, value),
+                        above: interval_widths.above.clamp(0.0, room_above),
+                    },
+                    true,
+                )
             }
             (None, Some(relative_width)) => {
                 let half_width = value * relative_width;
-                (HalfWidths { below: half_width.min(value), above: half_width.min(room_above) }, relative_width < 1.0)
+                (
+                    HalfWidths { below: half_width.min(value), above: half_width.min(room_above) },
+                    relative_width < 1.0,
+                )
             }
             (None, None) => (HalfWidths { below: value, above: room_above }, false),
         };
@@ -197,13 +207,19 @@ impl LineUncertainty {
         let low = value - self.unknown_widths.below - squares.below.sqrt();
         let high = value + self.unknown_widths.above + squares.above.sqrt();
         // Rounding may make a sum of shares larger than the sum of totals.
-        Interval { low: low.max(0.0).min(value), high: high.min(self.windows_total.min(total)).max(value) }
+        Interval {
+            low: low.max(0.0).min(value),
+            high: high.min(self.windows_total.min(total)).max(value),
+        }
     }
 
     fn sum_of_squares(&self) -> HalfWidths {
         let mut sum = self.joined_squares;
         for cause in &self.cause_widths {
-            sum.add(HalfWidths { below: cause.below * cause.below, above: cause.above * cause.above });
+            sum.add(HalfWidths {
+                below: cause.below * cause.below,
+                above: cause.above * cause.above,
+            });
         }
         sum
     }
@@ -223,8 +239,9 @@ fn relative_half_width(confidence: Option<f32>) -> Option<f64> {
 }
 
 /// [`relative_half_width`] for each hundredth.
-static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> =
-    LazyLock::new(|| std::array::from_fn(|hundredths| compute_relative_half_width(hundredths as f32 / 100.0)));
+static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> = LazyLock::new(|| {
+    std::array::from_fn(|hundredths| compute_relative_half_width(hundredths as f32 / 100.0))
+});
 
 fn compute_relative_half_width(confidence: f32) -> f64 {
     RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
@@ -329,7 +346,8 @@ mod tests {
         for &(window, socket, program, value, others, confidence) in rows {
             let cause = width.cause_number(socket, ["a", "b", "c"][program]);
             let window_key = (0, window, 1);
-            width.add_row(cause, UncertainShare::new(window_key, value, value + others, confidence));
+            width
+                .add_row(cause, UncertainShare::new(window_key, value, value + others, confidence));
         }
         width
     }

@@ -6,7 +6,7 @@ use arrow::array::{
     StringArray,
 };
 
-use super::interval::{UncertainShare, Interval};
+use super::interval::{Interval, UncertainShare};
 use super::links::Links;
 use super::selected::SelectedBatch;
 use super::sums::Window;
@@ -229,8 +229,13 @@ pub type QuickKey = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
 impl<'a> FabricColumns<'a> {
     /// The columns for the lines of a question; its time is ignored.
-    pub fn new(batch: &'a RecordBatch, question: &'a UsageQuestion<'_>) -> Result<FabricColumns<'a>> {
-        let UsageQuestion { grouping: grouped_by, links, cgroup_depth: depth, ref selected, .. } = *question;
+    pub fn new(
+        batch: &'a RecordBatch,
+        question: &'a UsageQuestion<'_>,
+    ) -> Result<FabricColumns<'a>> {
+        let UsageQuestion {
+            grouping: grouped_by, links, cgroup_depth: depth, ref selected, ..
+        } = *question;
         let name = match grouped_by {
             GroupBy::Cgroup => Some("cgroup"),
             GroupBy::Container => Some("container"),
@@ -253,18 +258,28 @@ impl<'a> FabricColumns<'a> {
                 .then(|| columns::i64_column(batch, "known_ns"))
                 .transpose()?,
             links,
-            for_intervals: grouped_by.has_owner().then(|| IntervalColumns::new(batch, grouped_by)).transpose()?,
+            for_intervals: grouped_by
+                .has_owner()
+                .then(|| IntervalColumns::new(batch, grouped_by))
+                .transpose()?,
             event: columns::word_column(batch, "event")?,
             filter: columns::word_column(batch, "filter")?,
             unit: columns::word_column(batch, "unit")?,
-            owner: grouped_by.has_owner().then(|| columns::word_column(batch, "owner")).transpose()?,
+            owner: grouped_by
+                .has_owner()
+                .then(|| columns::word_column(batch, "owner"))
+                .transpose()?,
             name: name.map(|name| columns::word_column(batch, name)).transpose()?,
-            pid: (grouped_by == GroupBy::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
+            pid: (grouped_by == GroupBy::Pid)
+                .then(|| columns::i32_column(batch, "pid"))
+                .transpose()?,
             processes: [GroupBy::Pid, GroupBy::Comm]
                 .contains(&grouped_by)
                 .then(|| columns::i32_column(batch, "processes"))
                 .transpose()?,
-            cgroup_id: (grouped_by == GroupBy::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
+            cgroup_id: (grouped_by == GroupBy::Cgroup)
+                .then(|| columns::bits_column(batch, "cgroup_id"))
+                .transpose()?,
             selected: selected.select_rows(batch)?,
             grouping: grouped_by,
             cgroup_depth: depth,
@@ -287,11 +302,20 @@ impl<'a> FabricColumns<'a> {
         let divided = self.for_intervals?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
         let total = nullable_value(divided.total, row).unwrap_or(value);
-        let ends = divided.interval.and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
+        let ends = divided
+            .interval
+            .and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
         let confidence = nullable_value(self.confidence, row);
-        let width_confidence = divided.cgroup.and_then(|(_, confidences)| nullable_value(confidences, row)).or(confidence);
-        Some(UncertainShare { width_confidence, interval, ..UncertainShare::new(window, value, total, confidence) })
+        let width_confidence = divided
+            .cgroup
+            .and_then(|(_, confidences)| nullable_value(confidences, row))
+            .or(confidence);
+        Some(UncertainShare {
+            width_confidence,
+            interval,
+            ..UncertainShare::new(window, value, total, confidence)
+        })
     }
 
     /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines
@@ -371,7 +395,9 @@ impl<'a> FabricColumns<'a> {
         let name = self.name.and_then(|name| name.get(row));
         match self.grouping {
             GroupBy::Pmu => name.unwrap_or_default().to_owned(),
-            GroupBy::Port => port_key(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
+            GroupBy::Port => {
+                port_key(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default())
+            }
             GroupBy::Cgroup if owner == "task" => match (name, self.cgroup_depth) {
                 (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
@@ -400,9 +426,12 @@ impl<'a> FabricColumns<'a> {
             }
             GroupBy::Pid | GroupBy::Comm => name.unwrap_or(owner).to_owned(),
             GroupBy::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
-            GroupBy::Owner | GroupBy::Cgroup | GroupBy::Container | GroupBy::Pod | GroupBy::Job | GroupBy::Device => {
-                owner.to_owned()
-            }
+            GroupBy::Owner
+            | GroupBy::Cgroup
+            | GroupBy::Container
+            | GroupBy::Pod
+            | GroupBy::Job
+            | GroupBy::Device => owner.to_owned(),
         }
     }
 
@@ -417,7 +446,8 @@ impl<'a> FabricColumns<'a> {
     pub(super) fn key_dictionaries(&self) -> Vec<&'a StringArray> {
         let always_read = [self.event, self.filter, self.unit, self.method];
         let comm = self.for_intervals.map(|divided| divided.comm);
-        let cgroup = self.for_intervals.and_then(|divided| divided.cgroup).map(|(cgroup, _)| cgroup);
+        let cgroup =
+            self.for_intervals.and_then(|divided| divided.cgroup).map(|(cgroup, _)| cgroup);
         let if_read = [self.owner, self.name, comm, cgroup].into_iter().flatten();
         always_read.into_iter().chain(if_read).map(|words| words.dictionary_values()).collect()
     }
@@ -433,7 +463,11 @@ impl<'a> FabricColumns<'a> {
     pub(super) fn quick_event(&self, row: usize) -> [i32; 3] {
         match self.row_link(row) {
             Some((link_index, direction)) => [link_index as i32, direction as i32, -1],
-            None => [self.event.dictionary_key(row), self.filter.dictionary_key(row), self.unit.dictionary_key(row)],
+            None => [
+                self.event.dictionary_key(row),
+                self.filter.dictionary_key(row),
+                self.unit.dictionary_key(row),
+            ],
         }
     }
 
@@ -442,8 +476,10 @@ impl<'a> FabricColumns<'a> {
     pub fn quick_key(&self, row: usize) -> QuickKey {
         let name = self.name.map_or(0, |name| name.dictionary_key(row));
         let number = match (self.pid, self.cgroup_id) {
-            (Some(pids), _) => nullable_value(pids, row)
-                .map_or_else(|| if self.small_processes(row).is_some() { -2 } else { -1 }, i64::from),
+            (Some(pids), _) => nullable_value(pids, row).map_or_else(
+                || if self.small_processes(row).is_some() { -2 } else { -1 },
+                i64::from,
+            ),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ if self.small_processes(row).is_some() => -2,
             _ => -1,
@@ -463,7 +499,11 @@ impl<'a> FabricColumns<'a> {
 
 /// The name of the cause of error in a line of whole cgroups: the cgroup, or the owner if it has
 /// none. Tasks of cgroups whose path is not known have one together.
-pub(super) fn cause_name<'a>(owner: &str, cgroup: Option<&'a str>, comm: Option<&'a str>) -> &'a str {
+pub(super) fn cause_name<'a>(
+    owner: &str,
+    cgroup: Option<&'a str>,
+    comm: Option<&'a str>,
+) -> &'a str {
     cgroup.or(comm.filter(|_| owner != owner::TASK)).unwrap_or_default()
 }
 

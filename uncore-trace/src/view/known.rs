@@ -32,14 +32,23 @@ pub(super) struct LineCache<T> {
 
 impl<T: Copy> LineCache<T> {
     pub(super) fn new() -> Self {
-        Self { lines: Vec::new(), index_of_line: HashMap::default(), next_index: 0, dictionaries: Vec::new() }
+        Self {
+            lines: Vec::new(),
+            index_of_line: HashMap::default(),
+            next_index: 0,
+            dictionaries: Vec::new(),
+        }
     }
 
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
     pub(super) fn begin_batch(&mut self, columns: &FabricColumns<'_>) -> bool {
         let batch_dictionaries = columns.key_dictionaries();
         let is_unchanged = self.dictionaries.len() == batch_dictionaries.len()
-            && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same_array(held, current));
+            && self
+                .dictionaries
+                .iter()
+                .zip(&batch_dictionaries)
+                .all(|(held, current)| is_same_array(held, current));
         let is_outdated = !is_unchanged || self.lines.len() > MAX_LINES;
         if is_outdated {
             self.lines.clear();

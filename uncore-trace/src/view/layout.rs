@@ -180,7 +180,8 @@ impl TableFit {
     /// A sentence that names hidden columns and shortened names, and how to see them; `None` if
     /// everything is shown.
     pub(super) fn hidden_note(&self) -> Option<String> {
-        let words: Vec<&str> = self.hidden.iter().map(|column_kind| column_kind.column_word()).collect();
+        let words: Vec<&str> =
+            self.hidden.iter().map(|column_kind| column_kind.column_word()).collect();
         match (words.as_slice(), self.shortened) {
             ([], false) => None,
             ([], true) => Some("Only with --wide: full names".to_owned()),

@@ -68,7 +68,9 @@ impl Links {
     /// The links with these definitions.
     pub fn new(links: Vec<Link>) -> Self {
         let counters = links.iter().enumerate().flat_map(|(link_index, link)| {
-            link.counters.iter().map(move |counter| (counter.counter, (link_index, counter.direction)))
+            link.counters
+                .iter()
+                .map(move |counter| (counter.counter, (link_index, counter.direction)))
         });
         let link_of_counter = counters.collect();
         Self { links, link_of_counter, wholes: BTreeSet::new() }
@@ -93,7 +95,8 @@ impl Links {
         let plan: LinkPlan =
             serde_json::from_str(text).context("cannot read the plan in the metadata")?;
         let mut links = Self::new(plan.links);
-        let wholes = plan.counters.iter().filter_map(|counter| links.link_of_counter.get(&counter.part_of?));
+        let wholes =
+            plan.counters.iter().filter_map(|counter| links.link_of_counter.get(&counter.part_of?));
         links.wholes = wholes.map(|(link_index, _)| *link_index).collect();
         Ok(links)
     }
@@ -126,7 +129,10 @@ pub fn limit(link: &Link, direction: Direction) -> Option<PeakLimit<'_>> {
         let (peak_per_s, candidate_per_s) = (peak.bytes_per_s, candidate.bytes_per_s);
         (peak_per_s - candidate_per_s).abs() > CONFLICT * peak_per_s.max(candidate_per_s)
     };
-    Some(PeakLimit { peak, conflicting_peak: link.peaks.iter().filter(is_in_direction).find(is_in_conflict) })
+    Some(PeakLimit {
+        peak,
+        conflicting_peak: link.peaks.iter().filter(is_in_direction).find(is_in_conflict),
+    })
 }
 
 #[cfg(test)]
@@ -149,7 +155,10 @@ mod tests {
         let apart = sample_link(vec![sysfs.clone(), measured]);
         let peak_of = |link| limit(link, Direction::In).unwrap();
         assert_eq!(peak_of(&apart).peak.source, PeakSource::Calibrated);
-        assert_eq!(peak_of(&apart).conflicting_peak.map(|peak| peak.source), Some(PeakSource::Sysfs));
+        assert_eq!(
+            peak_of(&apart).conflicting_peak.map(|peak| peak.source),
+            Some(PeakSource::Sysfs)
+        );
         assert!((peak_of(&apart).fraction_of_peak(158.0) - 2.0).abs() < 1e-12);
         let near = sample_link(vec![sysfs, sample_peak(PeakSource::Calibrated, 80.0)]);
         assert_eq!(peak_of(&near).conflicting_peak, None);

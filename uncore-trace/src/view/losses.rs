@@ -24,7 +24,10 @@ pub(super) struct LossTotal {
 /// The table does not exist or cannot be read.
 pub(super) fn totals_by_cause(recording: &Recording) -> Result<BTreeMap<String, LossTotal>> {
     let mut totals: BTreeMap<String, LossTotal> = BTreeMap::new();
-    for batch in recording.open_table(&loss::TABLE)?.scan_columns(&["mono_ns", "span_ns", "cause", "count"])? {
+    for batch in recording
+        .open_table(&loss::TABLE)?
+        .scan_columns(&["mono_ns", "span_ns", "cause", "count"])?
+    {
         let batch = batch?;
         let (ends, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
         let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);

@@ -16,13 +16,21 @@ use crate::text::{csv_field, csv_text, escape_json, printable};
 
 /// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is the
 /// begin of the recording.
-pub fn draw_marks(marks: &[&RecordedMark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
+pub fn draw_marks(
+    marks: &[&RecordedMark],
+    start_ns: i64,
+    max_marks: usize,
+    style: TextStyle,
+) -> String {
     if marks.is_empty() {
         return String::new();
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
-    let mut mark_table =
-        TextTable::new([("from", ColumnFit::Number), ("to", ColumnFit::Number), ("mark", ColumnFit::Shorten)]);
+    let mut mark_table = TextTable::new([
+        ("from", ColumnFit::Number),
+        ("to", ColumnFit::Number),
+        ("mark", ColumnFit::Shorten),
+    ]);
     for mark in marks.iter().take(max_marks) {
         let end = match mark.end_ns {
             Some(end) => second(end),
@@ -67,7 +75,8 @@ impl<'a> MarkObject<'a> {
 pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
     let mut json_lines = String::new();
     for mark in marks {
-        json_lines.push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
+        json_lines
+            .push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
         json_lines.push('\n');
     }
     Ok(json_lines)
@@ -107,7 +116,10 @@ mod tests {
     use crate::terminal::cells;
 
     fn marks() -> Vec<RecordedMark> {
-        RecordedMarks::read_list(&SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
+        RecordedMarks::read_list(
+            &SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open(),
+        )
+        .unwrap()
     }
 
     #[test]

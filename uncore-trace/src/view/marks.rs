@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::span::SpanEdge;
-use crate::schema::marks::{MarkKind, ListedMarks, TABLE};
+use crate::schema::marks::{ListedMarks, MarkKind, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 use crate::terminal::shorten;
@@ -86,7 +86,9 @@ impl RecordedMarks {
         } else {
             let ListedMarks { marks, left_out } =
                 ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
-                    .with_context(|| format!("cannot read {}", recording.recording_path().display()))?;
+                    .with_context(|| {
+                        format!("cannot read {}", recording.recording_path().display())
+                    })?;
             Self { list: marks.into_iter().map(RecordedMark::from).collect(), left_out }
         };
         marks.list.sort_by_key(|mark| mark.begin_ns);
@@ -101,7 +103,11 @@ impl RecordedMarks {
     pub fn find_time(&self, recording: &Recording, name: &str, edge: SpanEdge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
-            bail!("{} has no mark '{name}': {}", recording.recording_path().display(), self.name_list());
+            bail!(
+                "{} has no mark '{name}': {}",
+                recording.recording_path().display(),
+                self.name_list()
+            );
         };
         Ok(match edge {
             SpanEdge::Begin => mark.begin_ns,
@@ -186,7 +192,8 @@ mod tests {
         for dataset in [false, true] {
             let (sample, marks) = read(dataset, &INTACT);
             assert_eq!(marks, RecordedMarks::default());
-            let error = marks.find_time(&sample.open(), "x", SpanEdge::Begin).unwrap_err().to_string();
+            let error =
+                marks.find_time(&sample.open(), "x", SpanEdge::Begin).unwrap_err().to_string();
             assert!(
                 error.contains("has no mark 'x': it has no marks; `uncore-trace mark"),
                 "{error}"
@@ -198,7 +205,8 @@ mod tests {
     fn metadata_that_are_damaged_are_an_error() {
         for text in ["", "[]", "{\"marks\":[{}],\"left_out\":0}", "{\"marks\":[]}"] {
             let sample = SampleRecording::new(false, &INTACT);
-            let mut pairs = sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
+            let mut pairs =
+                sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
             pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
             let error = ListedMarks::from_metadata(&pairs).unwrap_err().to_string();
             assert!(error.contains("uncore_trace.marks is damaged"), "{error}");
@@ -234,8 +242,9 @@ mod tests {
         assert!(!text.contains('…'), "{text}");
         let long = "x".repeat(1024);
         let mark = marks.list[0].clone();
-        marks.list =
-            (0..100).map(|at| RecordedMark { text: format!("{at}{long}"), ..mark.clone() }).collect();
+        marks.list = (0..100)
+            .map(|at| RecordedMark { text: format!("{at}{long}"), ..mark.clone() })
+            .collect();
         let text = error(&marks, &long);
         assert!(text.chars().count() < 600 && text.ends_with(", …"), "{text}");
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
-use super::usage::{UsageEvent, ReportLine, Usage};
+use super::usage::{ReportLine, Usage, UsageEvent};
 use crate::text::{csv_field, csv_text, escape_json};
 
 /// The object of a line; `report --help` lists the keys.
@@ -199,8 +199,12 @@ mod tests {
             ..INTACT
         };
         let sample = SampleRecording::new(false, &broken);
-        let text =
-            usage_as_json(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Owner)).unwrap(), None, None).unwrap();
+        let text = usage_as_json(
+            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Owner)).unwrap(),
+            None,
+            None,
+        )
+        .unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);

@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{in_cgroup, line_name as line_name};
+use super::answer::{in_cgroup, line_name};
 use super::columns::{TableShape, usage_columns};
 use super::heat::STEPS;
-use super::layout::{TableColumn, TableFit, ReportColumnKind};
-use super::usage::{UsageEvent, ReportLine, Usage};
+use super::layout::{ReportColumnKind, TableColumn, TableFit};
+use super::usage::{ReportLine, Usage, UsageEvent};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
@@ -37,7 +37,8 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
     let mut text_drawn = String::new();
     let common_columns = common_values(&shape_columns(usage, style, SHAPES[0], &[]));
     if !common_columns.is_empty() {
-        let common_texts: Vec<&str> = common_columns.iter().map(|(_, text)| text.as_str()).collect();
+        let common_texts: Vec<&str> =
+            common_columns.iter().map(|(_, text)| text.as_str()).collect();
         let line = format!("In every line: {}", common_texts.join(", "));
         // Writing to a String cannot fail.
         let width = style.width.unwrap_or(usize::MAX);
@@ -45,7 +46,8 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
         let wrapped = wrap_words(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
         writeln!(text_drawn, "{wrapped}\n").unwrap_or_default();
     }
-    let left_out: Vec<ReportColumnKind> = common_columns.iter().map(|(column_kind, _)| *column_kind).collect();
+    let left_out: Vec<ReportColumnKind> =
+        common_columns.iter().map(|(column_kind, _)| *column_kind).collect();
     let (tables, fit) = fit_tables(usage, style, &left_out);
     for (event, columns) in usage.events.iter().zip(&tables) {
         if is_nothing(event) {
@@ -80,7 +82,9 @@ fn is_nothing(event: &UsageEvent) -> bool {
 /// Values that are equal in every line of every table, of the columns in which differences matter,
 /// and that nothing is uncertain. Empty if there is only one line.
 fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)> {
-    let columns_of = |wanted_kind: ReportColumnKind| tables.iter().flatten().filter(move |column| column.column_kind == wanted_kind);
+    let columns_of = |wanted_kind: ReportColumnKind| {
+        tables.iter().flatten().filter(move |column| column.column_kind == wanted_kind)
+    };
     let common_text = |text_kind: ReportColumnKind| {
         let mut texts = columns_of(text_kind).flat_map(|column| &column.cells);
         let (first_text, second_text) = (texts.next()?, texts.next()?);
@@ -94,14 +98,24 @@ fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)>
         let lines: usize = columns_of(sure_kind).map(|column| column.cells.len()).sum();
         lines > 1 && columns_of(sure_kind).all(|column| !column.noted)
     };
-    let sure =
-        [(ReportColumnKind::Confidence, "confidence 1"), (ReportColumnKind::Interval, "the 90 % interval is the value")];
+    let sure = [
+        (ReportColumnKind::Confidence, "confidence 1"),
+        (ReportColumnKind::Interval, "the 90 % interval is the value"),
+    ];
     let sure = sure.into_iter().filter(|(column_kind, _)| is_sure(*column_kind));
     let sure = sure.map(|(added_kind, text)| (added_kind, text.to_owned()));
-    let mut common: Vec<_> = common_text(ReportColumnKind::Method).into_iter().chain(sure).collect();
-    common.extend([ReportColumnKind::Running, ReportColumnKind::Missing].into_iter().filter_map(common_text));
+    let mut common: Vec<_> =
+        common_text(ReportColumnKind::Method).into_iter().chain(sure).collect();
+    common.extend(
+        [ReportColumnKind::Running, ReportColumnKind::Missing].into_iter().filter_map(common_text),
+    );
     // The begin is only useful with the end.
-    common.extend(common_text(ReportColumnKind::From).zip(common_text(ReportColumnKind::To)).into_iter().flat_map(|(a, b)| [a, b]));
+    common.extend(
+        common_text(ReportColumnKind::From)
+            .zip(common_text(ReportColumnKind::To))
+            .into_iter()
+            .flat_map(|(a, b)| [a, b]),
+    );
     common
 }
 
@@ -130,7 +144,9 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
         }
         _ => known,
     };
-    let rate = event.mean_rate(event.total).map_or_else(|| "-".to_owned(), |per_second| units::human_rate(per_second, &unit));
+    let rate = event
+        .mean_rate(event.total)
+        .map_or_else(|| "-".to_owned(), |per_second| units::human_rate(per_second, &unit));
     let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     if let Some(line) = sole_owner(usage, event) {
         total = format!("{total}, all of {}", line_name(line));
@@ -148,7 +164,12 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 }
 
 /// The columns of each event's table in one shape.
-fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[ReportColumnKind]) -> Vec<Vec<TableColumn>> {
+fn shape_columns(
+    usage: &Usage,
+    style: TextStyle,
+    shape: TableShape,
+    left_out: &[ReportColumnKind],
+) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
         let mut columns = usage_columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.column_kind));
@@ -158,7 +179,11 @@ fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &
 }
 
 /// The columns of each event's table in the widest shape that fits.
-fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[ReportColumnKind]) -> (Vec<Vec<TableColumn>>, TableFit) {
+fn fit_tables(
+    usage: &Usage,
+    style: TextStyle,
+    left_out: &[ReportColumnKind],
+) -> (Vec<Vec<TableColumn>>, TableFit) {
     let [widest, narrower @ ..] = SHAPES;
     let try_shape = |shape| {
         let tables = shape_columns(usage, style, shape, left_out);
@@ -201,7 +226,10 @@ mod tests {
         let mut shown: Vec<String> = Vec::new();
         for by in GroupBy::ALL {
             shown.push(format!("--by {}\n", by.name()));
-            shown.push(draw_usage(&usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(), TextStyle::default()));
+            shown.push(draw_usage(
+                &usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(),
+                TextStyle::default(),
+            ));
         }
         let mut usage = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
         keep_top_lines(&mut usage.events, 1);
@@ -235,7 +263,10 @@ mod tests {
         };
         let shown = |broken: &Broken| {
             let sample = SampleRecording::new(false, broken);
-            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap(), TextStyle::default())
+            draw_usage(
+                &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap(),
+                TextStyle::default(),
+            )
         };
         let known = shown(&idle(false));
         assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
@@ -312,7 +343,8 @@ mod tests {
     #[test]
     fn top_hides_no_value_and_no_owner_but_tasks() {
         let sample = SampleRecording::new(false, &INTACT);
-        let mut events = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
+        let mut events =
+            usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
         keep_top_lines(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
@@ -321,8 +353,10 @@ mod tests {
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
         let sample = SampleRecording::new(false, &INTACT);
-        let text =
-            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Cgroup)).unwrap(), TextStyle::default());
+        let text = draw_usage(
+            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Cgroup)).unwrap(),
+            TextStyle::default(),
+        );
         println!("{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains("\\u{1b}[2J"), "{text}");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Plan;
 use crate::schema::link::Direction;
-use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
-use crate::schema::marks::{COMMAND, FIFO, MarkKind, ListedMarks, Mark};
+use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
+use crate::schema::marks::{COMMAND, FIFO, ListedMarks, Mark, MarkKind};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
@@ -77,8 +77,11 @@ impl SampleRecording {
     pub(super) fn new(dataset: bool, broken: &Broken) -> SampleRecording {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
-        let target =
-            if dataset { RecordingTarget::Dataset(path.clone()) } else { RecordingTarget::File(path.clone()) };
+        let target = if dataset {
+            RecordingTarget::Dataset(path.clone())
+        } else {
+            RecordingTarget::File(path.clone())
+        };
         let mut pairs = metadata_pairs();
         let listed = (broken.marks)();
         if !listed.is_empty() {
@@ -291,7 +294,8 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     write_counters(writer);
     write_cpus(writer);
     let mut marked = marks::Builder::default();
-    let origin = RecordingOrigin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
+    let origin =
+        RecordingOrigin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
     for mark in (broken.marks)() {
         marked.append(&mark.to_row(&origin));
     }

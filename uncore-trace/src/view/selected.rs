@@ -33,7 +33,11 @@ impl ReportSelection {
     /// # Errors
     ///
     /// A pattern is malformed, nothing in the recording matches one, or it cannot be read.
-    pub fn from_patterns(recording: &Recording, events: &[String], cgroups: &[String]) -> Result<Self> {
+    pub fn from_patterns(
+        recording: &Recording,
+        events: &[String],
+        cgroups: &[String],
+    ) -> Result<Self> {
         let mut selected = Self::default();
         if !events.is_empty() {
             selected.add_events(recording, events)?;
@@ -48,10 +52,14 @@ impl ReportSelection {
         let links = Links::from_recording(recording)?;
         let mut known_names = names_recorded(recording, "event")?;
         let directions = links.links.iter().enumerate().flat_map(|(link_index, link)| {
-            link.counters.iter().map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
+            link.counters
+                .iter()
+                .map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
         });
         let link_counters: Vec<(String, u32)> = directions
-            .map(|(link_number, counter_id, direction)| (links.direction_label(link_number, direction), counter_id))
+            .map(|(link_number, counter_id, direction)| {
+                (links.direction_label(link_number, direction), counter_id)
+            })
             .collect();
         known_names.extend(link_counters.iter().map(|(name, _)| name.clone()));
         for pattern in events {
@@ -101,15 +109,21 @@ impl ReportSelection {
             names.iter().map(|name| name.is_some_and(is)).collect()
         };
         let is_event = |name: &str| self.events.iter().any(|glob| glob.is_match(name));
-        let is_inside = |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
+        let is_inside =
+            |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
         let selected_names = |name: &str, is: &dyn Fn(&str) -> bool| {
             let column = word_column(batch, name)?;
             Ok::<_, anyhow::Error>((column, are_selected(column.dictionary_values(), is)))
         };
         Ok(SelectedBatch {
             counters: &self.counters,
-            events: (!self.events.is_empty()).then(|| selected_names("event", &is_event)).transpose()?,
-            cgroups: self.has_cgroups().then(|| selected_names("cgroup", &is_inside)).transpose()?,
+            events: (!self.events.is_empty())
+                .then(|| selected_names("event", &is_event))
+                .transpose()?,
+            cgroups: self
+                .has_cgroups()
+                .then(|| selected_names("cgroup", &is_inside))
+                .transpose()?,
         })
     }
 }

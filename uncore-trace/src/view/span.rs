@@ -11,7 +11,7 @@ use arrow::array::TimestampMicrosecondArray;
 
 use super::marks::RecordedMarks;
 use crate::schema::{columns, fabric};
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 
 /// A moment of a recording, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,9 @@ impl TimePoint {
     pub fn resolve_across(&self, recordings: &[Recording], edge: SpanEdge) -> Result<i64> {
         let first_recording = recordings.first().context("there is no recording")?;
         let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
-        let start = start.with_context(|| format!("{} has no rows", first_recording.recording_path().display()))?;
+        let start = start.with_context(|| {
+            format!("{} has no rows", first_recording.recording_path().display())
+        })?;
         let mut time_found = self.resolve_in(first_recording, start, edge);
         for recording in recordings.iter().skip(1) {
             // A span that is open at the end of a part ends in a later one.
@@ -100,14 +102,19 @@ impl TimePoint {
         Ok(match self {
             Self::After(ns) => start_ns.saturating_add(*ns),
             Self::Wall(ns) => ns.saturating_sub(wall_ns),
-            Self::Mark(name) => RecordedMarks::read_marks(recording)?.find_time(recording, name, edge)?,
+            Self::Mark(name) => {
+                RecordedMarks::read_marks(recording)?.find_time(recording, name, edge)?
+            }
         })
     }
 }
 
 /// The wall times between two moments, ns since 1970: the first excluded, the second included; `None`
 /// where no moment is one, or where one is known only once the recording is open.
-pub fn wall_range(from_moment: Option<&TimePoint>, to_moment: Option<&TimePoint>) -> Option<(i64, i64)> {
+pub fn wall_range(
+    from_moment: Option<&TimePoint>,
+    to_moment: Option<&TimePoint>,
+) -> Option<(i64, i64)> {
     let wall_ns = |moment: Option<&TimePoint>, open| match moment {
         Some(TimePoint::Wall(ns)) => Some(*ns),
         Some(_) => None,
@@ -148,9 +155,12 @@ impl SelectedTime {
         let Some((start_ns, wall_ns)) = start_and_offset(table)? else {
             return Ok(None);
         };
-        let time_at = |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
-        let asked_begin_ns = from_moment.map(|begin_point| time_at(begin_point, SpanEdge::Begin)).transpose()?;
-        let asked_end_ns = to_moment.map(|end_point| time_at(end_point, SpanEdge::End)).transpose()?;
+        let time_at =
+            |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
+        let asked_begin_ns =
+            from_moment.map(|begin_point| time_at(begin_point, SpanEdge::Begin)).transpose()?;
+        let asked_end_ns =
+            to_moment.map(|end_point| time_at(end_point, SpanEdge::End)).transpose()?;
         let recorded_end_ns = last_window_end(table)?;
         let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
         let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);
@@ -180,11 +190,13 @@ impl SelectedTime {
 ///
 /// Rows are in the order of their windows, so the first batch has the first.
 fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
-    let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
+    let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()?
+    else {
         return Ok(None);
     };
     let wall: &TimestampMicrosecondArray = columns::typed_column(&batch, "ts")?;
-    let (ends, lengths) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "window_ns")?);
+    let (ends, lengths) =
+        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "window_ns")?);
     let begins =
         ends.values().iter().zip(lengths.values()).map(|(end, length)| end.saturating_sub(*length));
     let offset = wall.values().first().zip(ends.values().first());
@@ -242,9 +254,14 @@ mod tests {
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-            SelectedTime::between_moments(&recording, &table, parse(from).as_ref(), parse(to).as_ref())
-                .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
-                .map_err(|error| error.to_string())
+            SelectedTime::between_moments(
+                &recording,
+                &table,
+                parse(from).as_ref(),
+                parse(to).as_ref(),
+            )
+            .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
+            .map_err(|error| error.to_string())
         };
         assert_eq!(of("", ""), Ok((BEGIN, end)));
         assert_eq!(of("1s", "2"), Ok((BEGIN + 1_000_000_000, BEGIN + 2_000_000_000)));

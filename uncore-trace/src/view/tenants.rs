@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::key::GroupBy;
-use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage, sort_by_value, usage};
+use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -38,7 +38,8 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
     if sums.events.iter().all(|event| dominant_cgroup(event).is_none()) {
         return Ok(sums);
     }
-    let by_process = usage(recording, &UsageQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
+    let by_process =
+        usage(recording, &UsageQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
     for event in &mut sums.events {
         let Some(dominant) = dominant_cgroup(event) else { continue };
         let is_same = |candidate: &&UsageEvent| {
@@ -64,7 +65,11 @@ pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> G
     }
     let mut counted = events.iter().filter(|event| event.total > 0.0).peekable();
     let is_any = counted.peek().is_some();
-    if is_any && counted.all(|event| event.dominant.is_some()) { GroupBy::Comm } else { GroupBy::Cgroup }
+    if is_any && counted.all(|event| event.dominant.is_some()) {
+        GroupBy::Comm
+    } else {
+        GroupBy::Cgroup
+    }
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.
@@ -147,8 +152,11 @@ mod tests {
         let sample = SampleRecording::new(false, &ONE_CGROUP);
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
-        let question =
-            UsageQuestion { is_chosen: false, links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        let question = UsageQuestion {
+            is_chosen: false,
+            links: Some(&links),
+            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+        };
         let sums = usage_of_tenants(&recording, &question).unwrap();
         let (sentence, _) = answer(&sums.events, &links, &[]);
         assert!(sentence.starts_with("train had 50 % "), "{sentence}");
@@ -172,7 +180,8 @@ mod tests {
 
     #[test]
     fn views_with_one_grouping_use_processes_if_no_event_tells_cgroups_apart() {
-        let unchosen = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        let unchosen =
+            UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let one = sums(&ONE_CGROUP, false).events;
         assert_eq!(common_grouping(&unchosen, &one), GroupBy::Comm);
         assert_eq!(common_grouping(&UsageQuestion::grouped_by(GroupBy::Pod), &one), GroupBy::Pod);

@@ -12,14 +12,14 @@ use anyhow::Result;
 
 use super::heat::{Heat, Scale, single_step};
 use super::interval::Interval;
-pub use super::key::GroupBy;
 use super::key::FabricColumns;
+pub use super::key::GroupBy;
 use super::known::LineCache;
 use super::links::Links;
 use super::parallel;
 use super::selected::ReportSelection;
-use super::span::{TimePoint, SelectedTime};
-use super::sums::{HighestRate, MomentRate, ShareSum, CountedTime, Window};
+use super::span::{SelectedTime, TimePoint};
+use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -185,7 +185,11 @@ pub fn usage(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usag
 }
 
 /// Sums the recording's fabric table in this number of threads.
-fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: usize) -> Result<Usage> {
+fn sum_in_threads(
+    recording: &Recording,
+    question: &UsageQuestion<'_>,
+    threads: usize,
+) -> Result<Usage> {
     let table = recording.open_table(&fabric::TABLE)?;
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
@@ -194,7 +198,8 @@ fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: 
         return Ok(Usage { grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
-    let rows = table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
+    let rows =
+        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
     let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
         let mut sums = EventSummer::new(grouping, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
@@ -247,7 +252,12 @@ struct EventSummer {
 }
 
 impl EventSummer {
-    fn new(grouping: GroupBy, scale: Scale, wanted: RangeInclusive<i64>, thread_and_count: (usize, usize)) -> Self {
+    fn new(
+        grouping: GroupBy,
+        scale: Scale,
+        wanted: RangeInclusive<i64>,
+        thread_and_count: (usize, usize),
+    ) -> Self {
         Self {
             thread_and_count,
             event_numbers: HashMap::new(),
@@ -263,7 +273,11 @@ impl EventSummer {
         }
     }
 
-    fn add_batch(&mut self, columns: &FabricColumns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
+    fn add_batch(
+        &mut self,
+        columns: &FabricColumns<'_>,
+        known: &mut LineCache<(usize, usize, usize)>,
+    ) {
         let mut window_place = ((0, 0), (0.0, 0.0), None);
         for row in 0..columns.rows {
             let window = columns.row_window(row);
@@ -276,7 +290,8 @@ impl EventSummer {
             }
             if window_place.0 != (window.begin_ns, window.end_ns) {
                 let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
-                window_place = ((window.begin_ns, window.end_ns), heat_place, single_step(heat_place));
+                window_place =
+                    ((window.begin_ns, window.end_ns), heat_place, single_step(heat_place));
             }
             let counter = columns.counter.value(row);
             if !self.is_own(columns, row, counter) {
@@ -330,7 +345,8 @@ impl EventSummer {
                 self.counters.resize(new_index + 1, CounterCache::default());
             }
             // No window begins at the end of time.
-            self.counters[new_index] = CounterCache { event, is_own, last_window: (0, i64::MAX, i64::MIN) };
+            self.counters[new_index] =
+                CounterCache { event, is_own, last_window: (0, i64::MAX, i64::MIN) };
         }
         is_own
     }
@@ -340,7 +356,9 @@ impl EventSummer {
     fn is_new(&mut self, counter: i32, window: (usize, i64, i64)) -> bool {
         let index = usize::try_from(counter).ok();
         let cached = index.and_then(|known_index| self.counters.get_mut(known_index));
-        cached.is_none_or(|cached_counter| std::mem::replace(&mut cached_counter.last_window, window) != window)
+        cached.is_none_or(|cached_counter| {
+            std::mem::replace(&mut cached_counter.last_window, window) != window
+        })
     }
 
     /// Called when all rows of the windows that end at one time have come.
@@ -361,7 +379,11 @@ impl EventSummer {
 
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
-    fn find_or_add_line(&mut self, columns: &FabricColumns<'_>, row: usize) -> (usize, usize, usize) {
+    fn find_or_add_line(
+        &mut self,
+        columns: &FabricColumns<'_>,
+        row: usize,
+    ) -> (usize, usize, usize) {
         let grouping = self.grouping;
         let name = columns.traffic_label(row);
         let unit = columns.row_unit(row).to_owned();
@@ -403,7 +425,9 @@ impl EventSummer {
         });
         // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = columns.error_cause(row).map(|(socket, name)| lines[line].sum.cause_number(socket, name));
+        let cause = columns
+            .error_cause(row)
+            .map(|(socket, name)| lines[line].sum.cause_number(socket, name));
         (event, line, cause.unwrap_or_default())
     }
 
@@ -414,7 +438,10 @@ impl EventSummer {
             if self.grouping.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
-                let unknown = event.lines.iter().fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
+                let unknown = event
+                    .lines
+                    .iter()
+                    .fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
             sort_by_value(&mut event.lines);
@@ -478,14 +505,17 @@ impl ReportLine {
 pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;
-        let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) = event.lines.drain(..).partition(|line| {
-            let task = line.owner == "task" || line.owner.is_empty();
-            tasks += usize::from(task);
-            !task || tasks <= max_tasks
-        });
+        let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) =
+            event.lines.drain(..).partition(|line| {
+                let task = line.owner == "task" || line.owner.is_empty();
+                tasks += usize::from(task);
+                !task || tasks <= max_tasks
+            });
         event.lines = kept;
         let count = small_lines.len();
-        if let Some(mut others_line) = small_lines.into_iter().reduce(|sum, line| merge_lines(sum, line, ShareSum::add_other_owner))
+        if let Some(mut others_line) = small_lines
+            .into_iter()
+            .reduce(|sum, line| merge_lines(sum, line, ShareSum::add_other_owner))
         {
             others_line.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
             event.lines.push(others_line);
@@ -517,13 +547,18 @@ pub(super) fn sort_by_value(lines: &mut [ReportLine]) {
 }
 
 /// Merges two lines; `add_shares` adds their shares.
-fn merge_lines(mut merged: ReportLine, line: ReportLine, add_shares: fn(&mut ShareSum, &ShareSum)) -> ReportLine {
+fn merge_lines(
+    mut merged: ReportLine,
+    line: ReportLine,
+    add_shares: fn(&mut ShareSum, &ShareSum),
+) -> ReportLine {
     let rows = |line: &ReportLine| (line.sum.rows + line.sum.missing) as f64;
     let (a, b) = (rows(&merged), rows(&line));
     merged.running = (merged.running * a + line.running * b) / (a + b);
     add_shares(&mut merged.sum, &line.sum);
     merged.methods.extend(line.methods);
-    merged.small_processes.most_in_window = merged.small_processes.most_in_window.max(line.small_processes.most_in_window);
+    merged.small_processes.most_in_window =
+        merged.small_processes.most_in_window.max(line.small_processes.most_in_window);
     merged.heat.add_line(&line.heat);
     // The times of the peaks are not kept, so the peak of the sum is not known.
     merged.peak = None;

@@ -55,7 +55,8 @@ fn nothing_is_pushed_unless_somebody_says_where() {
     }
     assert!(of("[otlp]", &[("OTEL_SDK_DISABLED", "1")]).unwrap().is_some());
     let alone = Config::parse("").unwrap();
-    let error = PushSettings::from_config(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
+    let error =
+        PushSettings::from_config(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
     assert!(error.unwrap_err().to_string().contains("add [metrics] with listen"));
 }
 

@@ -19,7 +19,8 @@ fn consumer(root: &Path) -> TapConsumer {
     let config = Config::parse(&text).unwrap();
     let asked = PendingRequests::default();
     let shared = Arc::new(HttpState::new(asked.clone(), &config).unwrap());
-    let wishes = SpanSaver::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
+    let wishes =
+        SpanSaver::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
     let notify = Notify::from_environment();
     let pulse = Pulse::new(RecorderControl::default(), Duration::from_secs(2));
     let reload = Reload::new(root.join("agent.toml"));
@@ -107,7 +108,9 @@ fn a_window_is_labelled_by_the_clock_as_it_is() {
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
     // Rows whose label is 1970.
     let now = crate::clock::mono_ns();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[now - 20 * S, now]))).unwrap();
+    consumer
+        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[now - 20 * S, now])))
+        .unwrap();
     let left = partial(place.path()).unwrap();
     assert!(!left.to_string_lossy().contains("date=1970"), "{}", left.display());
 }
@@ -149,7 +152,9 @@ fn a_configuration_that_is_read_again_writes_no_window_twice() {
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
     consumer.consume_message(steady(0, 4)).unwrap();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[4 * S + S / 2]))).unwrap();
+    consumer
+        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[4 * S + S / 2])))
+        .unwrap();
     // Within a window, which is neither closed nor begun again.
     let same = consumer.config.clone();
     consumer.apply_reload(Ok(same.clone()));

@@ -39,12 +39,18 @@ pub(super) fn answer_request<B>(
         return text_response(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
     }
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => metrics_response(shared.current_pages().map(|pages| pages.text), OPENMETRICS),
-        (&Method::GET, "/otlp") => metrics_response(shared.current_pages().map(|pages| pages.otlp), otlp::MEDIA_TYPE),
+        (&Method::GET, "/metrics") => {
+            metrics_response(shared.current_pages().map(|pages| pages.text), OPENMETRICS)
+        }
+        (&Method::GET, "/otlp") => {
+            metrics_response(shared.current_pages().map(|pages| pages.otlp), otlp::MEDIA_TYPE)
+        }
         (&Method::POST, "/trigger") => request_keep(request, client, shared),
         (_, "/metrics" | "/otlp") => text_response(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
         (_, "/trigger") => text_response(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
-        (&Method::GET, "/") => text_response(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n"),
+        (&Method::GET, "/") => {
+            text_response(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n")
+        }
         _ => text_response(StatusCode::NOT_FOUND, "there are /metrics, /otlp and /trigger\n"),
     }
 }
@@ -62,7 +68,11 @@ fn metrics_response(page: Option<Bytes>, media_type: &'static str) -> Response<F
 
 /// Requests that the ring is saved, unless the client may not, there is no ring, or `kept.pause` is
 /// not over.
-fn request_keep<B>(request: &Request<B>, client: HttpClient, shared: &HttpState) -> Response<Full<Bytes>> {
+fn request_keep<B>(
+    request: &Request<B>,
+    client: HttpClient,
+    shared: &HttpState,
+) -> Response<Full<Bytes>> {
     // A page of another site can post too, but a browser sends this header only if a preflight
     // request is granted.
     if !(is_owner(client) || has_token(request, shared)) {
@@ -125,7 +135,8 @@ mod tests {
 
     fn shared(more: &str) -> HttpState {
         let config = format!("[metrics]\nlisten = '127.0.0.1:9762'\n{more}");
-        let mut shared = HttpState::new(PendingRequests::default(), &Config::parse(&config).unwrap()).unwrap();
+        let mut shared =
+            HttpState::new(PendingRequests::default(), &Config::parse(&config).unwrap()).unwrap();
         shared.token = Some(Token::from_text(TOKEN.as_bytes()));
         shared.replace_pages(pages(), Duration::from_mins(1));
         shared
@@ -177,8 +188,9 @@ mod tests {
     #[test]
     fn a_page_that_nothing_replaces_is_no_answer() {
         let shared = shared("");
-        let ask =
-            || ["GET /metrics", "GET /otlp"].map(|ask| status(&shared, HttpClient::Remote, ask, &[]));
+        let ask = || {
+            ["GET /metrics", "GET /otlp"].map(|ask| status(&shared, HttpClient::Remote, ask, &[]))
+        };
         assert_eq!(ask(), [200; 2]);
         shared.replace_pages(pages(), Duration::ZERO);
         assert_eq!(ask(), [503; 2]);
@@ -212,7 +224,11 @@ mod tests {
             let asked = (post(&shared, HttpClient::Local, host), was_asked(&shared));
             assert_eq!(asked, (403, false), "{host}");
             for ask in ["GET /metrics", "GET /otlp", "GET /"] {
-                assert_eq!(status(&shared, HttpClient::Local, ask, &[("host", host)]), 403, "{host}");
+                assert_eq!(
+                    status(&shared, HttpClient::Local, ask, &[("host", host)]),
+                    403,
+                    "{host}"
+                );
             }
         }
         assert_eq!(status(&shared, HttpClient::Local, "GET /metrics", &[]), 403);

@@ -37,7 +37,9 @@ pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>>
                     Ok(Listener::Tcp(listener, client))
                 })
                 .map_err(Into::into),
-            ListenAddress::Unix(path) => bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix),
+            ListenAddress::Unix(path) => {
+                bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix)
+            }
         };
         opened.with_context(|| {
             format!("cannot listen on {listen} for metrics: choose another metrics.listen")
@@ -49,7 +51,9 @@ pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>>
 /// Opens a Unix socket in place of one that nobody listens on. Whoever may write it can connect.
 fn bind_unix_socket(path: &Path, mode: u32) -> Result<UnixListener> {
     match fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.file_type().is_socket() => bail!("there is a file that is no socket"),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            bail!("there is a file that is no socket")
+        }
         Ok(_) if UnixStream::connect(path).is_ok() => bail!("another process listens there"),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -81,7 +81,10 @@ impl HttpState {
     pub(super) fn new(asked: PendingRequests, config: &Config) -> Result<Self> {
         let token = config.metrics.as_ref().and_then(|metrics| metrics.token.as_deref());
         Ok(Self {
-            dated_pages: Mutex::new(DatedPages { pages: Pages::default(), good_until: Instant::now() }),
+            dated_pages: Mutex::new(DatedPages {
+                pages: Pages::default(),
+                good_until: Instant::now(),
+            }),
             requests: asked,
             has_ring: config.ring.is_some(),
             refuse_until: Mutex::default(),
@@ -92,7 +95,8 @@ impl HttpState {
     /// Replaces the metrics, which are good for this time.
     pub(super) fn replace_pages(&self, pages: Pages, good_for: Duration) {
         let shown_at = Instant::now();
-        let page = DatedPages { pages, good_until: shown_at.checked_add(good_for).unwrap_or(shown_at) };
+        let page =
+            DatedPages { pages, good_until: shown_at.checked_add(good_for).unwrap_or(shown_at) };
         *self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner) = page;
     }
 
@@ -130,8 +134,9 @@ pub(super) fn start_http_thread(listeners: Vec<Listener>, shared: Arc<HttpState>
         .spawn(move || {
             confine::restrict_thread(&ThreadNeeds::default());
             runtime.block_on(async move {
-                let sockets =
-                    listeners.into_iter().map(|listener| tokio::spawn(accept_connections(listener, shared.clone())));
+                let sockets = listeners
+                    .into_iter()
+                    .map(|listener| tokio::spawn(accept_connections(listener, shared.clone())));
                 for socket in sockets.collect::<Vec<_>>() {
                     if let Ok(Err(error)) = socket.await {
                         log::warn!("requests for metrics cannot be answered: {error:#}");

@@ -54,7 +54,10 @@ fn read_token_file(path: &Path) -> Result<Vec<u8>> {
     let mut options = File::options();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
-    ensure!(metadata.is_file() && metadata.len() <= LARGEST, "it is no file of at most {LARGEST} bytes");
+    ensure!(
+        metadata.is_file() && metadata.len() <= LARGEST,
+        "it is no file of at most {LARGEST} bytes"
+    );
     if metadata.permissions().mode() & 0o007 != 0 {
         log::warn!("everybody can use the token in {}: chmod o-rwx", path.display());
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::schema::canary::{CanarySummary, BurstRow, decode_bursts};
+use crate::schema::canary::{BurstRow, CanarySummary, decode_bursts};
 
 /// A window of this age counts 1/e of a new one, ns.
 const MEMORY_NS: f64 = 3600e9;
@@ -37,7 +37,10 @@ pub(in crate::agent) struct CanaryRatios {
 
 impl CanaryRatios {
     /// Reads the metadata of the recording.
-    pub(in crate::agent) fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
+    pub(in crate::agent) fn read_metadata(
+        &mut self,
+        pairs: &BTreeMap<String, String>,
+    ) -> Result<()> {
         self.cgroup = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         Ok(())
     }
@@ -58,20 +61,29 @@ impl CanaryRatios {
             sums.moved *= decay;
             sums.credited *= decay;
         }
-        while let Some(burst) = self.waiting.pop_front_if(|waiting_burst| waiting_burst.end_ns <= end_ns) {
+        while let Some(burst) =
+            self.waiting.pop_front_if(|waiting_burst| waiting_burst.end_ns <= end_ns)
+        {
             for link in burst.links {
-                let sums = self.sums.entry((link.link, link.direction.direction_name())).or_default();
+                let sums =
+                    self.sums.entry((link.link, link.direction.direction_name())).or_default();
                 sums.moved += burst.bytes as f64;
             }
         }
     }
 
     /// Adds what an owner was credited in that window on a link.
-    pub(super) fn add_credited(&mut self, link_direction: (&str, &str), cgroup: Option<&str>, bytes: f64) {
+    pub(super) fn add_credited(
+        &mut self,
+        link_direction: (&str, &str),
+        cgroup: Option<&str>,
+        bytes: f64,
+    ) {
         if self.cgroup.is_none() || cgroup != self.cgroup.as_deref() {
             return;
         }
-        let is_link_direction = |key: &&(String, &'static str)| (key.0.as_str(), key.1) == link_direction;
+        let is_link_direction =
+            |key: &&(String, &'static str)| (key.0.as_str(), key.1) == link_direction;
         // What it was credited on a link before it moved anything there belongs to no ratio.
         if let Some(key) = self.sums.keys().find(is_link_direction).cloned()
             && let Some(sums) = self.sums.get_mut(&key)

@@ -128,7 +128,12 @@ impl TrafficCounts {
 
     /// Adds the share of an owner. Returns whether the owner has no series; at most `owner_limit` owners
     /// have one, beside those that are always there.
-    pub(super) fn add_share(&mut self, name: OwnerName, row: OwnerShare, owner_limit: usize) -> bool {
+    pub(super) fn add_share(
+        &mut self,
+        name: OwnerName,
+        row: OwnerShare,
+        owner_limit: usize,
+    ) -> bool {
         let OwnerShare { value, confidence, interval } = row;
         if name.is_fixed() && value > 0.0 && !self.series.contains_key(&name) {
             let since_ns = self.window.0;
@@ -165,14 +170,20 @@ impl TrafficCounts {
         }
         let window_number = self.windows + 1;
         if self.waiting.len() >= waiting_limit && !self.waiting.contains_key(&name) {
-            let rank = |owner: &WaitingOwner| (window_number - owner.last_window <= GONE, owner.windows);
+            let rank =
+                |owner: &WaitingOwner| (window_number - owner.last_window <= GONE, owner.windows);
             let smallest_waiting = self
                 .waiting
                 .iter()
                 .min_by(|(_, a), (_, b)| rank(a).cmp(&rank(b)).then(a.recent.total_cmp(&b.recent)));
-            let is_less =
-                |owner: &WaitingOwner| rank(owner) < (true, 1) || owner.windows == 1 && owner.recent < value;
-            let Some((smallest_name, _)) = smallest_waiting.filter(|(_, smallest)| is_less(smallest)) else { return };
+            let is_less = |owner: &WaitingOwner| {
+                rank(owner) < (true, 1) || owner.windows == 1 && owner.recent < value
+            };
+            let Some((smallest_name, _)) =
+                smallest_waiting.filter(|(_, smallest)| is_less(smallest))
+            else {
+                return;
+            };
             let removed_name = smallest_name.clone();
             self.waiting.remove(&removed_name);
         }
@@ -220,7 +231,10 @@ impl TrafficCounts {
             series.recent *= FORGETTING;
             series.idle_windows += 1;
         }
-        let quiet = self.series.iter().filter(|(name, shown)| shown.idle_windows > QUIET && !name.is_fixed());
+        let quiet = self
+            .series
+            .iter()
+            .filter(|(name, shown)| shown.idle_windows > QUIET && !name.is_fixed());
         let quiet: Vec<OwnerName> = quiet.map(|(name, _)| name.clone()).collect();
         for name in quiet {
             self.end_series(name, owner_limit);
@@ -233,15 +247,21 @@ impl TrafficCounts {
             && let Some((smallest, recent)) = self.least_shown()
         {
             self.end_series(smallest.clone(), owner_limit);
-            self.waiting.insert(smallest, WaitingOwner { recent, windows: AFTER, last_window: self.windows });
+            self.waiting.insert(
+                smallest,
+                WaitingOwner { recent, windows: AFTER, last_window: self.windows },
+            );
             replaced += 1;
         }
         while self.begun_series + 1.0 <= AT_ONCE * owner_limit as f64 {
             // What has just moved bytes is there still.
             let ready = self.waiting.iter();
-            let ready = ready.filter(|(_, waiting)| waiting.windows >= AFTER && waiting.last_window == self.windows);
+            let ready = ready.filter(|(_, waiting)| {
+                waiting.windows >= AFTER && waiting.last_window == self.windows
+            });
             let best = ready.max_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-            let Some((name, recent)) = best.map(|(name, waiting)| (name.clone(), waiting.recent)) else {
+            let Some((name, recent)) = best.map(|(name, waiting)| (name.clone(), waiting.recent))
+            else {
                 break;
             };
             if self.shown_owners() >= owner_limit {
@@ -255,7 +275,8 @@ impl TrafficCounts {
             self.waiting.remove(&name);
             self.begun_series += 1.0;
             let (total, since_ns) = self.resume_former(&name);
-            self.series.insert(name, OwnerSeries { total, since_ns, recent, ..OwnerSeries::default() });
+            self.series
+                .insert(name, OwnerSeries { total, since_ns, recent, ..OwnerSeries::default() });
         }
         replaced
     }

@@ -13,12 +13,12 @@
 use prost::Message as _;
 
 use super::counted::OwnerName;
-use super::table::{MetricKind, PageMetric, LabelledValue};
+use super::table::{LabelledValue, MetricKind, PageMetric};
 use super::{MetricsPage, now_ns};
 use crate::identity::containers::{Inside, is_id, is_uid};
 use crate::otlp::{
-    CUMULATIVE, MetricData, Gauge, KeyValue, NumberDataPoint, ExportRequest, Resource, ResourceMetrics, InstrumentationScope,
-    ScopeMetrics, SumMetric, attribute,
+    CUMULATIVE, ExportRequest, Gauge, InstrumentationScope, KeyValue, MetricData, NumberDataPoint,
+    Resource, ResourceMetrics, ScopeMetrics, SumMetric, attribute,
 };
 
 /// Name of the program, as the service and as the scope.
@@ -55,7 +55,8 @@ impl MetricsPage {
 /// A metric whose values are those of this time.
 fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::OtlpMetric {
     let PageMetric { name, help, unit, metric_type: series_type, series, is_of_window: _ } = metric;
-    let data_points = series.iter().map(|series| data_point(series, series_type, time_ns)).collect();
+    let data_points =
+        series.iter().map(|series| data_point(series, series_type, time_ns)).collect();
     crate::otlp::OtlpMetric {
         name: name.into_owned(),
         description: help.to_owned(),
@@ -71,7 +72,11 @@ fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::OtlpMetri
     }
 }
 
-fn data_point(series: &LabelledValue<'_>, metric_type: MetricKind, time_ns: i64) -> NumberDataPoint {
+fn data_point(
+    series: &LabelledValue<'_>,
+    metric_type: MetricKind,
+    time_ns: i64,
+) -> NumberDataPoint {
     let labels = series.labels.iter().filter(|(_, value)| !value.is_empty());
     let mut attributes: Vec<KeyValue> =
         labels.map(|(name, value)| attribute(name, value.as_ref())).collect();
@@ -156,7 +161,11 @@ mod tests {
                 pod: pod.to_owned(),
                 ..OwnerName::default()
             };
-            assert_eq!(pairs(&conventional_attributes(&name)), expected, "{cgroup} {container} {pod}");
+            assert_eq!(
+                pairs(&conventional_attributes(&name)),
+                expected,
+                "{cgroup} {container} {pod}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! The metrics of the agent itself.
 
 use super::table::{MetricKind, PageMetric};
-use super::{AgentDisk, MetricsPage, AgentMetrics};
+use super::{AgentDisk, AgentMetrics, MetricsPage};
 use crate::schema::loss;
 
 impl MetricsPage {
@@ -11,7 +11,10 @@ impl MetricsPage {
             "uncore_trace_canary_credited_ratio",
             "Bytes that the canary was credited, over those that it moved",
         );
-        let mut metric = PageMetric { is_of_window: true, ..PageMetric::without_series(name, help, "1", MetricKind::Gauge) };
+        let mut metric = PageMetric {
+            is_of_window: true,
+            ..PageMetric::without_series(name, help, "1", MetricKind::Gauge)
+        };
         for ((link, direction), ratio) in self.canary.credited_ratios() {
             let labels = vec![("link", link.into()), ("direction", direction.into())];
             metric = metric.with_series(labels, ratio, 0);
@@ -37,7 +40,8 @@ impl MetricsPage {
 
     /// The agent itself.
     pub(super) fn process_metrics(&self) -> impl Iterator<Item = PageMetric<'_>> {
-        let AgentMetrics { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } = self.agent_metrics;
+        let AgentMetrics { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } =
+            self.agent_metrics;
         let figures = [
             ("uncore_trace_cpu_seconds", "CPU time of the agent", "s", MetricKind::Counter, cpu_s),
             (
@@ -85,7 +89,11 @@ impl MetricsPage {
             ),
         ];
         figures.into_iter().map(|(name, help, unit, metric_type, value)| {
-            PageMetric::without_series(name, help, unit, metric_type).with_series(Vec::new(), value, self.since_ns)
+            PageMetric::without_series(name, help, unit, metric_type).with_series(
+                Vec::new(),
+                value,
+                self.since_ns,
+            )
         })
     }
 }
@@ -109,7 +117,12 @@ impl AgentMetrics {
                 "{file}",
                 unsent.map(|waiting| waiting.files as f64),
             ),
-            ("uncore_trace_unsent_bytes", "Their size", "By", unsent.map(|waiting| waiting.bytes as f64)),
+            (
+                "uncore_trace_unsent_bytes",
+                "Their size",
+                "By",
+                unsent.map(|waiting| waiting.bytes as f64),
+            ),
             (
                 "uncore_trace_unsent_oldest_timestamp_seconds",
                 "When the oldest of them was finished, in seconds since 1970",
@@ -118,7 +131,11 @@ impl AgentMetrics {
             ),
         ];
         gauges.into_iter().filter_map(|(name, help, unit, value)| {
-            Some(PageMetric::without_series(name, help, unit, MetricKind::Gauge).with_series(Vec::new(), value?, 0))
+            Some(PageMetric::without_series(name, help, unit, MetricKind::Gauge).with_series(
+                Vec::new(),
+                value?,
+                0,
+            ))
         })
     }
 
@@ -133,9 +150,12 @@ impl AgentMetrics {
             ("uncore_trace_disk_size_bytes", "Size of that disk", |disk| disk.size_bytes),
         ];
         disks.into_iter().filter(|_| !self.disks.is_empty()).map(|(name, help, bytes)| {
-            self.disks.iter().fold(PageMetric::without_series(name, help, "By", MetricKind::Gauge), |metric, disk| {
-                metric.with_series(vec![("of", disk.content.into())], bytes(disk) as f64, 0)
-            })
+            self.disks.iter().fold(
+                PageMetric::without_series(name, help, "By", MetricKind::Gauge),
+                |metric, disk| {
+                    metric.with_series(vec![("of", disk.content.into())], bytes(disk) as f64, 0)
+                },
+            )
         })
     }
 }

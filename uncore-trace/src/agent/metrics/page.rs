@@ -17,7 +17,8 @@ impl Collector for MetricsPage {
                 MetricKind::Counter => MetricType::Counter,
                 MetricKind::Gauge => MetricType::Gauge,
             };
-            let mut encoder = encoder.encode_descriptor(&metric.name, metric.help, None, metric_type)?;
+            let mut encoder =
+                encoder.encode_descriptor(&metric.name, metric.help, None, metric_type)?;
             for series in metric.series {
                 let mut encoder = encoder.encode_family(&series.labels)?;
                 match metric.metric_type {

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::counted::{TrafficCounts, OwnerName};
-use super::{MetricsPage, MeteredTraffic};
+use super::counted::{OwnerName, TrafficCounts};
+use super::{MeteredTraffic, MetricsPage};
 use crate::units::unit_identifier;
 
 /// Label of the sum of owners without a series of their own.
@@ -66,7 +66,12 @@ impl<'a> PageMetric<'a> {
     }
 
     /// The same with one more series of the agent, which began at this time.
-    pub(super) fn with_series(mut self, labels: SeriesLabels<'a>, value: f64, since_ns: i64) -> Self {
+    pub(super) fn with_series(
+        mut self,
+        labels: SeriesLabels<'a>,
+        value: f64,
+        since_ns: i64,
+    ) -> Self {
         self.series.push(LabelledValue { labels, owner: None, value, since_ns });
         self
     }
@@ -150,7 +155,9 @@ struct TrafficMetric {
 fn owner_totals(counted: &TrafficCounts) -> Vec<OwnerValue<'_>> {
     let mut names: Vec<_> = counted.series.iter().collect();
     names.sort_by(|a, b| a.0.cmp(b.0));
-    let shown = names.into_iter().map(|(name, series)| (SeriesOwner::Owner(name), series.total, series.since_ns));
+    let shown = names
+        .into_iter()
+        .map(|(name, series)| (SeriesOwner::Owner(name), series.total, series.since_ns));
     shown.chain([(SeriesOwner::Other, counted.other_owners, counted.since_ns)]).collect()
 }
 
@@ -163,7 +170,10 @@ fn owner_values(
     let mut values: Vec<_> =
         shown.filter_map(|(name, series)| Some((name, value(series)?, series.since_ns))).collect();
     values.sort_by(|a, b| a.0.cmp(b.0));
-    values.into_iter().map(|(name, value, since)| (SeriesOwner::Owner(name), value, since)).collect()
+    values
+        .into_iter()
+        .map(|(name, value, since)| (SeriesOwner::Owner(name), value, since))
+        .collect()
 }
 
 /// What a metric's name says of a unit, and the factor to that unit.
@@ -188,7 +198,8 @@ fn ucum_unit(unit: &str) -> String {
         "" | "count" => "{count}".to_owned(),
         annotation => {
             // UCUM, section 6: ASCII from ! to ~ without braces.
-            let plain_char = |c: char| if c.is_ascii_graphic() && !"{}".contains(c) { c } else { '_' };
+            let plain_char =
+                |c: char| if c.is_ascii_graphic() && !"{}".contains(c) { c } else { '_' };
             format!("{{{}}}", annotation.chars().map(plain_char).collect::<String>())
         }
     }
@@ -210,7 +221,11 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         metric_type: MetricKind::Gauge,
         unit: "By/s",
         series: |counted| {
-            counted.peak.into_iter().map(|peak| (SeriesOwner::All, peak, counted.since_ns)).collect()
+            counted
+                .peak
+                .into_iter()
+                .map(|peak| (SeriesOwner::All, peak, counted.since_ns))
+                .collect()
         },
     },
     TrafficMetric {
@@ -235,7 +250,12 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "1",
-        series: |counted| owner_values(counted, |owner_series| (owner_series.confident_sum.1 > 0.0).then(|| owner_series.confident_sum.0 / owner_series.confident_sum.1)),
+        series: |counted| {
+            owner_values(counted, |owner_series| {
+                (owner_series.confident_sum.1 > 0.0)
+                    .then(|| owner_series.confident_sum.0 / owner_series.confident_sum.1)
+            })
+        },
     },
     TrafficMetric {
         name: "uncore_trace_owner_low_bytes_per_second",
@@ -243,7 +263,9 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "By/s",
-        series: |counted| owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.0)),
+        series: |counted| {
+            owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.0))
+        },
     },
     TrafficMetric {
         name: "uncore_trace_owner_high_bytes_per_second",
@@ -251,7 +273,9 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "By/s",
-        series: |counted| owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.1)),
+        series: |counted| {
+            owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.1))
+        },
     },
     TrafficMetric {
         name: "uncore_trace_event",
@@ -290,7 +314,10 @@ impl MetricsPage {
         table.extend(self.process_metrics());
         let build = ("uncore_trace_build_info", "Version of the agent");
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
-        table.push(PageMetric::without_series(build.0, build.1, "", MetricKind::Gauge).with_series(version, 1.0, 0));
+        table.push(
+            PageMetric::without_series(build.0, build.1, "", MetricKind::Gauge)
+                .with_series(version, 1.0, 0),
+        );
         table
     }
 

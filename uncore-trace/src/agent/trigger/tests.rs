@@ -29,7 +29,10 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
             subsystem: "mem".to_owned(),
             socket: None,
             devices: None,
-            counters: vec![crate::schema::link::LinkCounter { counter: 0, direction: Direction::In }],
+            counters: vec![crate::schema::link::LinkCounter {
+                counter: 0,
+                direction: Direction::In,
+            }],
             peaks: Vec::new(),
             latencies: Vec::new(),
         }],

@@ -63,10 +63,18 @@ struct RateState {
 
 impl RateState {
     /// Applies a tick. Returns the time at which the condition came true, if it did.
-    fn apply_tick(&mut self, tick: PendingTick, is_whole: bool, level: f64, lasting_ns: i64) -> Option<i64> {
+    fn apply_tick(
+        &mut self,
+        tick: PendingTick,
+        is_whole: bool,
+        level: f64,
+        lasting_ns: i64,
+    ) -> Option<i64> {
         let is_above = tick.rate > level;
         let is_known = is_above || is_whole && !tick.has_stopped_counter;
-        if tick.begin_ns.saturating_sub(self.decided_until_ns) > UNDECIDED_NS || is_known && !is_above {
+        if tick.begin_ns.saturating_sub(self.decided_until_ns) > UNDECIDED_NS
+            || is_known && !is_above
+        {
             (self.above_since, self.is_reported) = (None, false);
         }
         if is_known {
@@ -157,7 +165,10 @@ impl ConditionWatch {
         for row in 0..batch.num_rows() {
             // A negative id becomes an index beyond the table, so it is no counter.
             let counter = counters.value(row).cast_unsigned() as usize;
-            let watched = self.watched_counters.get_mut(counter).filter(|watched_counter| !watched_counter.meters.is_empty());
+            let watched = self
+                .watched_counters
+                .get_mut(counter)
+                .filter(|watched_counter| !watched_counter.meters.is_empty());
             let Some(watched) = watched else { continue };
             let (read_ns, tick) = (times.value(row), ticks.value(row));
             let Some(value) = values.get(row) else {
@@ -166,28 +177,38 @@ impl ConditionWatch {
             };
             // A reading that arrived late is logged with a later tick, which also has its own
             // reading.
-            if tick <= watched.tick || watched.last_reading.is_some_and(|reading| read_ns <= reading.mono_ns) {
+            if tick <= watched.tick
+                || watched.last_reading.is_some_and(|reading| read_ns <= reading.mono_ns)
+            {
                 continue;
             }
             watched.tick = tick;
             let enabled_and_running = enabled.get(row).zip(running.get(row));
-            let count = watched.times.count_at(read_ns.max(0).cast_unsigned(), value, enabled_and_running);
-            let count = watched.last_reading.map_or(count, |reading| count.not_below(reading.count));
+            let count =
+                watched.times.count_at(read_ns.max(0).cast_unsigned(), value, enabled_and_running);
+            let count =
+                watched.last_reading.map_or(count, |reading| count.not_below(reading.count));
             let previous = watched.last_reading.replace(LastReading { mono_ns: read_ns, count });
             if std::mem::take(&mut watched.is_absent) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited += 1);
             }
             let Some(earlier) = previous else { continue };
-            let tick_rate = TickRate::new(count.count_since(earlier.count), earlier.mono_ns, read_ns);
+            let tick_rate =
+                TickRate::new(count.count_since(earlier.count), earlier.mono_ns, read_ns);
             for index in 0..self.watched_counters[counter].meters.len() {
                 let (meter, scale) = self.watched_counters[counter].meters[index];
                 let decided = self.add_tick_rate(meter, tick, tick_rate, scale);
                 came_true = came_true.or(decided);
             }
         }
-        let (earliest_tick, newest_tick) = (ticks.values().first().copied(), ticks.values().last().copied());
+        let (earliest_tick, newest_tick) =
+            (ticks.values().first().copied(), ticks.values().last().copied());
         self.first_tick = self.first_tick.or(earliest_tick);
-        if self.first_tick.zip(newest_tick).is_some_and(|(first_tick, newest)| newest - first_tick > WAITING as i64) {
+        if self
+            .first_tick
+            .zip(newest_tick)
+            .is_some_and(|(first_tick, newest)| newest - first_tick > WAITING as i64)
+        {
             self.unread_warnings().iter().for_each(|line| log::warn!("{line}"));
         }
         Ok(came_true)
@@ -195,11 +216,18 @@ impl ConditionWatch {
 
     /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
     /// true, if it did.
-    fn add_tick_rate(&mut self, meter: usize, tick_number: i64, tick_rate: TickRate, scale: f64) -> Option<i64> {
+    fn add_tick_rate(
+        &mut self,
+        meter: usize,
+        tick_number: i64,
+        tick_rate: TickRate,
+        scale: f64,
+    ) -> Option<i64> {
         let TickRate { rate, begin_ns, end_ns } = tick_rate;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
         let state = &mut self.states[meter];
-        let empty_tick = PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns, end_ns };
+        let empty_tick =
+            PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns, end_ns };
         let tick = state.ticks.entry(tick_number).or_insert(empty_tick);
         tick.rate += rate.unwrap_or_default() * scale;
         tick.read += 1;

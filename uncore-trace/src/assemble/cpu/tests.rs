@@ -40,7 +40,13 @@ fn total(bin: &CpuBin) -> u64 {
 #[test]
 fn time_offline_is_nobodys() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1050,
+        end: 1050,
+        slots: vec![slot(1, 50, 0)],
+    };
     assert_eq!(track.go_offline(Some(&peek(run))), None);
     assert!(track.is_offline());
     assert_eq!(track.add_offline_until(1200), Some((1050, 1200)));
@@ -51,7 +57,13 @@ fn time_offline_is_nobodys() {
     assert!(!track.saw_switch());
     assert_eq!(track.come_online(1230), Some((1200, 1230)));
     assert!(!track.is_offline());
-    let run = RunRecord { cpu: 0, begin_ns: 1230, last_slot_begin: 1300, end: 1300, slots: vec![slot(2, 70, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1230,
+        last_slot_begin: 1300,
+        end: 1300,
+        slots: vec![slot(2, 70, 0)],
+    };
     assert_eq!(track.add_run(&run, &mut names()), None);
     let bin = track.close_first_bin(1300);
     assert_eq!((bin.offline_ns, bin.unknown_ns, bin.tasks.len()), (30, 0, 1));
@@ -60,7 +72,13 @@ fn time_offline_is_nobodys() {
 #[test]
 fn what_was_lost_before_a_cpu_went_offline_is_a_gap() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1030, last_slot_begin: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1030,
+        last_slot_begin: 1050,
+        end: 1050,
+        slots: vec![slot(1, 20, 0)],
+    };
     assert_eq!(track.go_offline(Some(&peek(run))), Some((1000, 1030)));
     assert_eq!(track.add_offline_until(1100), Some((1050, 1100)));
     let bin = track.close_first_bin(1100);
@@ -160,7 +178,13 @@ fn what_crosses_a_boundary_gives_way_to_what_does_not() {
 fn what_was_peeked_at_is_not_counted_again() {
     let mut track = CpuTrack::new(1000, 100);
     let mut names = names();
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1040,
+        end: 1040,
+        slots: vec![slot(1, 40, 0)],
+    };
     let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
     assert_eq!(track.add_peek(&peek, &task(2), 1200, &mut names), None);
     assert_eq!(track.close_first_bin(1100).tasks, [slot(1, 40, 0), part(2, 60, 0)]);
@@ -180,7 +204,13 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
         IrqRecord { cpu: 0, boundary, span: None, slots }
     };
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1100, end: 1100, slots: vec![slot(1, 100, 10)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1100,
+        end: 1100,
+        slots: vec![slot(1, 100, 10)],
+    };
     // What began before the first bin is in no bin, and the next tick may bring more.
     let irqs = [1000, 1100, 1200].map(irq).to_vec();
     let state = Peek { irqs, ..peek(run) };
@@ -206,7 +236,13 @@ fn interrupts_that_were_peeked_at_are_not_counted_again() {
     let hard = irq(CpuContext::Irq(9), 1100, None, 10);
     let crossing = irq(CpuContext::Softirq(3), 1100, Some((1050, 1070)), 20);
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1040,
+        end: 1040,
+        slots: vec![slot(1, 40, 0)],
+    };
     let state = Peek { irqs: vec![hard.clone(), crossing.clone()], ..peek(run) };
     assert_eq!(track.add_peek(&state, &task(2), 1100, &mut names()), None);
     track.add_irq_record(hard);
@@ -227,11 +263,17 @@ fn memory_does_not_grow_with_the_time_that_passed() {
     let mut track = CpuTrack::new(0, MS);
     let (begin, end) = (MINUTE, 2 * MINUTE + MS / 2);
     let slots = vec![slot(1, end - begin, 0)];
-    let gap = track.add_run(&RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: begin, end, slots }, &mut names());
+    let gap = track.add_run(
+        &RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: begin, end, slots },
+        &mut names(),
+    );
     assert_eq!(gap, Some((0, MINUTE)));
     let slots = vec![slot(2, MS / 4, 0)];
     let (begin, end) = (end, end + MS / 4);
-    track.add_run(&RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: end, end, slots }, &mut names());
+    track.add_run(
+        &RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: end, end, slots },
+        &mut names(),
+    );
     assert_eq!((track.bins.len(), track.long.len()), (1, 1));
     track.go_offline(None);
     track.add_offline_until(3 * MINUTE);
@@ -250,7 +292,13 @@ fn memory_does_not_grow_with_the_time_that_passed() {
 #[test]
 fn a_lost_record_before_a_peek_is_a_gap() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1030, last_slot_begin: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1030,
+        last_slot_begin: 1050,
+        end: 1050,
+        slots: vec![slot(1, 20, 0)],
+    };
     let gap = track.add_peek(&peek(run), &task(2), 1100, &mut names());
     assert_eq!((gap, track.close_first_bin(1100).unknown_ns), (Some((1000, 1030)), 30));
 }
@@ -259,9 +307,21 @@ fn a_lost_record_before_a_peek_is_a_gap() {
 #[test]
 fn a_slice_up_to_the_end_of_a_bin_is_whole() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1000, end: 1150, slots: vec![slot(1, 150, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1000,
+        end: 1150,
+        slots: vec![slot(1, 150, 0)],
+    };
     track.add_run(&run, &mut names());
-    let run = RunRecord { cpu: 0, begin_ns: 1150, last_slot_begin: 1150, end: 1200, slots: vec![slot(2, 50, 10)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1150,
+        last_slot_begin: 1150,
+        end: 1200,
+        slots: vec![slot(2, 50, 10)],
+    };
     track.add_run(&run, &mut names());
     let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 10, count: 1 }];
     track.add_irq_record(IrqRecord { cpu: 0, boundary: 1200, span: None, slots });
@@ -280,7 +340,10 @@ fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
     };
     let mut run = |begin, slot: TaskSlot| {
         let end = begin + slot.wall_ns;
-        track.add_run(&RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: begin, end, slots: vec![slot] }, &mut names);
+        track.add_run(
+            &RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: begin, end, slots: vec![slot] },
+            &mut names,
+        );
         if end == 1030 {
             let change = CgroupChange::Attached(1);
             names.cgroup_event(&CgroupRecord { time_ns: 1080, change, cgroup_id: 8, path: None });
@@ -297,7 +360,13 @@ fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
 #[test]
 fn a_record_of_no_time_is_of_nobody() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1050, last_slot_begin: 1050, end: 1050, slots: vec![slot(1, 0, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1050,
+        last_slot_begin: 1050,
+        end: 1050,
+        slots: vec![slot(1, 0, 0)],
+    };
     assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1050)));
     let bin = track.close_first_bin(1100);
     assert_eq!((bin.tasks.len(), bin.unknown_ns), (0, 100));
@@ -306,7 +375,13 @@ fn a_record_of_no_time_is_of_nobody() {
 /// The programs send no such record. In one bin it would exceed the bin.
 #[test]
 fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
-    let run = RunRecord { cpu: 0, begin_ns: 1050, last_slot_begin: 1150, end: 1150, slots: vec![slot(1, 100, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1050,
+        last_slot_begin: 1150,
+        end: 1150,
+        slots: vec![slot(1, 100, 0)],
+    };
     let bins = |take: &dyn Fn(&mut CpuTrack) -> Option<(u64, u64)>| {
         let mut track = CpuTrack::new(1000, 100);
         assert_eq!(take(&mut track), Some((1000, 1050)));
@@ -325,7 +400,13 @@ fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
 #[test]
 fn a_lost_record_is_a_gap_and_unknown_time() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1080, last_slot_begin: 1100, end: 1100, slots: vec![slot(1, 20, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1080,
+        last_slot_begin: 1100,
+        end: 1100,
+        slots: vec![slot(1, 20, 0)],
+    };
     assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1080)));
     assert_eq!(track.close_first_bin(1100).unknown_ns, 80);
 }
@@ -333,7 +414,13 @@ fn a_lost_record_is_a_gap_and_unknown_time() {
 #[test]
 fn interrupts_of_lost_slices_are_of_the_unknown_time() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1060, last_slot_begin: 1100, end: 1100, slots: vec![slot(1, 40, 5)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1060,
+        last_slot_begin: 1100,
+        end: 1100,
+        slots: vec![slot(1, 40, 5)],
+    };
     assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1060)));
     let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 25, count: 2 }];
     track.add_irq_record(IrqRecord { cpu: 0, boundary: 1100, span: None, slots });
@@ -374,7 +461,8 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
         (85, [15, 0, 85, 0, 0, 0]),
         (92, [15, 0, 85, 0, 0, 7]),
     ] {
-        let CpuBin { tasks, unknown_ns: unknown, offline_ns: offline, excess_ns: excess, .. } = &bin(told);
+        let CpuBin { tasks, unknown_ns: unknown, offline_ns: offline, excess_ns: excess, .. } =
+            &bin(told);
         let irq_ns = bin(told).irq_ns(false);
         let found = [tasks[0].wall_ns, tasks[1].wall_ns, irq_ns, *offline, *unknown, *excess];
         assert_eq!(found, times, "{told}");
@@ -406,7 +494,13 @@ fn the_interrupts_of_a_source_are_one() {
 #[test]
 fn an_interrupt_over_the_end_of_a_bin_is_divided() {
     let mut track = CpuTrack::new(1000, 100);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1000, end: 1200, slots: vec![slot(1, 200, 40)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1000,
+        end: 1200,
+        slots: vec![slot(1, 200, 40)],
+    };
     track.add_run(&run, &mut names());
     let irq = IrqRecord {
         cpu: 0,
@@ -437,7 +531,10 @@ fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
     track.add_irq_record(irq(CpuContext::Irq(4), hard));
     assert_eq!((track.bins.len(), track.crossing.len()), (0, 2));
     let slots = vec![slot(1, HOUR, soft + hard)];
-    track.add_run(&RunRecord { cpu: 0, begin_ns: 0, last_slot_begin: 0, end: HOUR, slots }, &mut names());
+    track.add_run(
+        &RunRecord { cpu: 0, begin_ns: 0, last_slot_begin: 0, end: HOUR, slots },
+        &mut names(),
+    );
     let (mut ns, mut count, mut ran) = ([0, 0], 0, 0);
     for number in 1..=HOUR / TICK {
         let bin = track.close_first_bin(number * TICK);
@@ -455,7 +552,13 @@ fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
 fn nothing_after_the_stop_counts() {
     let mut track = CpuTrack::new(1000, 100);
     track.stop_at(1150);
-    let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1000, end: 1190, slots: vec![slot(1, 190, 0)] };
+    let run = RunRecord {
+        cpu: 0,
+        begin_ns: 1000,
+        last_slot_begin: 1000,
+        end: 1190,
+        slots: vec![slot(1, 190, 0)],
+    };
     track.add_run(&run, &mut names());
     assert_eq!(track.close_first_bin(1100).tasks, [part(1, 100, 0)]);
     assert_eq!(track.close_first_bin(1150).tasks, [part(1, 50, 0)]);

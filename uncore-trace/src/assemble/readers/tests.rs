@@ -122,7 +122,10 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     let shared = |first: u32| {
         let counters = vec![PlacedCounter { id: 0, base: Count::default() }];
-        BTreeMap::from([(0, Layout { first_slot: first, counters, shared: 1, other_cpus: vec![1], at_switch: 0 })])
+        BTreeMap::from([(
+            0,
+            Layout { first_slot: first, counters, shared: 1, other_cpus: vec![1], at_switch: 0 },
+        )])
     };
     readers.apply_change(
         &CpuSetChange { layouts: Some(shared(4)), ..CpuSetChange::default() },

@@ -8,7 +8,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use super::*;
 use crate::attribute::Choice;
 use crate::drain::Comm;
-use crate::entries::{Owner, ROWS_AT_ONCE, ReadingTrigger, CounterValue};
+use crate::entries::{CounterValue, Owner, ROWS_AT_ONCE, ReadingTrigger};
 use crate::schema::columns::word_column;
 
 const COUNTERS: u32 = 50;

@@ -4,9 +4,9 @@ use super::*;
 use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
 use crate::plan::Plan;
-use crate::schema::columns::{f64_column, nullable_value, i32_column, word_column};
+use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
@@ -64,7 +64,15 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
     let reading = |tick: u64, value: u64| {
         let value = Ok(CounterValue { value, times: None });
         let (time, trigger) = (tick * TICK, ReadingTrigger::Timer);
-        LogEntry::Reading(CounterReading { tick, time, counter: 0, cpu: 0, trigger, value, owner: None })
+        LogEntry::Reading(CounterReading {
+            tick,
+            time,
+            counter: 0,
+            cpu: 0,
+            trigger,
+            value,
+            owner: None,
+        })
     };
     take(reading(0, 0));
     let mut sum = 0;
@@ -204,8 +212,9 @@ fn a_tick_without_a_reading_is_in_the_next_count() {
 
 #[test]
 fn the_chance_is_that_of_a_uniform_division() {
-    let right =
-        |alone: f64, shared: f64, of: f64| HolderClaim { alone, shared, shared_count: of, fair_value: shared }.right_probability();
+    let right = |alone: f64, shared: f64, of: f64| {
+        HolderClaim { alone, shared, shared_count: of, fair_value: shared }.right_probability()
+    };
     assert!((right(0.0, 50.0, 100.0) - 0.1).abs() < 1e-12);
     // Beta(1, 3) between 0.225 and 0.275.
     let four = (1.0_f64 - 0.225).powi(3) - (1.0_f64 - 0.275).powi(3);
@@ -228,10 +237,15 @@ fn what_devices_count_themselves_divides_what_several_hold() {
             counted.entry(*function).or_default().bytes.insert(None, *bytes);
         }
         counted.entry(gpu).or_default().processes = used.iter().copied().collect();
-        let parts =
-            HolderFractions::from_holders((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
-        let part =
-            |who| parts.by_owner.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
+        let parts = HolderFractions::from_holders(
+            (&[behind(gpu), behind(nic)], false),
+            &holders,
+            (&counted, None),
+            TICK,
+        );
+        let part = |who| {
+            parts.by_owner.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part)
+        };
         [one, two, three].map(|who| (1000.0 * part(who)) as u32)
     };
     assert_eq!(of(&[], &[]), [250, 250, 500]);
@@ -254,7 +268,8 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
     let mut claims = HolderClaims::default();
-    let parts = Arc::new(HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK));
+    let parts =
+        Arc::new(HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK));
     claims.add_tick_count(TickFractions(parts), Some(1000.0));
     let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
     claims.take_counted().apply_to_shares(&mut shares);
@@ -273,11 +288,18 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
 #[test]
 fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
     let gpu = GPU.parse::<PciAddress>().unwrap();
-    let of =
-        |name: &str, requests| CountedFunction { function: name.parse().unwrap(), unseen: false, requests };
+    let of = |name: &str, requests| CountedFunction {
+        function: name.parse().unwrap(),
+        unseen: false,
+        requests,
+    };
     let behind = [of(GPU, false), of(NIC, true)];
     let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
-    let parts = |has| HolderFractions::from_holders((&behind, has), &holders, (&HashMap::new(), None), TICK).by_owner.len();
+    let parts = |has| {
+        HolderFractions::from_holders((&behind, has), &holders, (&HashMap::new(), None), TICK)
+            .by_owner
+            .len()
+    };
     assert_eq!((parts(false), parts(true)), (1, 2));
 }
 

@@ -108,11 +108,14 @@ impl Bend {
         let b = determinant([[n, y, q], [u, uy, uq], [q, qy, qq]]) / gram_determinant;
         let c = determinant([[n, u, y], [u, q, uy], [q, uq, qy]]) / gram_determinant;
         let residual_variance = (yy - a * y - b * uy - c * qy).max(0.0) / n;
-        let variance = AUTOCORRELATION_FACTOR * residual_variance * (n * q - u * u) / gram_determinant / (b * b);
+        let variance = AUTOCORRELATION_FACTOR * residual_variance * (n * q - u * u)
+            / gram_determinant
+            / (b * b);
         let shrinkage = PRIOR_SD * PRIOR_SD / (PRIOR_SD * PRIOR_SD + variance);
         let target_factor = (self.factor - c / b) * shrinkage;
         if target_factor.is_finite() && b > 0.1 {
-            self.factor = (self.factor + FACTOR_GAIN * (target_factor - self.factor)).clamp(0.0, MAX_FACTOR);
+            self.factor =
+                (self.factor + FACTOR_GAIN * (target_factor - self.factor)).clamp(0.0, MAX_FACTOR);
         }
     }
 }

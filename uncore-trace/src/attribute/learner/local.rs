@@ -39,8 +39,18 @@ impl Stage {
 /// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
 /// smallest errors on drawn machines of 8 to 144 CPUs.
 const STAGES: [Stage; 3] = [
-    Stage { length: LONG_BLOCK_LEN, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], autocorrelation_factor: 16.0, min_time_prior_sd: 0.5 },
-    Stage { length: 1, weights: &[1.0, 0.67, 0.3, 0.08], autocorrelation_factor: 4.0, min_time_prior_sd: 0.3 },
+    Stage {
+        length: LONG_BLOCK_LEN,
+        weights: &[1.0, 0.6, 0.37, 0.22, 0.14],
+        autocorrelation_factor: 16.0,
+        min_time_prior_sd: 0.5,
+    },
+    Stage {
+        length: 1,
+        weights: &[1.0, 0.67, 0.3, 0.08],
+        autocorrelation_factor: 4.0,
+        min_time_prior_sd: 0.3,
+    },
     Stage { length: 1, weights: &[1.0], autocorrelation_factor: 4.0, min_time_prior_sd: 0.1 },
 ];
 
@@ -115,13 +125,17 @@ pub(in super::super) struct Variance {
 
 impl Variance {
     /// The variance of a slot that nothing is known of.
-    pub(in super::super) const UNKNOWN: Self = Self { learnt: 1.0, momentary: 1.0, group_learnt: 1.0 };
+    pub(in super::super) const UNKNOWN: Self =
+        Self { learnt: 1.0, momentary: 1.0, group_learnt: 1.0 };
 
     /// Moves it towards a target by the fraction `weight` of the difference.
     pub(in super::super) fn move_towards(&mut self, target: &Self, weight: f64) {
         let Self { learnt, momentary: momentary_value, group_learnt: group_value } = self;
-        for (value, target_value) in [(learnt, target.learnt), (momentary_value, target.momentary), (group_value, target.group_learnt)]
-        {
+        for (value, target_value) in [
+            (learnt, target.learnt),
+            (momentary_value, target.momentary),
+            (group_value, target.group_learnt),
+        ] {
             *value += weight * (target_value - *value);
         }
     }
@@ -137,7 +151,8 @@ impl BlockRates {
     ) -> Self {
         let rates = solution.rates.clone();
         let momentary = prior_scales.0.iter().map(|spread| spread * spread).sum();
-        let variance = relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
+        let variance =
+            relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
         // No block follows it whose slow rates are the same.
         Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
@@ -165,14 +180,23 @@ impl BlockRates {
             let mut rhs_of_blocks = vec![0.0; gram.n];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
-                rhs_of_blocks.iter_mut().zip(&block.products).for_each(|(entry, product)| *entry += weight * product);
+                rhs_of_blocks
+                    .iter_mut()
+                    .zip(&block.products)
+                    .for_each(|(entry, product)| *entry += weight * product);
             }
             let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks };
             let prior_scale = &mut prior_scales.0[stage_index];
-            problem.solve_correction(center_rates, learnt_rates, (stage, history.predictor(), tick_variance), prior_scale)
+            problem.solve_correction(
+                center_rates,
+                learnt_rates,
+                (stage, history.predictor(), tick_variance),
+                prior_scale,
+            )
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
-        let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number) {
+        let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number)
+        {
             Some(same_long) => same_long.long_block.1,
             None => correct_stage(0, learnt_rates).0,
         };
@@ -193,16 +217,23 @@ fn relative_variances(
 ) -> Vec<Variance> {
     let active = &solution.active_slots;
     let block = history.block(number);
-    let use_of_slot = |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
-    let expected: Vec<f64> =
-        active.iter().map(|slot| rates[*slot] * f64::from(use_of_slot(*slot).unwrap_or(0.0))).collect();
+    let use_of_slot =
+        |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
+    let expected: Vec<f64> = active
+        .iter()
+        .map(|slot| rates[*slot] * f64::from(use_of_slot(*slot).unwrap_or(0.0)))
+        .collect();
     let expected_sum: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let fractions: Vec<f64> = expected.iter().map(|amount| amount / expected_sum).collect();
     let covariance = &solution.covariance;
     let covariance_by_fractions = covariance.multiply_vector(&fractions);
     let variance_of_sum = dot_product(&covariance_by_fractions, &fractions);
     let momentary: Vec<f64> = active.iter().map(|slot| momentary_by_slot[*slot]).collect();
-    let momentary_of_sum: f64 = momentary.iter().zip(&fractions).map(|(momentary_variance, fraction)| momentary_variance * fraction * fraction).sum();
+    let momentary_of_sum: f64 = momentary
+        .iter()
+        .zip(&fractions)
+        .map(|(momentary_variance, fraction)| momentary_variance * fraction * fraction)
+        .sum();
     let covariance_of = |i: usize, j: usize| f64::from(covariance.row(i.max(j))[i.min(j)]);
     // The variance of a sum's logarithm: its gradient by each part is the fraction of that part.
     let group_variance = |members: &[usize]| {
@@ -212,8 +243,8 @@ fn relative_variances(
         }
         let (mut within_group, mut with_sum) = (0.0, 0.0);
         for i in members {
-            within_group +=
-                fractions[*i] * members.iter().map(|j| covariance_of(*i, *j) * fractions[*j]).sum::<f64>();
+            within_group += fractions[*i]
+                * members.iter().map(|j| covariance_of(*i, *j) * fractions[*j]).sum::<f64>();
             with_sum += fractions[*i] * covariance_by_fractions[*i];
         }
         Some((within_group / group_fraction - 2.0 * with_sum) / group_fraction + variance_of_sum)
@@ -226,8 +257,10 @@ fn relative_variances(
     for members in groups.values() {
         let variance_of_group = group_variance(members);
         for i in members {
-            let learnt = covariance_of(*i, *i) - 2.0 * covariance_by_fractions[*i] + variance_of_sum;
-            let momentary_of_column = momentary[*i] * (1.0 - 2.0 * fractions[*i]) + momentary_of_sum;
+            let learnt =
+                covariance_of(*i, *i) - 2.0 * covariance_by_fractions[*i] + variance_of_sum;
+            let momentary_of_column =
+                momentary[*i] * (1.0 - 2.0 * fractions[*i]) + momentary_of_sum;
             variance[active[*i]] = Variance {
                 learnt: learnt.max(0.0),
                 momentary: momentary_of_column.max(0.0),
@@ -262,8 +295,10 @@ impl CorrectionProblem<'_> {
         let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);
         let rhs_and_expected = self.rhs.iter().zip(expected).zip(&scale);
-        let scaled_residual = rhs_and_expected.map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
-        let scaled_gram_diagonal = |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
+        let scaled_residual = rhs_and_expected
+            .map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
+        let scaled_gram_diagonal =
+            |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
         let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
         let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =
@@ -273,14 +308,22 @@ impl CorrectionProblem<'_> {
                 product_vector[i] = f64::from(products[i]) * scale[i] + x[i];
             }
         };
-        let correction = conjugate_gradient(product, &diagonal, scaled_residual.collect(), (MAX_ITERATIONS, CONVERGED_RESIDUAL));
-        let variance: Vec<f64> = diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
+        let correction = conjugate_gradient(
+            product,
+            &diagonal,
+            scaled_residual.collect(),
+            (MAX_ITERATIONS, CONVERGED_RESIDUAL),
+        );
+        let variance: Vec<f64> =
+            diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
         let corrected = (0..n).map(|slot| {
             let min_rate = MIN_RATE_RATIO * learnt_rates.get(slot).copied().unwrap_or(0.0);
             (rate_of_slot(slot) * (1.0 + *prior_scale * correction[slot])).max(min_rate)
         });
-        let (corrected_rates, relative_variance) =
-            (corrected.collect(), variance.iter().map(|entry| entry * *prior_scale * *prior_scale).collect());
+        let (corrected_rates, relative_variance) = (
+            corrected.collect(),
+            variance.iter().map(|entry| entry * *prior_scale * *prior_scale).collect(),
+        );
         let (mut squares, mut information) = (0.0, 0.0);
         for (correction_of_rate, variance) in correction.iter().zip(&variance) {
             let weight = (1.0 - variance).powi(2);
@@ -288,7 +331,8 @@ impl CorrectionProblem<'_> {
             information += weight;
         }
         if information > MIN_INFORMATION {
-            let target_scale = (*prior_scale * (squares / information).sqrt()).clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
+            let target_scale = (*prior_scale * (squares / information).sqrt())
+                .clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
             *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
         (corrected_rates, relative_variance)

@@ -114,7 +114,11 @@ impl Noise {
 
     /// The variance; `max_variance` is that around the learnt rates.
     fn variance_within(&self, max_variance: f64) -> f64 {
-        if self.variance > 0.0 { self.variance.clamp(Self::MIN_RATIO * max_variance, max_variance) } else { max_variance }
+        if self.variance > 0.0 {
+            self.variance.clamp(Self::MIN_RATIO * max_variance, max_variance)
+        } else {
+            max_variance
+        }
     }
 }
 
@@ -243,17 +247,27 @@ impl Learner {
             }
             let row = history.row_by_slot(tick);
             let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
-            let count = if let Some(Observation { after_tick: count_begin, last_tick: count_end, count, restarts: false }) = observation {
+            let count = if let Some(Observation {
+                after_tick: count_begin,
+                last_tick: count_end,
+                count,
+                restarts: false,
+            }) = observation
+            {
                 let ticks = (count_end - count_begin).max(1);
                 let column_count = self.solution.active_slots.len() as u64;
-                if ticks == 1 && column_count > 0 && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count {
+                if ticks == 1
+                    && column_count > 0
+                    && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
+                {
                     self.bend.add_tick(self.expected_count(row), count);
                 }
                 let straightened = self.bend.straighten_count(count, ticks);
                 (straightened - std::mem::take(&mut self.assumed_count)).max(0.0)
             } else {
                 let expected = self.expected_count(row);
-                self.assumed_count = if observation.is_some() { 0.0 } else { self.assumed_count + expected };
+                self.assumed_count =
+                    if observation.is_some() { 0.0 } else { self.assumed_count + expected };
                 expected
             };
             self.learnt_ticks += 1;
@@ -292,8 +306,11 @@ impl Learner {
             }
         }
         for slot in new_slots {
-            let rate_of_slot = |parent_slot: u16| rates.get(usize::from(parent_slot)).copied().unwrap_or(0.0);
-            let initial_rate = columns.previous_slot(slot, |parent| rate_of_slot(parent) > 0.0).map_or(0.0, rate_of_slot);
+            let rate_of_slot =
+                |parent_slot: u16| rates.get(usize::from(parent_slot)).copied().unwrap_or(0.0);
+            let initial_rate = columns
+                .previous_slot(slot, |parent| rate_of_slot(parent) > 0.0)
+                .map_or(0.0, rate_of_slot);
             rates.get_mut(slot).into_iter().for_each(|rate| *rate = initial_rate);
         }
     }
@@ -321,7 +338,11 @@ impl Learner {
         let is_known = !self.solution.rates.is_empty();
         let is_kept = is_known && self.relief >= Relief::LastRates;
         let age = self.learnt_ticks - self.solved_at_ticks;
-        if is_kept || self.learnt_ticks < MIN_LEARNT_TICKS || age < self.interval_ticks(self.learnt_ticks / YOUNG_DIVISOR, self.solve_interval_ticks) {
+        if is_kept
+            || self.learnt_ticks < MIN_LEARNT_TICKS
+            || age
+                < self.interval_ticks(self.learnt_ticks / YOUNG_DIVISOR, self.solve_interval_ticks)
+        {
             return;
         }
         self.solved_at_ticks = self.learnt_ticks;
@@ -335,9 +356,20 @@ impl Learner {
         };
         // Rates change sooner than how well they are known.
         let age = self.learnt_ticks - self.covariance_at_ticks;
-        let keeps_covariance = age < self.interval_ticks(self.learnt_ticks / 2, COVARIANCE_INTERVALS * self.solve_interval_ticks);
+        let keeps_covariance = age
+            < self.interval_ticks(
+                self.learnt_ticks / 2,
+                COVARIANCE_INTERVALS * self.solve_interval_ticks,
+            );
         let solve_limits = (max_steps, keeps_covariance);
-        let new_solution = solve::solve_rates(&sums, &counts, history.columns(), self.predictor, &self.solution, solve_limits);
+        let new_solution = solve::solve_rates(
+            &sums,
+            &counts,
+            history.columns(),
+            self.predictor,
+            &self.solution,
+            solve_limits,
+        );
         if let Some(solution) = new_solution {
             self.solution = solution;
             if !keeps_covariance {
@@ -356,12 +388,15 @@ impl Learner {
 
     /// Divides the counts of the ticks up to `up_to_tick`.
     pub(super) fn divide_counts(&mut self, history: &History, up_to_tick: u64) {
-        while let Some(observation) = self.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick) {
+        while let Some(observation) =
+            self.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick)
+        {
             self.divided_tick = observation.last_tick;
             if observation.restarts {
                 self.contributions.restart_counts();
                 if let Some(divided_counts) = &mut self.divided_counts {
-                    divided_counts.push(DividedCount { tick: observation.last_tick, amounts: None });
+                    divided_counts
+                        .push(DividedCount { tick: observation.last_tick, amounts: None });
                 }
                 continue;
             }
@@ -376,20 +411,39 @@ impl Learner {
             let tick_variance = self.noise.variance_within(self.solution.residual_variances[0]);
             let current_rates = match self.block_rates.take() {
                 Some(same_block) if same_block.number == block_number => same_block,
-                _ if self.relief >= Relief::LastRates => {
-                    BlockRates::from_learnt(block_number, &self.solution, history, &self.prior_scales)
-                }
+                _ if self.relief >= Relief::LastRates => BlockRates::from_learnt(
+                    block_number,
+                    &self.solution,
+                    history,
+                    &self.prior_scales,
+                ),
                 previous => {
                     let counts_and_history = (&self.blocks, history);
-                    BlockRates::correct_learnt(observation.last_tick, &self.solution, counts_and_history, tick_variance, &mut self.prior_scales, previous)
+                    BlockRates::correct_learnt(
+                        observation.last_tick,
+                        &self.solution,
+                        counts_and_history,
+                        tick_variance,
+                        &mut self.prior_scales,
+                        previous,
+                    )
                 }
             };
             let mut amounts = self.divided_counts.is_some().then(Vec::new);
-            let expected = self.contributions.add_count(&observation, history, &current_rates, tick_variance, amounts.as_mut());
+            let expected = self.contributions.add_count(
+                &observation,
+                history,
+                &current_rates,
+                tick_variance,
+                amounts.as_mut(),
+            );
             if let Some(divided_counts) = &mut self.divided_counts {
                 divided_counts.push(DividedCount { tick: observation.last_tick, amounts });
             }
-            let residual = (self.bend.straighten_count(observation.count, observation.last_tick - observation.after_tick) - expected)
+            let residual = (self.bend.straighten_count(
+                observation.count,
+                observation.last_tick - observation.after_tick,
+            ) - expected)
                 / history.relative_size(observation.last_tick);
             self.noise.add_residual(residual, observation.last_tick - observation.after_tick);
             self.block_rates = Some(current_rates);

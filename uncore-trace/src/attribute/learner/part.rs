@@ -1,7 +1,7 @@
 //! Counts divided by rates, summed over the ticks of a window.
 
 use super::super::columns::BASELINE;
-use super::super::history::{UseEntry, History};
+use super::super::history::{History, UseEntry};
 use super::Observation;
 use super::local::{BlockRates, Variance};
 use crate::entries::Owner;
@@ -21,14 +21,21 @@ pub struct DividedCount {
 impl DividedCount {
     /// Divides a count in proportion to use, where no rates are known.
     pub(super) fn divide_by_use(observation: &Observation, history: &History) -> Self {
-        let entries = || (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.tick_entries(tick));
+        let entries = || {
+            (observation.after_tick + 1..=observation.last_tick)
+                .flat_map(|tick| history.tick_entries(tick))
+        };
         let total_use: f64 = entries().map(|entry| f64::from(entry.amount)).sum();
         let entry_amount = |entry: &UseEntry| {
             let owner = history.source_of_number(entry.source)?.owner;
             Some((owner, observation.count * f64::from(entry.amount) / total_use))
         };
         let all_unattributed = || vec![(Owner::Unattributed, observation.count)];
-        let amounts = if total_use > 0.0 { entries().filter_map(entry_amount).collect() } else { all_unattributed() };
+        let amounts = if total_use > 0.0 {
+            entries().filter_map(entry_amount).collect()
+        } else {
+            all_unattributed()
+        };
         Self { tick: observation.last_tick, amounts: Some(amounts) }
     }
 }
@@ -64,13 +71,17 @@ impl Contributions {
         tick_variance: f64,
         owner_amounts: Option<&mut OwnerAmounts>,
     ) -> f64 {
-        let rate_of_slot = |slot: u16| block_rates.rates.get(usize::from(slot)).copied().unwrap_or(0.0);
+        let rate_of_slot =
+            |slot: u16| block_rates.rates.get(usize::from(slot)).copied().unwrap_or(0.0);
         let slot_count = history.columns().len();
         if self.value.len() < slot_count {
             self.value.resize(slot_count, 0.0);
             self.noise.resize(slot_count, 0.0);
         }
-        let rows = || (observation.after_tick + 1..=observation.last_tick).map(|tick| history.row_by_slot(tick));
+        let rows = || {
+            (observation.after_tick + 1..=observation.last_tick)
+                .map(|tick| history.row_by_slot(tick))
+        };
         let (mut sum, mut squares, mut noise) = (0.0, 0.0, 0.0);
         for (slot, amount) in rows().flatten() {
             let expected = rate_of_slot(*slot) * f64::from(*amount);
@@ -95,8 +106,10 @@ impl Contributions {
                 let owner = history.source_of_number(entry.source)?.owner;
                 Some((owner, scale * rate_of_slot(entry.slot) * f64::from(entry.amount)))
             };
-            let entries = (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.tick_entries(tick));
-            let baseline = rate_of_slot(BASELINE) * (observation.last_tick - observation.after_tick) as f64;
+            let entries = (observation.after_tick + 1..=observation.last_tick)
+                .flat_map(|tick| history.tick_entries(tick));
+            let baseline =
+                rate_of_slot(BASELINE) * (observation.last_tick - observation.after_tick) as f64;
             amounts.push((Owner::Unattributed, scale * baseline));
             amounts.extend(entries.filter_map(entry_amount));
         }

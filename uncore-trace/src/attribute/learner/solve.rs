@@ -5,10 +5,10 @@
 //! rate on near ones. The maximum is found by Newton's method for the logarithms of the rates, so
 //! they stay positive. The variance of the errors at each time scale weighs its sums.
 
-use super::super::columns::{RateColumns, ColumnKind};
+use super::super::columns::{ColumnKind, RateColumns};
 use super::super::history::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
-use super::super::sums::{CountSums, SCALES, DesignSums};
+use super::super::sums::{CountSums, DesignSums, SCALES};
 use super::super::symmetric::SymmetricMatrix;
 
 /// Expected fraction of the mean count that no owner causes.
@@ -119,8 +119,10 @@ pub(super) fn solve_rates(
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
-    let mut information: Vec<f64> =
-        active_slots.iter().map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0)).collect();
+    let mut information: Vec<f64> = active_slots
+        .iter()
+        .map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0))
+        .collect();
     let is_first = previous.rates.is_empty();
     for step in 0..max_steps {
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
@@ -131,7 +133,8 @@ pub(super) fn solve_rates(
         let likelihood_gradient = equations.likelihood_gradient(&rates);
         let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
         let correction = posterior.newton_step(&rates, &equations, &likelihood_gradient, &gradient);
-        let largest_change = correction.iter().fold(0.0f64, |magnitude, component| magnitude.max(component.abs()));
+        let largest_change =
+            correction.iter().fold(0.0f64, |magnitude, component| magnitude.max(component.abs()));
         if !largest_change.is_finite() {
             return None;
         }
@@ -140,14 +143,17 @@ pub(super) fn solve_rates(
             *log_rate += step_length * correction_of_rate;
         }
         if is_first && INFORMATION_STEPS.contains(&step) {
-            let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.inverse_diagonal();
+            let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?
+                .inverse_diagonal();
             for (known, (variance, prior)) in
                 information.iter_mut().zip(variances.into_iter().zip(&posterior.priors))
             {
                 *known = 1.0 / (1.0 + variance * prior.precision);
             }
         }
-        if largest_change < CONVERGED_CHANGE && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(max_steps)) {
+        if largest_change < CONVERGED_CHANGE
+            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(max_steps))
+        {
             break;
         }
     }
@@ -168,7 +174,14 @@ pub(super) fn solve_rates(
         let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
         all_information[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
-    Some(RateSolution { rates: all_rates, residual_variances, active_slots, covariance, renewed_slots: Vec::new(), information: all_information })
+    Some(RateSolution {
+        rates: all_rates,
+        residual_variances,
+        active_slots,
+        covariance,
+        renewed_slots: Vec::new(),
+        information: all_information,
+    })
 }
 
 impl<'a> RatePosterior<'a> {
@@ -198,17 +211,28 @@ impl<'a> RatePosterior<'a> {
                 .iter()
                 .map(|slot| {
                     let edge_variance = match predictor {
-                        Predictor::Time => EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks,
+                        Predictor::Time => {
+                            EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks
+                        }
                         Predictor::Misses | Predictor::Ports => 0.0,
                     };
-                    let use_variance = value_at(&sums.squared_deviations[scale], *slot) / sums.degrees_of_freedom[scale].max(1.0);
+                    let use_variance = value_at(&sums.squared_deviations[scale], *slot)
+                        / sums.degrees_of_freedom[scale].max(1.0);
                     let is_measured = predictor != Predictor::Misses || scale > 0;
-                    is_measured && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
+                    is_measured
+                        && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
                 .collect()
         });
         let baseline_prior_mean = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
-        Self { sums, counts, active_slots, priors: priors.collect(), baseline_prior_mean, is_informative }
+        Self {
+            sums,
+            counts,
+            active_slots,
+            priors: priors.collect(),
+            baseline_prior_mean,
+            is_informative,
+        }
     }
 
     fn total_use(&self, index: usize) -> f64 {
@@ -233,11 +257,15 @@ impl<'a> RatePosterior<'a> {
             for index in 1..n {
                 let RatePrior { parent, offset, .. } = self.priors[index];
                 if log_rates[index].is_nan() {
-                    log_rates[index] = parent.map_or(mean_log_rate, |parent| log_rates[parent]) + offset;
+                    log_rates[index] =
+                        parent.map_or(mean_log_rate, |parent| log_rates[parent]) + offset;
                 }
             }
         }
-        log_rates.iter_mut().filter(|unknown_log| unknown_log.is_nan()).for_each(|log| *log = mean_log_rate);
+        log_rates
+            .iter_mut()
+            .filter(|unknown_log| unknown_log.is_nan())
+            .for_each(|log| *log = mean_log_rate);
         log_rates
     }
 
@@ -254,12 +282,16 @@ impl<'a> RatePosterior<'a> {
                 let off_diagonal: f64 = self.active_slots[..index]
                     .iter()
                     .zip(rates)
-                    .map(|(other_slot, rate)| row.get(*other_slot).map_or(0.0, |entry| entry * rate))
+                    .map(|(other_slot, rate)| {
+                        row.get(*other_slot).map_or(0.0, |entry| entry * rate)
+                    })
                     .sum();
-                rates_by_gram += rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
+                rates_by_gram +=
+                    rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
             }
             let count_squares = self.counts.count_squares[scale];
-            (count_squares - 2.0 * rates_by_counts + rates_by_gram).max(1e-12 * count_squares + 1e-30)
+            (count_squares - 2.0 * rates_by_counts + rates_by_gram)
+                .max(1e-12 * count_squares + 1e-30)
                 / self.sums.degrees_of_freedom[scale].max(1.0)
         };
         let variances: [f64; SCALES] = std::array::from_fn(variance_of_scale);
@@ -276,7 +308,8 @@ impl<'a> RatePosterior<'a> {
             for index in (0..n).filter(|row_index| is_informative[*row_index]) {
                 let slot = self.active_slots[index];
                 let row = self.sums.gram[scale].row(slot);
-                let use_by_count = self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
+                let use_by_count =
+                    self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
                 rhs[index] += weight * use_by_count;
                 if row.is_empty() {
                     continue;
@@ -296,9 +329,16 @@ impl<'a> RatePosterior<'a> {
 
     /// The change of the log rates in a Newton step. The gradient makes the curvature larger,
     /// where it says that rates are too large: then the posterior is less curved than it looks.
-    fn newton_step(&self, rates: &[f64], equations: &NormalEquations, likelihood_gradient: &[f64], gradient: &[f64]) -> Vec<f64> {
+    fn newton_step(
+        &self,
+        rates: &[f64],
+        equations: &NormalEquations,
+        likelihood_gradient: &[f64],
+        gradient: &[f64],
+    ) -> Vec<f64> {
         let n = rates.len();
-        let mut diagonal_terms: Vec<f64> = likelihood_gradient.iter().map(|rate_gradient| rate_gradient.max(0.0)).collect();
+        let mut diagonal_terms: Vec<f64> =
+            likelihood_gradient.iter().map(|rate_gradient| rate_gradient.max(0.0)).collect();
         for (index, prior) in self.priors.iter().enumerate() {
             diagonal_terms[index] += prior.precision;
             if let Some(parent) = prior.parent {
@@ -319,8 +359,9 @@ impl<'a> RatePosterior<'a> {
                 }
             }
         };
-        let diagonal: Vec<f64> =
-            (0..n).map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i]).collect();
+        let diagonal: Vec<f64> = (0..n)
+            .map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i])
+            .collect();
         let rhs: Vec<f64> = gradient.iter().map(|component| -component).collect();
         conjugate_gradient(product, &diagonal, rhs, STEP_LIMITS)
     }
@@ -330,7 +371,9 @@ impl<'a> RatePosterior<'a> {
     fn reorder_covariance(&self, previous: &RateSolution) -> SymmetricMatrix<f32> {
         let is_unchanged = |slot: &&usize| !previous.renewed_slots.contains(slot);
         let previous_indexes = self.active_slots.iter().map(|slot| {
-            Some(slot).filter(is_unchanged).and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
+            Some(slot)
+                .filter(is_unchanged)
+                .and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
         });
         let indexes_before: Vec<Option<usize>> = previous_indexes.collect();
         let mut covariance = SymmetricMatrix::zero(self.active_slots.len());
@@ -349,11 +392,18 @@ impl<'a> RatePosterior<'a> {
     }
 
     /// Gradient of minus the logarithm of the posterior.
-    fn gradient(&self, log_rates: &[f64], likelihood_gradient: &[f64], information: &[f64]) -> Vec<f64> {
+    fn gradient(
+        &self,
+        log_rates: &[f64],
+        likelihood_gradient: &[f64],
+        information: &[f64],
+    ) -> Vec<f64> {
         let n = log_rates.len();
         let leading = || (1..n).filter(|index| self.priors[*index].is_leading);
         let information_sum: f64 = leading().map(|index| information[index]).sum();
-        let leading_mean = leading().map(|index| information[index] * log_rates[index]).sum::<f64>() / information_sum.max(1e-9);
+        let leading_mean =
+            leading().map(|index| information[index] * log_rates[index]).sum::<f64>()
+                / information_sum.max(1e-9);
         let mut gradient = likelihood_gradient.to_vec();
         for index in 0..n {
             let RatePrior { parent, offset, precision: prior_precision, .. } = self.priors[index];

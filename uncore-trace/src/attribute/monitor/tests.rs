@@ -6,7 +6,7 @@ use super::*;
 use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
 use crate::schema::fabric;
@@ -86,7 +86,10 @@ fn more_than_was_counted_is_scaled_and_trusted_less() {
     let over = measured_fractions(500.0, &groups, Some(1000.0), &mut steady);
     assert!((over[0].fraction - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
     let sum = measured_fractions(200.0, &groups, None, &mut steady);
-    assert!((sum[0].fraction + sum[1].fraction - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5, "{sum:?}");
+    assert!(
+        (sum[0].fraction + sum[1].fraction - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5,
+        "{sum:?}"
+    );
     assert!(measured_fractions(0.0, &groups, None, &mut steady).is_empty());
     assert!(measured_fractions(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
 }
@@ -157,7 +160,15 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
                 let value = Ok(CounterValue { value: bytes * (tick - 10), times: None });
                 let (cpu, trigger, owner) = (0, ReadingTrigger::Timer, None);
                 let time = tick;
-                take(LogEntry::Reading(CounterReading { tick, time, counter, cpu, trigger, value, owner }));
+                take(LogEntry::Reading(CounterReading {
+                    tick,
+                    time,
+                    counter,
+                    cpu,
+                    trigger,
+                    value,
+                    owner,
+                }));
             }
         }
         if tick == 10 {
@@ -172,8 +183,10 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         take(LogEntry::EndOfTick { tick, is_last: tick == last });
     }
     let rows = rows.finish();
-    let (value, method) = (f64_column(&rows, "value").unwrap(), word_column(&rows, "method").unwrap());
-    let (cgroup, sure) = (word_column(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
+    let (value, method) =
+        (f64_column(&rows, "value").unwrap(), word_column(&rows, "method").unwrap());
+    let (cgroup, sure) =
+        (word_column(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
     let of_a = (0..rows.num_rows()).filter(|row| cgroup.get(*row) == Some("/a"));
     let row = |row| {
         let method = method.get(row).unwrap().to_owned();

@@ -4,7 +4,9 @@ use super::super::attributor::{Attributor, RecordingFacts, order_counters};
 use super::super::{Choice, Effort, Methods};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{LogConsumer as _, LogEntry, Owner, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{
+    CounterReading, CounterValue, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+};
 use crate::plan::Plan;
 use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, word_column};
 use crate::schema::fabric;
@@ -116,8 +118,10 @@ fn rows_of(
     attributor.finish_windows(&mut fabric);
     let batch = fabric.finish();
     let methods = word_column(&batch, "method").unwrap();
-    let (counters, pids) = (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());
-    let (values, totals) = (f64_column(&batch, "value").unwrap(), f64_column(&batch, "total").unwrap());
+    let (counters, pids) =
+        (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());
+    let (values, totals) =
+        (f64_column(&batch, "value").unwrap(), f64_column(&batch, "total").unwrap());
     let confidences = f32_column(&batch, "confidence").unwrap();
     let ends = i64_column(&batch, "mono_ns").unwrap();
     let row = |row: usize| {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use rustix::system::uname;
 use serde::Serialize;
 
-use crate::open::{VerifierEffort, MOST_INSTRUCTIONS, VerifiedProgram};
+use crate::open::{MOST_INSTRUCTIONS, VerifiedProgram, VerifierEffort};
 use crate::text::printable;
 
 /// The output of `--json`.
@@ -61,7 +61,8 @@ fn program_report(verified: &VerifiedProgram) -> VerifiedProgramReport<'_> {
 }
 
 fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
-    let width = programs.iter().map(|verified| verified.program.len()).max().unwrap_or_default().max(7);
+    let width =
+        programs.iter().map(|verified| verified.program.len()).max().unwrap_or_default().max(7);
     let mut table = format!("{:<width$}  instructions  states  peak states\n", "program");
     for VerifiedProgram { program, effort } in programs {
         // Writing to a String cannot fail.

@@ -33,7 +33,8 @@ impl FileHolder {
     pub(super) fn holder_text(&self) -> String {
         let Self { pid, comm, cgroup, container, pod, job } = self;
         let tenants = [("pod", pod), ("job", job), ("container", container), ("cgroup", cgroup)];
-        let tenant = tenants.iter().find_map(|(tenant_kind, name)| Some((*tenant_kind, name.as_ref()?)));
+        let tenant =
+            tenants.iter().find_map(|(tenant_kind, name)| Some((*tenant_kind, name.as_ref()?)));
         match tenant {
             Some((tenant_kind, name)) => format!("{comm} ({pid}) of {tenant_kind} {name}"),
             None => format!("{comm} ({pid})"),
@@ -69,7 +70,9 @@ impl HeldFiles {
                 holders_by_file.entry(*number).or_default().push(holder.clone());
             }
         });
-        held.holders_by_file.values_mut().for_each(|holders| holders.sort_by_key(|holder| holder.pid));
+        held.holders_by_file
+            .values_mut()
+            .for_each(|holders| holders.sort_by_key(|holder| holder.pid));
         held
     }
 
@@ -84,7 +87,8 @@ pub(super) fn read_assignments(machine: &Machine) -> BTreeSet<Assignment> {
     let listed =
         if machine.root == Path::new("/") { kubelet::ask_once(&machine.root) } else { Ok(None) };
     let assigned = listed.and_then(|listed| {
-        listed.map_or_else(|| Ok(BTreeSet::new()), |listed| list_assignments(&listed, &machine.root))
+        listed
+            .map_or_else(|| Ok(BTreeSet::new()), |listed| list_assignments(&listed, &machine.root))
     });
     assigned.unwrap_or_else(|error| {
         log::warn!("the kubelet does not say which devices pods have: {error:#}");
@@ -182,6 +186,9 @@ mod tests {
         assert_eq!(text(Some("web"), None, None), "x (7) of container web");
         assert_eq!(text(Some("web"), None, Some("7.0")), "x (7) of job 7.0");
         assert_eq!(text(Some("web"), Some("a/b"), None), "x (7) of pod a/b");
-        assert_eq!(FileHolder { pid: 7, comm: "x".to_owned(), ..FileHolder::default() }.holder_text(), "x (7)");
+        assert_eq!(
+            FileHolder { pid: 7, comm: "x".to_owned(), ..FileHolder::default() }.holder_text(),
+            "x (7)"
+        );
     }
 }

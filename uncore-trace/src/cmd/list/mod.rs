@@ -135,8 +135,17 @@ pub struct Args {
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
-    let form = if args.json { ListForm::Json } else { ListForm::Text(View { shows_all: args.all, width }) };
-    let text = render_list(&discover::machine(args.root.root_dir())?, &args.catalog.load_catalog()?, args.what, form)?;
+    let form = if args.json {
+        ListForm::Json
+    } else {
+        ListForm::Text(View { shows_all: args.all, width })
+    };
+    let text = render_list(
+        &discover::machine(args.root.root_dir())?,
+        &args.catalog.load_catalog()?,
+        args.what,
+        form,
+    )?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }
@@ -146,7 +155,12 @@ pub fn run(args: &Args) -> Result<u8> {
 /// # Errors
 ///
 /// It cannot be written as JSON.
-pub fn render_list(machine: &Machine, catalog: &Catalog, selection: What, form: ListForm) -> Result<String> {
+pub fn render_list(
+    machine: &Machine,
+    catalog: &Catalog,
+    selection: What,
+    form: ListForm,
+) -> Result<String> {
     let selected_list = List::new(machine, catalog, selection);
     let view = match form {
         ListForm::Text(view) => view,
@@ -174,7 +188,11 @@ pub enum OptionNames {
 }
 
 /// The names, sorted, without duplicates.
-pub fn option_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames) -> BTreeSet<String> {
+pub fn option_names(
+    machine: &Machine,
+    catalog: &Catalog,
+    name_kind: OptionNames,
+) -> BTreeSet<String> {
     match name_kind {
         OptionNames::Groups => {
             let rows = groups::rows(machine, catalog);
@@ -185,7 +203,9 @@ pub fn option_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames
             let rows = metrics::rows(machine, catalog);
             rows.iter().filter_map(metrics::Row::computed_name).map(str::to_owned).collect()
         }
-        OptionNames::Events => events::rows(machine, catalog).iter().map(events::Row::option_name).collect(),
+        OptionNames::Events => {
+            events::rows(machine, catalog).iter().map(events::Row::option_name).collect()
+        }
     }
 }
 

@@ -31,7 +31,8 @@ fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let rows = groups::rows(machine, catalog);
     let open = rows.iter().filter(|row| row.counters > 0 && row.group != AUTO);
     let of_cpus = [Group::Core, Group::Host].map(Group::name);
-    let (per_cpu, not_per_cpu): (Vec<_>, Vec<_>) = open.partition(|row| of_cpus.contains(&row.group));
+    let (per_cpu, not_per_cpu): (Vec<_>, Vec<_>) =
+        open.partition(|row| of_cpus.contains(&row.group));
     let (io, uncore): (Vec<_>, Vec<_>) =
         not_per_cpu.into_iter().partition(|row| row.group == Group::Io.name());
     let mut lines = vec![match uncore.as_slice() {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Args, print, build_question};
+use super::{Args, build_question, print};
 use crate::catalog::metric::{self, MetricValue};
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
@@ -14,8 +14,17 @@ use crate::view::links::Links;
 use crate::view::render::TextStyle;
 
 /// The tables, printed below the others; empty if the recording has no latency.
-pub(super) fn latency_tables(recording: &Recording, args: &Args, style: TextStyle) -> Result<String> {
-    Ok(latency::text::render_text(&read_latencies(recording, args)?, args.grouping(), args.top, style))
+pub(super) fn latency_tables(
+    recording: &Recording,
+    args: &Args,
+    style: TextStyle,
+) -> Result<String> {
+    Ok(latency::text::render_text(
+        &read_latencies(recording, args)?,
+        args.grouping(),
+        args.top,
+        style,
+    ))
 }
 
 /// Prints only the latencies; exit code 0.
@@ -37,7 +46,9 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
          (see `uncore-trace list metrics`)"
     );
     let incomplete = Incomplete::from_recording(recording)?;
-    if let Some(command) = incomplete.as_ref().and_then(|incomplete| incomplete.check_command(&path)) {
+    if let Some(command) =
+        incomplete.as_ref().and_then(|incomplete| incomplete.check_command(&path))
+    {
         log::warn!("{path} is incomplete: see `{command}`");
     }
     print(&if args.json {
@@ -45,13 +56,23 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::render_text(&latencies, args.grouping(), args.top, TextStyle { ascii: args.ascii, width })
+        latency::text::render_text(
+            &latencies,
+            args.grouping(),
+            args.top,
+            TextStyle { ascii: args.ascii, width },
+        )
     })?;
     Ok(0)
 }
 
 fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<LinkLatency>> {
-    latencies(recording, &Links::from_recording(recording)?, &build_question(recording, args)?, evaluate_metric)
+    latencies(
+        recording,
+        &Links::from_recording(recording)?,
+        &build_question(recording, args)?,
+        evaluate_metric,
+    )
 }
 
 fn evaluate_metric(

@@ -32,7 +32,8 @@ pub(super) fn before_tables(
         let path = printable(&args.path.display().to_string()).into_owned();
         let hidden_count = marks.len() - MARKS;
         // Writing to a String cannot fail.
-        writeln!(text, " and {hidden_count} more: uncore-trace report {path} --marks").unwrap_or_default();
+        writeln!(text, " and {hidden_count} more: uncore-trace report {path} --marks")
+            .unwrap_or_default();
     }
     if !text.is_empty() {
         text.push('\n');
@@ -41,7 +42,11 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn marks_within<'a>(args: &Args, all_marks: &'a RecordedMarks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a RecordedMark> {
+fn marks_within<'a>(
+    args: &Args,
+    all_marks: &'a RecordedMarks,
+    (begin_ns, end_ns): (i64, i64),
+) -> Vec<&'a RecordedMark> {
     if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \
@@ -59,12 +64,14 @@ fn marks_within<'a>(args: &Args, all_marks: &'a RecordedMarks, (begin_ns, end_ns
 /// Prints the marks of the selected time; exit code 0.
 pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let table = recording.open_table(&fabric::TABLE)?;
-    let span = SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
+    let span =
+        SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
     let recorded = RecordedMarks::read_marks(recording)?;
     // A recording without rows has no begin: times count from the first mark.
     let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
-    let (start_ns, span_ns) =
-        span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| (selected.start_ns, (selected.begin_ns, selected.end_ns)));
+    let (start_ns, span_ns) = span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| {
+        (selected.start_ns, (selected.begin_ns, selected.end_ns))
+    });
     let marks = marks_within(args, &recorded, span_ns);
     let text = if args.json {
         mark_list::marks_as_json(&marks, start_ns).context("cannot write the marks as JSON")?

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::spec::{self, EventSpec, EventItem, TermValue};
+use crate::catalog::spec::{self, EventItem, EventSpec, TermValue};
 use crate::discover::Machine;
 
 /// The events as typed; planning has already accepted all of them.

@@ -101,15 +101,24 @@ pub const OPTIONS: &[PerfOption] = &[
     perf_option(&["-t", "--tid"], Refuses(NO_PROCESS)),
     perf_option(&["--per-thread"], Refuses(NO_PROCESS)),
     perf_option(&["-G", "--cgroup"], Refuses("--for-each-cgroup LIST has a line for each cgroup")),
-    perf_option(&["-b", "--bpf-prog"], Refuses("counts are not limited to a BPF program: leave it out")),
-    perf_option(&["--bpf-attr-map"], Refuses("counters are not shared through a map: leave it out")),
+    perf_option(
+        &["-b", "--bpf-prog"],
+        Refuses("counts are not limited to a BPF program: leave it out"),
+    ),
+    perf_option(
+        &["--bpf-attr-map"],
+        Refuses("counters are not shared through a map: leave it out"),
+    ),
     perf_option(
         &["--filter"],
         Refuses("there are no tracepoints: terms narrow an event, -e PMU/EVENT,TERM=VALUE/"),
     ),
     perf_option(&["--cputype"], Refuses(PMU)),
     perf_option(&["--pmu-filter"], Refuses(PMU)),
-    perf_option(&["--hybrid-merge"], Refuses("each kind of core has a line of its own: leave it out")),
+    perf_option(
+        &["--hybrid-merge"],
+        Refuses("each kind of core has a line of its own: leave it out"),
+    ),
     perf_option(&["--pfm-events"], Refuses("-e takes events in the grammar of perf")),
     perf_option(&["--all-kernel"], Refuses(MODES)),
     perf_option(&["--all-user"], Refuses(MODES)),
@@ -129,7 +138,8 @@ pub const OPTIONS: &[PerfOption] = &[
 /// beginning of no other option.
 pub fn refusal_reason(name: &str) -> Option<&'static str> {
     let has_name = |option: &&PerfOption| option.names.contains(&name);
-    let begins = |option: &&PerfOption| option.names.iter().any(|option_name| option_name.starts_with(name));
+    let begins =
+        |option: &&PerfOption| option.names.iter().any(|option_name| option_name.starts_with(name));
     let mut begun =
         OPTIONS.iter().filter(|_| name.len() > 2 && name.starts_with("--")).filter(begins);
     let unambiguous = begun.next().filter(|_| begun.next().is_none());

@@ -9,7 +9,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, ReadAccounts, PciAddress, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
+use super::{
+    Account, AccountSource, AccountValues, HeldDevices, PciAddress, ReadAccounts, Unit, dir_names,
+};
 use crate::bounds;
 
 /// Files that are read at once, some 10 us each.
@@ -58,7 +60,8 @@ impl ReadAccounts for Drm {
             for client_use in self.read_uses(root, *pid, &mut files_left, reading) {
                 let only_function = functions.first().filter(|_| functions.len() == 1);
                 let function = client_use.function.as_ref().or(only_function).copied();
-                let Some(function) = function.filter(|address| held.functions.contains(address)) else {
+                let Some(function) = function.filter(|address| held.functions.contains(address))
+                else {
                     continue;
                 };
                 // Without a number, files cannot be told from copies.
@@ -67,7 +70,10 @@ impl ReadAccounts for Drm {
             }
         }
         if files_left == 0 {
-            reading.note_unread(AccountSource::Drm, &format!("only {MOST_FILES} files of processes are read"));
+            reading.note_unread(
+                AccountSource::Drm,
+                &format!("only {MOST_FILES} files of processes are read"),
+            );
         }
         let previous_owners = std::mem::take(&mut self.owners);
         for (client, mut users) in clients {
@@ -93,7 +99,13 @@ impl ReadAccounts for Drm {
 
 impl Drm {
     /// What the files of a process say.
-    fn read_uses(&mut self, root: &Path, pid: u32, files_left: &mut usize, reading: &mut AccountValues) -> Vec<ClientUse> {
+    fn read_uses(
+        &mut self,
+        root: &Path,
+        pid: u32,
+        files_left: &mut usize,
+        reading: &mut AccountValues,
+    ) -> Vec<ClientUse> {
         let dir = root.join("proc").join(pid.to_string()).join("fdinfo");
         let process = self.processes.entry(pid).or_default();
         let is_full_scan = process.readings_left == 0;
@@ -118,7 +130,10 @@ impl Drm {
                 },
                 Err(error) if error.kind() == ErrorKind::NotFound => false,
                 Err(error) => {
-                    reading.note_unread(AccountSource::Drm, &format!("{}/{file}: {error}", dir.display()));
+                    reading.note_unread(
+                        AccountSource::Drm,
+                        &format!("{}/{file}: {error}", dir.display()),
+                    );
                     false
                 }
             }
@@ -312,7 +327,10 @@ mod tests {
         let tree = AccountTree::new();
         tree.write_file("proc/7/fdinfo/3", "drm-driver: x\ndrm-cycles-a: 1\n");
         tree.write_file("proc/7/fdinfo/4", "drm-driver: x\ndrm-cycles-a: 2\n");
-        tree.write_file("proc/7/fdinfo/5", "drm-driver: x\ndrm-pdev: 0009:00:00.0\ndrm-cycles-a: 3\n");
+        tree.write_file(
+            "proc/7/fdinfo/5",
+            "drm-driver: x\ndrm-pdev: 0009:00:00.0\ndrm-cycles-a: 3\n",
+        );
         let found = tree.read_accounts(&mut Drm::default(), &both(&[7]));
         assert_eq!(account_lines(&found), ["0002:01:00.0 drm-cycles-a pid 7: 1 cycles"]);
     }

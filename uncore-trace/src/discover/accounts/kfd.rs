@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::net::read_text;
-use super::{Account, ReadAccounts, PciAddress, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
+use super::{
+    Account, AccountSource, AccountValues, HeldDevices, PciAddress, ReadAccounts, Unit, dir_names,
+};
 
 /// `/sys/class/kfd/kfd`. The directory `proc` has one for each process, named by its number
 /// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
@@ -26,12 +28,21 @@ impl ReadAccounts for Kfd {
         for process in dir_names(&dir.join("proc")) {
             let Ok(pid) = process.parse::<u32>() else { continue };
             let dir = dir.join("proc").join(process);
-            for (id, function) in gpus.iter().filter(|(_, gpu_function)| held.functions.contains(gpu_function)) {
-                for (counter_name, unit, scale) in [("sdma", Unit::Ns, NS), ("vram", Unit::Resident, 1)] {
+            for (id, function) in
+                gpus.iter().filter(|(_, gpu_function)| held.functions.contains(gpu_function))
+            {
+                for (counter_name, unit, scale) in
+                    [("sdma", Unit::Ns, NS), ("vram", Unit::Resident, 1)]
+                {
                     let path = dir.join(format!("{counter_name}_{id}"));
-                    let Some(count) = reading.read_number(AccountSource::Kfd, &path) else { continue };
+                    let Some(count) = reading.read_number(AccountSource::Kfd, &path) else {
+                        continue;
+                    };
                     let Some(value) = count.checked_mul(scale) else {
-                        reading.note_unread(AccountSource::Kfd, &format!("{} is too large", path.display()));
+                        reading.note_unread(
+                            AccountSource::Kfd,
+                            &format!("{} is too large", path.display()),
+                        );
                         continue;
                     };
                     let account = Account {

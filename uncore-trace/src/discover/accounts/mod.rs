@@ -91,7 +91,10 @@ impl AccountValues {
         let len = account.name.len();
         if !(1..=LONGEST_NAME).contains(&len) || !account.name.chars().all(is_name) {
             let name: String = account.name.chars().take(LONGEST_NAME).collect();
-            self.note_unread(account.source, &format!("{:?} is no name of an account", printable(&name)));
+            self.note_unread(
+                account.source,
+                &format!("{:?} is no name of an account", printable(&name)),
+            );
         } else if self.values.len() >= MOST {
             self.note_unread(account.source, &format!("only {MOST} accounts are read"));
         } else {
@@ -100,7 +103,13 @@ impl AccountValues {
     }
 
     /// Adds a sum of bytes of a function.
-    fn add_bytes(&mut self, origin: (PciAddress, AccountSource), name: &str, direction: IoDirection, value: u64) {
+    fn add_bytes(
+        &mut self,
+        origin: (PciAddress, AccountSource),
+        name: &str,
+        direction: IoDirection,
+        value: u64,
+    ) {
         let (function, source) = origin;
         let (direction, unit) = (Some(direction), Unit::Bytes);
         let name = Arc::from(name);
@@ -195,7 +204,8 @@ fn class_devices(root: &Path, function: PciAddress, class: &str) -> Vec<(String,
 /// The names in a directory, in order; of a large one only some.
 fn dir_names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names = entries.take(MOST_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names =
+        entries.take(MOST_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names
@@ -245,7 +255,11 @@ mod fake {
             dir
         }
 
-        pub(super) fn read_accounts(&self, source: &mut dyn ReadAccounts, held: &HeldDevices) -> AccountValues {
+        pub(super) fn read_accounts(
+            &self,
+            source: &mut dyn ReadAccounts,
+            held: &HeldDevices,
+        ) -> AccountValues {
             let mut reading = AccountValues::default();
             source.read(self.root_path(), held, &mut reading);
             reading
@@ -257,13 +271,18 @@ mod fake {
     }
 
     pub(super) fn held_functions(functions: &[&str]) -> HeldDevices {
-        HeldDevices { functions: functions.iter().map(|address| parse_address(address)).collect(), ..HeldDevices::default() }
+        HeldDevices {
+            functions: functions.iter().map(|address| parse_address(address)).collect(),
+            ..HeldDevices::default()
+        }
     }
 
     /// Accounts as text: function, name, direction, unit, process, client, value.
     pub(super) fn account_lines(reading: &AccountValues) -> Vec<String> {
         let line = |(account, value): (&Account, &u64)| {
-            let direction = account.direction.map(|bytes_direction| format!(" {}", bytes_direction.direction_name()));
+            let direction = account
+                .direction
+                .map(|bytes_direction| format!(" {}", bytes_direction.direction_name()));
             let pid = account.pid.map(|pid| format!(" pid {pid}"));
             let client = account.client.map(|client| format!(" client {client}"));
             let details: String = [direction, pid, client].into_iter().flatten().collect();

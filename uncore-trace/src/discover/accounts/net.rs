@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices};
+use super::{AccountSource, AccountValues, HeldDevices, IoDirection, ReadAccounts, class_devices};
 use crate::bounds;
 
 /// The files with sums of bytes (`Documentation/ABI/testing/sysfs-class-net-statistics`, Linux 7.2).
@@ -73,7 +73,10 @@ mod tests {
         tree.write_file(&format!("{one}/net/eth0/phys_port_name"), "p0\n");
         tree.write_file(&format!("{one}/net/rep0/phys_port_name"), "c1pf0vf3\n");
         tree.write_file(&format!("{one}/net/ib0/type"), "32\n");
-        let found = tree.read_accounts(&mut Net, &held_functions(&["0002:01:00.0", "0002:01:00.1", "0009:00:00.0"]));
+        let found = tree.read_accounts(
+            &mut Net,
+            &held_functions(&["0002:01:00.0", "0002:01:00.1", "0009:00:00.0"]),
+        );
         assert_eq!(
             account_lines(&found),
             [
@@ -92,7 +95,8 @@ mod tests {
         let tree = AccountTree::new();
         tree.add_link("sys/bus/pci/devices/0002:01:00.0", "../../../devices/../../../etc");
         tree.add_link("sys/bus/pci/devices/0002:01:00.1", "/sys/devices");
-        let found = tree.read_accounts(&mut Net, &held_functions(&["0002:01:00.0", "0002:01:00.1"]));
+        let found =
+            tree.read_accounts(&mut Net, &held_functions(&["0002:01:00.0", "0002:01:00.1"]));
         assert_eq!(found, AccountValues::default());
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, dir_names};
+use super::{
+    AccountSource, AccountValues, HeldDevices, IoDirection, ReadAccounts, class_devices, dir_names,
+};
 
 /// The files of a port with sums of octets, divided by 4 (`port_xmit_data`, `port_rcv_data` in
 /// `Documentation/ABI/stable/sysfs-class-infiniband`, Linux 7.2). On Ethernet, they have what RDMA
@@ -43,12 +45,18 @@ impl ReadAccounts for Rdma {
                         let mut any = false;
                         for (file, direction) in table {
                             let path = dir.join(within).join(file);
-                            let Some(count) = reading.read_number(AccountSource::Rdma, &path) else { continue };
+                            let Some(count) = reading.read_number(AccountSource::Rdma, &path)
+                            else {
+                                continue;
+                            };
                             any = true;
                             let name = format!("{device}/{port}/{file}");
                             match count.checked_mul(octets) {
                                 Some(bytes) => reading.add_bytes(origin, &name, *direction, bytes),
-                                None => reading.note_unread(AccountSource::Rdma, &format!("{name} is too large")),
+                                None => reading.note_unread(
+                                    AccountSource::Rdma,
+                                    &format!("{name} is too large"),
+                                ),
                             }
                         }
                         any
@@ -81,7 +89,8 @@ mod tests {
         tree.write_file(&format!("{efa}/rx_bytes"), "11\n");
         tree.write_file(&format!("{efa}/tx_bytes"), "12\n");
         tree.write_file(&format!("{efa}/tx_pkts"), "13\n");
-        let found = tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0", "0002:02:00.0"]));
+        let found =
+            tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0", "0002:02:00.0"]));
         assert_eq!(
             account_lines(&found),
             [

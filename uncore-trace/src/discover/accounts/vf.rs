@@ -14,7 +14,10 @@ use rustix::net::{
 };
 
 use super::net::{is_representor, read_text};
-use super::{ReadAccounts, PciAddress, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
+use super::{
+    AccountSource, AccountValues, HeldDevices, IoDirection, PciAddress, ReadAccounts,
+    class_devices, dir_names, function_dir,
+};
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -113,7 +116,8 @@ fn link_request(index: u32, sequence: u32) -> Vec<u8> {
 /// Received and sent bytes of the virtual functions in an answer, by their numbers; none where
 /// the driver does not count them, for which the kernel answers with 0.
 fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
-    let message_type = message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    let message_type =
+        message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     match message_type {
         Some(uapi::RTM_NEWLINK) => {}
         Some(uapi::NLMSG_ERROR) => {
@@ -126,18 +130,24 @@ fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
     let attributes = message.get(HEADERS..).unwrap_or_default();
     let list = Attributes(attributes).find(|attribute| attribute.0 == uapi::IFLA_VFINFO_LIST);
     let vf_infos = Attributes(list.map_or(&[], |(_, bytes)| bytes));
-    let vf_sums = vf_infos.filter(|attribute| attribute.0 == uapi::IFLA_VF_INFO).filter_map(|(_, info)| {
-        let find_attribute = |attribute_type| Attributes(info).find(|attribute| attribute.0 == attribute_type).map(|attribute| attribute.1);
-        let number: [u8; 4] = find_attribute(uapi::IFLA_VF_MAC)?.get(..4)?.try_into().ok()?;
-        let statistics = find_attribute(uapi::IFLA_VF_STATS)?;
-        let sum = |counter_type| -> Option<u64> {
-            let (_, bytes) = Attributes(statistics).find(|attribute| attribute.0 == counter_type)?;
-            Some(u64::from_ne_bytes(bytes.try_into().ok()?))
-        };
-        let (received, sent) =
-            (sum(uapi::IFLA_VF_STATS_RX_BYTES)?, sum(uapi::IFLA_VF_STATS_TX_BYTES)?);
-        Some((u32::from_ne_bytes(number), (received, sent)))
-    });
+    let vf_sums =
+        vf_infos.filter(|attribute| attribute.0 == uapi::IFLA_VF_INFO).filter_map(|(_, info)| {
+            let find_attribute = |attribute_type| {
+                Attributes(info)
+                    .find(|attribute| attribute.0 == attribute_type)
+                    .map(|attribute| attribute.1)
+            };
+            let number: [u8; 4] = find_attribute(uapi::IFLA_VF_MAC)?.get(..4)?.try_into().ok()?;
+            let statistics = find_attribute(uapi::IFLA_VF_STATS)?;
+            let sum = |counter_type| -> Option<u64> {
+                let (_, bytes) =
+                    Attributes(statistics).find(|attribute| attribute.0 == counter_type)?;
+                Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+            };
+            let (received, sent) =
+                (sum(uapi::IFLA_VF_STATS_RX_BYTES)?, sum(uapi::IFLA_VF_STATS_TX_BYTES)?);
+            Some((u32::from_ne_bytes(number), (received, sent)))
+        });
     let sums_by_vf: BTreeMap<u32, (u64, u64)> = vf_sums.collect();
     let is_counted = sums_by_vf.values().any(|sums| *sums != (0, 0));
     Ok(if is_counted { sums_by_vf } else { BTreeMap::new() })
@@ -151,7 +161,9 @@ impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let word = |offset: usize| Some(u16::from_ne_bytes(self.0.get(offset..offset + 2)?.try_into().ok()?));
+        let word = |offset: usize| {
+            Some(u16::from_ne_bytes(self.0.get(offset..offset + 2)?.try_into().ok()?))
+        };
         let (len, attribute_type) = (usize::from(word(0)?), word(2)? & uapi::NLA_TYPE_MASK);
         let bytes = self.0.get(4..len)?;
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -180,7 +192,11 @@ impl<L: QueryInterface> Vf<L> {
         for (name, dir) in class_devices(root, physical, "net") {
             let index = read_text(&dir, "ifindex").and_then(|text| text.parse().ok());
             let Some(index) = index.filter(|_| !is_representor(&dir)) else { continue };
-            let answer = self.interfaces.query_interface(index).map_err(|error| error.to_string()).and_then(parse_answer);
+            let answer = self
+                .interfaces
+                .query_interface(index)
+                .map_err(|error| error.to_string())
+                .and_then(parse_answer);
             match answer {
                 Ok(sums) if sums.is_empty() => {}
                 Ok(sums) => return sums,
@@ -196,13 +212,20 @@ impl<L: QueryInterface> ReadAccounts for Vf<L> {
         let mut sums_by_physical: BTreeMap<PciAddress, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for function in &held.functions {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
-            let sums = sums_by_physical.entry(physical).or_insert_with(|| self.read_sums(root, physical, reading));
+            let sums = sums_by_physical
+                .entry(physical)
+                .or_insert_with(|| self.read_sums(root, physical, reading));
             let Some((received, sent)) = sums.get(&number).copied() else { continue };
             let origin = (*function, AccountSource::Vf);
             for (file_name, direction, bytes) in
                 [("rx_bytes", IoDirection::Read, received), ("tx_bytes", IoDirection::Write, sent)]
             {
-                reading.add_bytes(origin, &format!("{physical}/{number}/{file_name}"), direction, bytes);
+                reading.add_bytes(
+                    origin,
+                    &format!("{physical}/{number}/{file_name}"),
+                    direction,
+                    bytes,
+                );
             }
         }
     }
@@ -274,7 +297,10 @@ mod tests {
     fn sums_of_virtual_functions_are_read_and_zeros_of_a_driver_that_counts_none_are_not() {
         let some = message(&[(0, Some((0, 0))), (1, Some((u64::MAX, 5))), (2, None)]);
         assert_eq!(parse_answer(&some).unwrap(), [(0, (0, 0)), (1, (u64::MAX, 5))].into());
-        assert_eq!(parse_answer(&message(&[(0, Some((0, 0))), (1, Some((0, 0)))])).unwrap(), [].into());
+        assert_eq!(
+            parse_answer(&message(&[(0, Some((0, 0))), (1, Some((0, 0)))])).unwrap(),
+            [].into()
+        );
         assert_eq!(parse_answer(&message(&[])).unwrap(), [].into());
         let mut refused = vec![0; HEADERS];
         refused[4..6].copy_from_slice(&uapi::NLMSG_ERROR.to_ne_bytes());

@@ -57,7 +57,8 @@ impl FakeResctrl {
 
     /// The threads of a group.
     pub(crate) fn read_tasks(&self, group: &str) -> Vec<u32> {
-        let text = fs::read_to_string(self.mount_dir().join(group).join("tasks")).unwrap_or_default();
+        let text =
+            fs::read_to_string(self.mount_dir().join(group).join("tasks")).unwrap_or_default();
         text.lines().map(|line| line.parse().unwrap()).collect()
     }
 
@@ -96,13 +97,17 @@ impl FakeResctrl {
         let group_names = self.group_names();
         let has_thread = |group: &str| self.read_tasks(group).contains(&thread);
         let is_there = match control {
-            "" => !group_names.iter().any(|candidate| !candidate.is_empty() && is_control(candidate) && has_thread(candidate)),
+            "" => !group_names.iter().any(|candidate| {
+                !candidate.is_empty() && is_control(candidate) && has_thread(candidate)
+            }),
             control => has_thread(control),
         };
         if !is_there || !group.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        for holder in group_names.iter().filter(|candidate| !is_control(candidate) && has_thread(candidate)) {
+        for holder in
+            group_names.iter().filter(|candidate| !is_control(candidate) && has_thread(candidate))
+        {
             let remaining: Vec<u32> =
                 self.read_tasks(holder).into_iter().filter(|id| *id != thread).collect();
             self.write_file(&format!("{holder}/tasks"), &id_lines(&remaining));

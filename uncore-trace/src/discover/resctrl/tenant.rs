@@ -15,7 +15,12 @@ const MOST_CGROUPS: usize = 4096;
 ///
 /// `mount` is the mount point of the v2 hierarchy below `root`, and the path is below it. A thread that begins or ends meanwhile may hide the cgroup until the next
 /// look.
-pub fn find_tenant(root: &Path, mount: &Path, view: &CgroupView, threads: &[u32]) -> Option<String> {
+pub fn find_tenant(
+    root: &Path,
+    mount: &Path,
+    view: &CgroupView,
+    threads: &[u32],
+) -> Option<String> {
     let mut common: Option<PathBuf> = None;
     for thread in threads {
         // One that has ended belongs to nobody.
@@ -43,7 +48,10 @@ pub fn cgroup_of(root: &Path, view: &CgroupView, thread: u32) -> Option<PathBuf>
 /// The path that both begin with.
 fn common_prefix(path: &Path, other_path: &Path) -> PathBuf {
     let pairs = path.components().zip(other_path.components());
-    pairs.take_while(|(component, other_component)| component == other_component).map(|(component, _)| component).collect()
+    pairs
+        .take_while(|(component, other_component)| component == other_component)
+        .map(|(component, _)| component)
+        .collect()
 }
 
 /// The threads of the cgroup in `dir` and of those below it; `None` if it cannot be read, or has too

@@ -64,7 +64,9 @@ fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
 
 #[test]
 fn reads_who_ran() {
-    let Ok(DrainedRecord::Run(run)) = decode_record(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70])) else {
+    let Ok(DrainedRecord::Run(run)) =
+        decode_record(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70]))
+    else {
         panic!("not a run");
     };
     assert_eq!((run.cpu, run.begin_ns, run.last_slot_begin, run.end), (3, 1000, 1030, 1100));
@@ -118,7 +120,10 @@ fn reads_interrupts_and_those_that_cross_the_end_of_a_tick() {
         ] {
             let slots = vec![IrqTime { source, ns: 40, count: 5 }];
             let read = IrqRecord { cpu: 3, boundary: 2000, span, slots };
-            assert_eq!(decode_record(&bytes_of_an_interrupt(times, context)), Ok(DrainedRecord::Irq(read)));
+            assert_eq!(
+                decode_record(&bytes_of_an_interrupt(times, context)),
+                Ok(DrainedRecord::Irq(read))
+            );
         }
     }
 }
@@ -225,7 +230,8 @@ fn reads_what_happened_to_a_task() {
         let mut bytes = bytes_of(&[KIND_TASK, 3], &[1000]);
         bytes.extend(bytes_of(&[what, 0], &[]));
         bytes.extend(&of_task);
-        let read = change.map(|change| DrainedRecord::Task(TaskRecord { time_ns: 1000, change, task }));
+        let read =
+            change.map(|change| DrainedRecord::Task(TaskRecord { time_ns: 1000, change, task }));
         assert_eq!(decode_record(&bytes), read);
     }
 }

@@ -38,11 +38,19 @@ impl DiskReader {
         })?;
         let buffer = vec![0; 2 * CHUNK];
         let begin = buffer.as_ptr().align_offset(CHUNK).min(CHUNK);
-        let mut disk = Self { file, buffer, aligned_begin: begin, position: 0, bytes_per_s: orders.bytes_per_s };
+        let mut disk = Self {
+            file,
+            buffer,
+            aligned_begin: begin,
+            position: 0,
+            bytes_per_s: orders.bytes_per_s,
+        };
         for offset in (0..FILE).step_by(CHUNK) {
             // Numbers that no file system can compress.
             let chunk = &mut disk.buffer[begin..begin + CHUNK];
-            chunk.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.u64(..).to_le_bytes()));
+            chunk
+                .chunks_mut(8)
+                .for_each(|word| word.copy_from_slice(&random.u64(..).to_le_bytes()));
             let full = || format!("cannot fill a file of {} MiB in {shown}", FILE >> 20);
             disk.file.write_all_at(chunk, offset as u64).with_context(full)?;
         }
@@ -58,7 +66,9 @@ impl DiskReader {
     /// Reads the next chunk; returns its bytes.
     pub(super) fn read_chunk(&mut self) -> Result<u64> {
         let chunk = &mut self.buffer[self.aligned_begin..self.aligned_begin + CHUNK];
-        self.file.read_exact_at(chunk, self.position as u64).context("cannot read the canary's file")?;
+        self.file
+            .read_exact_at(chunk, self.position as u64)
+            .context("cannot read the canary's file")?;
         self.position = (self.position + CHUNK) % FILE;
         Ok(CHUNK as u64)
     }
@@ -78,7 +88,8 @@ mod tests {
     #[test]
     fn a_file_without_a_name_is_read_again_and_again() {
         let directory = tempfile::tempdir().unwrap();
-        let orders = orders::DiskOrders { directory: directory.path().to_owned(), bytes_per_s: 1e6 };
+        let orders =
+            orders::DiskOrders { directory: directory.path().to_owned(), bytes_per_s: 1e6 };
         let mut disk = DiskReader::new(&orders, &mut Rng::new()).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         for _ in 0..=FILE / CHUNK {

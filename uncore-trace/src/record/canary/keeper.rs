@@ -86,7 +86,10 @@ fn run_keeper() -> Result<()> {
     let Entrusted { cgroup, pid } =
         serde_json::from_str(&order_line).context("cannot understand orders")?;
     let cgroup_parent = cgroup.parent().context("the cgroup has no parent")?;
-    confine::restrict_process(&ThreadNeeds { writes: vec![cgroup_parent.to_owned()], ..ThreadNeeds::default() });
+    confine::restrict_process(&ThreadNeeds {
+        writes: vec![cgroup_parent.to_owned()],
+        ..ThreadNeeds::default()
+    });
     send_line(&KeeperAnswer::Ready)?;
     if lines.wait_for_line(i64::MAX)?.is_some() {
         fs::write(cgroup_parent.join("cgroup.procs"), pid.to_string()).ok();

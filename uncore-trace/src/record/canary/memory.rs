@@ -41,7 +41,8 @@ impl MemoryReader {
     /// Fills an array on each node. The limits of the cgroup leave `free_bytes`; `None`: no limit.
     pub(super) fn new(orders: orders::MemoryOrders, free_bytes: Option<u64>) -> Result<Self> {
         let total_bytes = orders.array_bytes * orders.nodes.len() as u64;
-        let available = available_memory().context("/proc/meminfo does not say what is available")?;
+        let available =
+            available_memory().context("/proc/meminfo does not say what is available")?;
         ensure!(
             total_bytes <= available / PART_OF_MEMORY,
             "arrays larger than the caches take {} MiB, and a sixteenth of the available memory is {} MiB",

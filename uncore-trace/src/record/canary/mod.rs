@@ -31,7 +31,7 @@ use self::routes::Routes;
 use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::schema::canary::{self, Burst, Skipped, LinkDirection};
+use crate::schema::canary::{self, Burst, LinkDirection, Skipped};
 use crate::tables::writer::RecordingTarget;
 
 /// The program's name, `argv[0]`, in the process.
@@ -86,10 +86,15 @@ impl CanaryProcess {
     /// # Errors
     ///
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
-    pub(super) fn start_process(machine: &Machine, plan: &Plan, target: &RecordingTarget) -> Result<Self> {
+    pub(super) fn start_process(
+        machine: &Machine,
+        plan: &Plan,
+        target: &RecordingTarget,
+    ) -> Result<Self> {
         let (routes, orders) = Routes::find_routes(machine, plan, file_directory(target))?;
         let child = Child::start_process(NAME, "the canary", &orders)?;
-        let summary = canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
+        let summary =
+            canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
         let mut canary = Self { child, routes, summary: summary };
         canary.wait_until_ready()?;
         Ok(canary)
@@ -187,8 +192,12 @@ impl Drop for CanaryProcess {
 fn file_directory(target: &RecordingTarget) -> Option<&Path> {
     let path = match target {
         RecordingTarget::Dataset(path) if path.is_dir() => return Some(path),
-        RecordingTarget::File(path) | RecordingTarget::Table(_, path) | RecordingTarget::Dataset(path) => path,
-        RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Nowhere => return None,
+        RecordingTarget::File(path)
+        | RecordingTarget::Table(_, path)
+        | RecordingTarget::Dataset(path) => path,
+        RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Nowhere => {
+            return None;
+        }
     };
     path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }

@@ -64,7 +64,8 @@ impl CanaryCgroup {
             let limit = number(directory.join("memory.max"))?;
             Some(limit.saturating_sub(number(directory.join("memory.current"))?))
         };
-        let levels = self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
+        let levels =
+            self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
         levels.filter_map(free_bytes).min()
     }
 }
@@ -127,7 +128,8 @@ mod tests {
 
     #[test]
     fn an_error_names_the_place_and_the_way_out() {
-        let error = CanaryCgroup::make_below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
+        let error =
+            CanaryCgroup::make_below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
         assert!(error.contains("in /nowhere/a/b: record as root"), "{error}");
     }
 

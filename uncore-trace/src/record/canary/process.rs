@@ -10,7 +10,7 @@ use super::super::child::{self, OrderLines, send_line};
 use super::disk::DiskReader;
 use super::memory::{MemoryReader, run_on};
 use super::network::LoopbackSender;
-use super::orders::{Orders, CanaryMessage};
+use super::orders::{CanaryMessage, Orders};
 use super::pace::Pace;
 use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
@@ -77,7 +77,14 @@ fn move_bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) ->
         // A burst that failed moved an unknown number of bytes: it has no row.
         match moved {
             Ok((cpu, node, bytes)) => {
-                send_line(&CanaryMessage::Burst(Burst { kind: traffic, begin_ns, end_ns, cpu, node, bytes }))?;
+                send_line(&CanaryMessage::Burst(Burst {
+                    kind: traffic,
+                    begin_ns,
+                    end_ns,
+                    cpu,
+                    node,
+                    bytes,
+                }))?;
             }
             Err(error) => {
                 movers.give_up(traffic);
@@ -103,12 +110,18 @@ impl Movers {
             or_skip(CanaryKind::Disk, error);
             None
         });
-        let network = orders.network.map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s)).transpose();
+        let network = orders
+            .network
+            .map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s))
+            .transpose();
         let network = network.unwrap_or_else(|error| {
             or_skip(CanaryKind::Network, error);
             None
         });
-        let memory = orders.memory.map(|memory_orders| MemoryReader::new(memory_orders, free_memory)).transpose();
+        let memory = orders
+            .memory
+            .map(|memory_orders| MemoryReader::new(memory_orders, free_memory))
+            .transpose();
         let memory = memory.unwrap_or_else(|error| {
             or_skip(CanaryKind::Memory, error);
             None
@@ -122,7 +135,10 @@ impl Movers {
             (CanaryKind::Disk, self.disk.is_some()),
             (CanaryKind::Network, self.network.is_some()),
         ];
-        movers.into_iter().filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move)).collect()
+        movers
+            .into_iter()
+            .filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move))
+            .collect()
     }
 
     /// Does not move this kind again.
@@ -174,7 +190,11 @@ fn run_on_any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
 }
 
 /// Moves `count` chunks in equal steps over `length_ns`; returns their bytes.
-fn move_evenly(count: u64, length_ns: i64, mut move_chunk: impl FnMut() -> Result<u64>) -> Result<u64> {
+fn move_evenly(
+    count: u64,
+    length_ns: i64,
+    mut move_chunk: impl FnMut() -> Result<u64>,
+) -> Result<u64> {
     let begin_ns = mono_ns();
     let mut bytes = 0;
     for done in 1..=count {

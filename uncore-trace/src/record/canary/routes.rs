@@ -14,10 +14,10 @@ use rustix::fs::{major, minor};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::EndedBurst;
-use super::orders::{DiskOrders, MemoryOrders, NetworkOrders, CanaryNode, Orders};
+use super::orders::{CanaryNode, DiskOrders, MemoryOrders, NetworkOrders, Orders};
 use crate::discover::Machine;
 use crate::plan::{Counter, IoDirection as Io, Plan};
-use crate::schema::canary::{Burst, CanaryKind, Skipped, LinkDirection};
+use crate::schema::canary::{Burst, CanaryKind, LinkDirection, Skipped};
 use crate::schema::link::{Direction, Link};
 
 /// Largest part of a link's peak that a burst takes.
@@ -103,12 +103,15 @@ impl Routes {
         };
         let disk = disk.map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
         let has_loopback = !routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty();
-        let network = has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
+        let network =
+            has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
         if network.is_none() {
             or_skip(CanaryKind::Network, "no counter of this recording counts it".to_owned());
         }
-        let reasons: Vec<_> =
-            skipped.iter().map(|entry| format!("{}: {}", entry.kind.kind_name(), entry.why)).collect();
+        let reasons: Vec<_> = skipped
+            .iter()
+            .map(|entry| format!("{}: {}", entry.kind.kind_name(), entry.why))
+            .collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
             "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the canary",
@@ -123,8 +126,10 @@ impl Routes {
         let cpu_locations = machine.cpus.cpu_locations();
         let sockets: BTreeMap<_, _> =
             cpu_locations.iter().map(|(cpu, cpu_location)| (*cpu, cpu_location.package)).collect();
-        let nodes =
-            cpu_locations.values().filter_map(|cpu_location| Some((cpu_location.node?, cpu_location.package))).collect();
+        let nodes = cpu_locations
+            .values()
+            .filter_map(|cpu_location| Some((cpu_location.node?, cpu_location.package)))
+            .collect();
         let different: BTreeSet<_> = sockets.values().flatten().collect();
         let has_one_socket = different.len() <= 1;
         Self { lanes: find_lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
@@ -169,9 +174,15 @@ impl Routes {
     fn links_of_device(&self, names: &[String]) -> Vec<LinkDirection> {
         let counts = |lane: &&Lane| names.iter().any(|name| lane.devices.contains(name));
         // What is sent over the loopback interface is also received; a disk is only read.
-        let is_moved =
-            |lane: &&Lane| lane.link_way.direction != Direction::Out || names == [LOOPBACK.to_owned()];
-        self.lanes.iter().filter(counts).filter(is_moved).map(|lane| lane.link_way.clone()).collect()
+        let is_moved = |lane: &&Lane| {
+            lane.link_way.direction != Direction::Out || names == [LOOPBACK.to_owned()]
+        };
+        self.lanes
+            .iter()
+            .filter(counts)
+            .filter(is_moved)
+            .map(|lane| lane.link_way.clone())
+            .collect()
     }
 
     fn memory_orders(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<MemoryOrders> {
@@ -213,11 +224,14 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for link in &plan.links {
         for direction in [Direction::In, Direction::Out, Direction::Both] {
-            let counted = link.counters.iter().filter(|link_counter| link_counter.direction == direction);
-            let counters: Vec<&Counter> =
-                counted.filter_map(|link_counter| plan.counters.get(link_counter.counter as usize)).collect();
+            let counted =
+                link.counters.iter().filter(|link_counter| link_counter.direction == direction);
+            let counters: Vec<&Counter> = counted
+                .filter_map(|link_counter| plan.counters.get(link_counter.counter as usize))
+                .collect();
             let Some(first_counter) = counters.first() else { continue };
-            let seen_by_all = |cpu: &u32| counters.iter().all(|counter| counter.sees.contains(*cpu));
+            let seen_by_all =
+                |cpu: &u32| counters.iter().all(|counter| counter.sees.contains(*cpu));
             let scopes = counters.iter().filter_map(|counter_of_link| counter_of_link.io.as_ref());
             let sure = scopes.filter(|io| !io.is_shared).filter(|io| match direction {
                 Direction::In => io.direction == Io::Read,
@@ -240,7 +254,9 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
 fn allowed_cpus(machine: &Machine) -> Vec<u32> {
     let affinity = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     let online = machine.cpus.online.iter();
-    online.filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU && affinity.is_set(*cpu as usize)).collect()
+    online
+        .filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU && affinity.is_set(*cpu as usize))
+        .collect()
 }
 
 /// Up to two nodes with CPUs, of different sockets if there are several: the first and the last.
@@ -249,7 +265,8 @@ fn choose_nodes(machine: &Machine, cpus: &[u32]) -> Vec<CanaryNode> {
     for cpu in cpus {
         cpus_by_node.entry(machine.cpus.cpu_location(*cpu).node).or_default().push(*cpu);
     }
-    let mut nodes: Vec<CanaryNode> = cpus_by_node.into_iter().map(|(node, cpus)| CanaryNode { node, cpus }).collect();
+    let mut nodes: Vec<CanaryNode> =
+        cpus_by_node.into_iter().map(|(node, cpus)| CanaryNode { node, cpus }).collect();
     if nodes.len() > 2 {
         nodes.drain(1..nodes.len() - 1);
     }
@@ -312,7 +329,9 @@ mod tests {
     }
 
     fn names(ways: Vec<LinkDirection>) -> Vec<String> {
-        ways.into_iter().map(|way| format!("{} {}", way.link, way.direction.direction_name())).collect()
+        ways.into_iter()
+            .map(|way| format!("{} {}", way.link, way.direction.direction_name()))
+            .collect()
     }
 
     #[test]

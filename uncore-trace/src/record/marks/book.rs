@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::wire::MarkAct;
-use crate::schema::marks::{MarkKind, LISTED_BYTES, LISTED_MARKS, ListedMarks, Mark, TEXT_BYTES};
+use crate::schema::marks::{LISTED_BYTES, LISTED_MARKS, ListedMarks, Mark, MarkKind, TEXT_BYTES};
 use crate::schema::metadata;
 
 /// Largest number of open spans.
@@ -156,7 +156,11 @@ impl MarkBook {
     /// # Errors
     ///
     /// The mark is rejected. If there was no room for it, it is counted.
-    pub(super) fn take_mark(&mut self, request: MarkRequest<'_>, now_ns: i64) -> Result<(), MarkRefusal> {
+    pub(super) fn take_mark(
+        &mut self,
+        request: MarkRequest<'_>,
+        now_ns: i64,
+    ) -> Result<(), MarkRefusal> {
         let outcome = self.try_take(request, now_ns);
         if let Err(refusal) = outcome
             && refusal.is_lack_of_room()
@@ -217,7 +221,11 @@ impl MarkBook {
         self.has_changed = true;
         match mark.kind {
             MarkKind::Span => {
-                self.open_spans.push(OpenMark { mark, id: request.id.map(str::to_owned), list_index: list_index });
+                self.open_spans.push(OpenMark {
+                    mark,
+                    id: request.id.map(str::to_owned),
+                    list_index: list_index,
+                });
             }
             MarkKind::Instant => self.keep_row(mark),
         }
@@ -230,7 +238,9 @@ impl MarkBook {
         let index = self.open_spans.iter().rposition(is_named).ok_or(MarkRefusal::NotBegun)?;
         let OpenMark { mut mark, list_index: listed_index, .. } = self.open_spans.remove(index);
         mark.end_ns = Some(time_ns.max(mark.mono_ns));
-        if let Some(listed) = listed_index.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list)) {
+        if let Some(listed) =
+            listed_index.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list))
+        {
             listed.end_ns = mark.end_ns;
             self.has_changed = true;
         }
@@ -301,7 +311,10 @@ impl MarkBook {
 
     /// Writes the marks into the metadata, if they changed since the last call. Returns whether
     /// they had.
-    pub(super) fn note_in_metadata(&mut self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
+    pub(super) fn note_in_metadata(
+        &mut self,
+        pairs: &mut BTreeMap<String, String>,
+    ) -> Result<bool> {
         if std::mem::take(&mut self.has_changed) {
             let json = serde_json::to_string(&self.listed)
                 .context("cannot write the recording's marks as JSON")?;

@@ -99,7 +99,10 @@ mod tests {
     fn a_name_has_1024_bytes_with_and_without_a_word_before_it() {
         let name = "x".repeat(TEXT_BYTES);
         for word in ["", "begin:", "end:", "mark:"] {
-            assert_eq!(parse_line(format!("{word}{name}").as_bytes()).map(|it| it.1), Ok(name.as_str()));
+            assert_eq!(
+                parse_line(format!("{word}{name}").as_bytes()).map(|it| it.1),
+                Ok(name.as_str())
+            );
             let long = format!("{word}{name}x");
             assert_eq!(parse_line(long.as_bytes()), Err(MarkRefusal::TooLong), "{word}");
         }

@@ -53,7 +53,8 @@ pub(super) struct OwnFifo {
 
 impl Drop for OwnFifo {
     fn drop(&mut self) {
-        let identity = fs::symlink_metadata(&self.path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let identity =
+            fs::symlink_metadata(&self.path).map(|metadata| (metadata.dev(), metadata.ino()));
         // Another file at this path belongs to somebody else.
         if identity.is_ok_and(|identity_now| identity_now == self.identity) {
             // Nobody is left who could handle an error.
@@ -75,9 +76,9 @@ pub(super) fn open_fifo(path: &Path) -> Result<(Receiver, Option<OwnFifo>)> {
             "{shown} cannot be used for --marks: name a FIFO (`mkfifo PATH` makes one), or a path \
              where nothing is"
         ),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Some(make_fifo(path).with_context(|| format!("cannot make the FIFO {shown} for --marks"))?)
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(
+            make_fifo(path).with_context(|| format!("cannot make the FIFO {shown} for --marks"))?,
+        ),
         Err(error) => {
             return Err(error).with_context(|| format!("cannot look at {shown} for --marks"));
         }
@@ -149,7 +150,9 @@ pub(super) async fn read_fifo(receiver: Receiver, book: SharedBook) {
 fn allowed_sender(stream: &UnixStream) -> Result<Option<i32>, String> {
     let own_uid = geteuid().as_raw();
     match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == own_uid => Ok(peer.pid().filter(|pid| *pid != 0)),
+        Ok(peer) if peer.uid() == 0 || peer.uid() == own_uid => {
+            Ok(peer.pid().filter(|pid| *pid != 0))
+        }
         Ok(_) if own_uid == 0 => Err("only root may mark it".to_owned()),
         Ok(_) => Err(format!("only root and its user (uid {own_uid}) may mark it")),
         Err(error) => Err(format!("the kernel does not say who sent the mark ({error})")),
@@ -200,7 +203,8 @@ fn take_message(bytes: &[u8], book: &SharedBook, pid: Option<i32>) -> Result<(),
         "it does not understand the message: use the `mark` of the version that records".to_owned()
     })?;
     let Message { act, mono_ns: sent, text, id } = &message;
-    let request = MarkRequest { act: *act, text, id: id.as_deref(), mono_ns: *sent, source: COMMAND, pid };
+    let request =
+        MarkRequest { act: *act, text, id: id.as_deref(), mono_ns: *sent, source: COMMAND, pid };
     lock_book(book).take_mark(request, mono_ns()).map_err(MarkRefusal::reason)
 }
 
@@ -208,7 +212,10 @@ fn take_line(book: &SharedBook, line: &[u8]) {
     let now_ns = mono_ns();
     let mut book = lock_book(book);
     let outcome = line::parse_line(line).and_then(|(act, text)| {
-        book.take_mark(MarkRequest { act, text, id: None, mono_ns: now_ns, source: FIFO, pid: None }, now_ns)
+        book.take_mark(
+            MarkRequest { act, text, id: None, mono_ns: now_ns, source: FIFO, pid: None },
+            now_ns,
+        )
     });
     if let Err(refusal) = outcome
         && book.count_line(refusal)

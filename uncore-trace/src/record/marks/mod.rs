@@ -40,13 +40,17 @@ impl RecordingMarks {
     ///
     /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
     /// mark` cannot be opened, that is only a warning.
-    pub(super) fn open_listeners(options: &RecordOptions, target: &RecordingTarget) -> Result<Self> {
+    pub(super) fn open_listeners(
+        options: &RecordOptions,
+        target: &RecordingTarget,
+    ) -> Result<Self> {
         let storage = match target {
             RecordingTarget::Dataset(_) => MarkStorage::Table,
             RecordingTarget::File(_) => MarkStorage::Metadata,
-            RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Table(..) | RecordingTarget::Nowhere => {
-                MarkStorage::Nowhere
-            }
+            RecordingTarget::Stream(_)
+            | RecordingTarget::Pieces(_)
+            | RecordingTarget::Table(..)
+            | RecordingTarget::Nowhere => MarkStorage::Nowhere,
         };
         let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
@@ -105,7 +109,11 @@ impl PartMarks {
             sink.rows.marks.append(&mark.to_row(&sink.origin));
         }
         for (refusal, count) in book.take_lost() {
-            ledger.add_rejected_marks(mono_ns() as u64, count, &format!("not taken: {}", refusal.reason()));
+            ledger.add_rejected_marks(
+                mono_ns() as u64,
+                count,
+                &format!("not taken: {}", refusal.reason()),
+            );
         }
     }
 

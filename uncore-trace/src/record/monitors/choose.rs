@@ -52,8 +52,11 @@ impl GroupTurns {
         };
         let (largest, smaller) = tenants.split_at(tenants.len().min(max_groups - rotating));
         let is_held = |cgroup: &Arc<str>| grouped.iter().any(|tenant| tenant.cgroup == *cgroup);
-        let stays = |tenant: &GroupedTenant| largest.contains(&tenant.cgroup) || now_ns < tenant.made_ns + STAYS_NS;
-        let mut free = max_groups.saturating_sub(grouped.iter().filter(|tenant| stays(tenant)).count());
+        let stays = |tenant: &GroupedTenant| {
+            largest.contains(&tenant.cgroup) || now_ns < tenant.made_ns + STAYS_NS
+        };
+        let mut free =
+            max_groups.saturating_sub(grouped.iter().filter(|tenant| stays(tenant)).count());
         let mut change = GroupChange::default();
         for cgroup in largest.iter().filter(|cgroup| !is_held(cgroup)).take(free) {
             change.add.push(Arc::clone(cgroup));
@@ -61,14 +64,20 @@ impl GroupTurns {
         free -= change.add.len();
         // Those that have waited for longest, and of these the largest. The sort is stable.
         let mut longest_waiting: Vec<&Arc<str>> = smaller.iter().collect();
-        longest_waiting.retain(|cgroup| !grouped.iter().any(|tenant| tenant.cgroup == **cgroup && stays(tenant)));
+        longest_waiting.retain(|cgroup| {
+            !grouped.iter().any(|tenant| tenant.cgroup == **cgroup && stays(tenant))
+        });
         longest_waiting.sort_by_key(|cgroup| self.0.get(*cgroup).copied().unwrap_or_default());
         longest_waiting.truncate(free);
-        let keeps = |tenant: &GroupedTenant| stays(tenant) || longest_waiting.contains(&&tenant.cgroup);
+        let keeps =
+            |tenant: &GroupedTenant| stays(tenant) || longest_waiting.contains(&&tenant.cgroup);
         change.remove = (0..grouped.len()).filter(|index| !keeps(&grouped[*index])).collect();
-        change
-            .add
-            .extend(longest_waiting.iter().filter(|cgroup| !is_held(cgroup)).map(|waiting_tenant| Arc::clone(waiting_tenant)));
+        change.add.extend(
+            longest_waiting
+                .iter()
+                .filter(|cgroup| !is_held(cgroup))
+                .map(|waiting_tenant| Arc::clone(waiting_tenant)),
+        );
         change
     }
 }
@@ -87,7 +96,9 @@ mod tests {
             for at in change.remove.iter().rev() {
                 held.remove(*at);
             }
-            held.extend(change.add.into_iter().map(|cgroup| GroupedTenant { cgroup, made_ns: now }));
+            held.extend(
+                change.add.into_iter().map(|cgroup| GroupedTenant { cgroup, made_ns: now }),
+            );
             let mut names: Vec<&str> = held.iter().map(|its| &*its.cgroup).collect();
             names.sort_unstable();
             names.concat()
@@ -112,7 +123,8 @@ mod tests {
         };
         let held: Vec<GroupedTenant> =
             of("ab").into_iter().map(|cgroup| GroupedTenant { cgroup, made_ns: 1 }).collect();
-        let choose = |names: &str, now: u64| GroupTurns::default().choose_groups(&held, &of(names), 2, now);
+        let choose =
+            |names: &str, now: u64| GroupTurns::default().choose_groups(&held, &of(names), 2, now);
         // One group of two rotates, so `c` has the other.
         let later = STAYS_NS + 1;
         assert_eq!(choose("cab", later), GroupChange { remove: vec![1], add: of("c") });

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::choose::{GroupedTenant, GroupTurns};
+use super::choose::{GroupTurns, GroupedTenant};
 use super::tree::{PREFIX, ResctrlTree, lock_dir};
 use crate::discover::CgroupView;
-use crate::discover::resctrl::{ResctrlGroup, MONITORING, Resctrl, cgroup_of, threads_of};
+use crate::discover::resctrl::{MONITORING, Resctrl, ResctrlGroup, cgroup_of, threads_of};
 
 /// Time between two looks for threads that came to a cgroup, ns.
 const FOLLOW_NS: u64 = 100_000_000;
@@ -132,13 +132,20 @@ impl OwnGroups {
     /// What a reading at this time is worth.
     pub(super) fn take_worth(&mut self, inode: u64) -> Worth {
         let own_group = self.own_groups.iter_mut().find(|candidate| candidate.group.inode == inode);
-        own_group.map_or(Worth::Whole, |own_group| std::mem::replace(&mut own_group.worth, Worth::Whole))
+        own_group
+            .map_or(Worth::Whole, |own_group| std::mem::replace(&mut own_group.worth, Worth::Whole))
     }
 
     /// Removes and makes groups. `groups` are all that exist, and `measured` the cgroups that have
     /// a group of somebody else.
-    pub(super) fn update_groups(&mut self, now_ns: u64, groups: &[ResctrlGroup], measured: &BTreeSet<Arc<str>>) {
-        self.own_groups.retain(|made_group| groups.iter().any(|group| group.inode == made_group.group.inode));
+    pub(super) fn update_groups(
+        &mut self,
+        now_ns: u64,
+        groups: &[ResctrlGroup],
+        measured: &BTreeSet<Arc<str>>,
+    ) {
+        self.own_groups
+            .retain(|made_group| groups.iter().any(|group| group.inode == made_group.group.inode));
         self.gather_threads(groups);
         self.expel_threads();
         self.followed_ns = now_ns;
@@ -147,11 +154,13 @@ impl OwnGroups {
             return;
         }
         self.refused.retain(|_, until| now_ns < *until);
-        let grouped: Vec<GroupedTenant> = self.own_groups.iter().map(OwnGroup::grouped_tenant).collect();
+        let grouped: Vec<GroupedTenant> =
+            self.own_groups.iter().map(OwnGroup::grouped_tenant).collect();
         let room = self.resctrl.max_groups().unwrap_or_default().saturating_sub(groups.len());
         let room = room.min(self.resctrl.assignable_groups().unwrap_or(usize::MAX));
         let max_groups = self.max_groups.min(grouped.len() + room);
-        let change = self.turns.choose_groups(&grouped, &self.find_candidates(measured), max_groups, now_ns);
+        let change =
+            self.turns.choose_groups(&grouped, &self.find_candidates(measured), max_groups, now_ns);
         if change.remove.is_empty() && change.add.is_empty() {
             return;
         }
@@ -199,7 +208,9 @@ impl OwnGroups {
                 || cgroup.starts_with("/..")
                 || measured.contains(cgroup)
                 || self.refused.contains_key(cgroup)
-                || candidates.iter().any(|candidate| is_in(candidate, cgroup) || is_in(cgroup, candidate));
+                || candidates
+                    .iter()
+                    .any(|candidate| is_in(candidate, cgroup) || is_in(cgroup, candidate));
             if !is_out {
                 candidates.push(Arc::clone(cgroup));
             }
@@ -207,7 +218,12 @@ impl OwnGroups {
         candidates
     }
 
-    fn make_group(&mut self, cgroup: &Arc<str>, now_ns: u64, groups: &[ResctrlGroup]) -> Result<OwnGroup, GroupRefusal> {
+    fn make_group(
+        &mut self,
+        cgroup: &Arc<str>,
+        now_ns: u64,
+        groups: &[ResctrlGroup],
+    ) -> Result<OwnGroup, GroupRefusal> {
         let dir = self.cgroups.join(cgroup.trim_start_matches('/'));
         let threads = threads_of(&dir).filter(|threads| !threads.is_empty());
         let threads = threads.ok_or(GroupRefusal::Cgroup)?;
@@ -232,8 +248,14 @@ impl OwnGroups {
             };
             let (cgroup, worth) = (Arc::clone(cgroup), Worth::Nothing);
             let threads = BTreeSet::new();
-            let mut own_group = OwnGroup { group, cgroup, dir, made_ns: now_ns, threads, worth, _lock: lock };
-            let moved_threads = own_group.gather_threads(&self.resctrl, self.tree.as_mut(), groups, &self.own_groups);
+            let mut own_group =
+                OwnGroup { group, cgroup, dir, made_ns: now_ns, threads, worth, _lock: lock };
+            let moved_threads = own_group.gather_threads(
+                &self.resctrl,
+                self.tree.as_mut(),
+                groups,
+                &self.own_groups,
+            );
             return match moved_threads {
                 Ok(()) => Ok(own_group),
                 Err(error) => {
@@ -249,7 +271,12 @@ impl OwnGroups {
         let mut index = 0;
         while index < self.own_groups.len() {
             let mut own_group = self.own_groups.remove(index);
-            match own_group.gather_threads(&self.resctrl, self.tree.as_mut(), groups, &self.own_groups) {
+            match own_group.gather_threads(
+                &self.resctrl,
+                self.tree.as_mut(),
+                groups,
+                &self.own_groups,
+            ) {
                 Ok(()) => {
                     self.own_groups.insert(index, own_group);
                     index += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::assemble::{MonitorReading, MonitorLoss};
+use crate::assemble::{MonitorLoss, MonitorReading};
 
 /// A loss that lasts is entered once in this time, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -27,7 +27,14 @@ pub(super) struct LossRuns {
 
 impl LossRuns {
     /// A reading of a group at `now_ns` is missing. The one before it was at `previous_ns`.
-    pub(super) fn note_missing(&mut self, inode: u64, group: &str, why: String, previous_ns: u64, now_ns: u64) {
+    pub(super) fn note_missing(
+        &mut self,
+        inode: u64,
+        group: &str,
+        why: String,
+        previous_ns: u64,
+        now_ns: u64,
+    ) {
         let new = || LossRun { group: group_label(group), why, since_ns: previous_ns, count: 0 };
         let run = self.open_runs.entry(inode).or_insert_with(new);
         run.count += 1;
@@ -45,9 +52,15 @@ impl LossRuns {
 
     /// A group has bytes at `now_ns`, or does not exist any more.
     pub(super) fn end_run(&mut self, inode: u64, now_ns: u64) {
-        if let Some(LossRun { group, why, since_ns: since, count }) = self.open_runs.remove(&inode) {
+        if let Some(LossRun { group, why, since_ns: since, count }) = self.open_runs.remove(&inode)
+        {
             let detail = format!("{group}: {why}");
-            self.ended_losses.push(MonitorLoss { time_ns: now_ns, span_ns: now_ns - since, count, detail });
+            self.ended_losses.push(MonitorLoss {
+                time_ns: now_ns,
+                span_ns: now_ns - since,
+                count,
+                detail,
+            });
         }
     }
 

@@ -8,8 +8,10 @@ use super::groups::{OwnGroups, Worth};
 use super::lost::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::MonitorReading;
-use crate::confine::{ThreadNeeds, RECORDER};
-use crate::discover::resctrl::{CacheDomain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
+use crate::confine::{RECORDER, ThreadNeeds};
+use crate::discover::resctrl::{
+    CacheDomain, MbmCount, MbmEvent, Resctrl, ResctrlGroup, domains, find_tenant,
+};
 use crate::discover::{CgroupView, Machine};
 use crate::entries::{ALL_SOCKETS, Monitored};
 
@@ -76,14 +78,17 @@ impl MonitorReader {
              has monitors of bandwidth",
         )?;
         let mut domains = domains(&machine.root, &machine.cpus);
-        if !resctrl.counts_local() && domains.iter().any(|any_domain| any_domain.socket != domains[0].socket) {
+        if !resctrl.counts_local()
+            && domains.iter().any(|any_domain| any_domain.socket != domains[0].socket)
+        {
             for domain in &mut domains {
                 domain.socket = ALL_SOCKETS;
             }
         }
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
         let cpu_locations = machine.cpus.cpu_locations().values();
-        let nodes: BTreeSet<u32> = cpu_locations.filter_map(|cpu_location| cpu_location.node).collect();
+        let nodes: BTreeSet<u32> =
+            cpu_locations.filter_map(|cpu_location| cpu_location.node).collect();
         let tells_memory = match sockets.len() {
             0 => false,
             1 => true,
@@ -123,7 +128,13 @@ impl MonitorReader {
     /// Makes up to `max_groups` groups for the largest tenants from now on.
     pub(super) fn make_groups(&mut self, max_groups: usize, tree: Box<dyn ResctrlTree>) {
         let resctrl = self.resctrl.clone();
-        self.own_groups = Some(OwnGroups::new(&self.root, (&self.cgroups, &self.view), resctrl, max_groups, tree));
+        self.own_groups = Some(OwnGroups::new(
+            &self.root,
+            (&self.cgroups, &self.view),
+            resctrl,
+            max_groups,
+            tree,
+        ));
     }
 
     /// Takes the paths of cgroups, the largest first.
@@ -136,7 +147,8 @@ impl MonitorReader {
     /// Reads all groups at `now_ns`. `None` the first time, and if no cgroup has a group of its own,
     /// unless something was lost.
     pub(super) fn read_groups(&mut self, now_ns: u64) -> Option<MonitorReading> {
-        let is_torn = self.own_groups.as_mut().is_some_and(|own_groups| own_groups.follow_threads(now_ns));
+        let is_torn =
+            self.own_groups.as_mut().is_some_and(|own_groups| own_groups.follow_threads(now_ns));
         if is_torn || self.listed_ns.is_none_or(|looked| now_ns >= looked + LOOK_NS) {
             self.find_groups(now_ns);
             self.listed_ns = Some(now_ns);
@@ -157,7 +169,13 @@ impl MonitorReader {
                 Err(MissingBytes::Begin) => self.loss_runs.note_begin(group.inode),
                 Err(MissingBytes::Lost(why)) => {
                     let missing_since_ns = previous_ns.unwrap_or(now_ns);
-                    self.loss_runs.note_missing(group.inode, &group.name, why.clone(), missing_since_ns, now_ns);
+                    self.loss_runs.note_missing(
+                        group.inode,
+                        &group.name,
+                        why.clone(),
+                        missing_since_ns,
+                        now_ns,
+                    );
                 }
             }
             bytes_by_group.push(moved_bytes.ok());
@@ -208,7 +226,8 @@ impl MonitorReader {
             Vec::new()
         });
         let own_groups = self.own_groups.as_ref();
-        let is_own_group = |inode: u64| own_groups.is_some_and(|made_groups| made_groups.is_own_group(inode));
+        let is_own_group =
+            |inode: u64| own_groups.is_some_and(|made_groups| made_groups.is_own_group(inode));
         let mut watched: Vec<WatchedGroup> = Vec::new();
         for group in groups.iter().filter(|group| !is_own_group(group.inode)) {
             // The default group has the tasks that nobody put elsewhere.
@@ -216,7 +235,8 @@ impl MonitorReader {
             let find = || find_tenant(&self.root, &self.cgroups, &self.view, &group.read_tasks());
             let cgroup = is_own.then(find).flatten().map(Arc::<str>::from);
             // A monitoring group with all the tasks of its control group says nothing more.
-            let is_repeated = cgroup.is_some() && watched.iter().any(|watched_group| watched_group.cgroup == cgroup);
+            let is_repeated = cgroup.is_some()
+                && watched.iter().any(|watched_group| watched_group.cgroup == cgroup);
             if group.is_control || (cgroup.is_some() && !is_repeated) {
                 let cgroup = cgroup.filter(|_| !is_repeated);
                 watched.push(WatchedGroup { group: group.clone(), cgroup, is_made: false });
@@ -226,12 +246,21 @@ impl MonitorReader {
             let inode = known_group.group.inode;
             let is_gone = !groups.iter().any(|group| group.inode == inode);
             // Those that this recorder removes are not lost.
-            if is_gone && known_group.cgroup.is_some() && (!known_group.is_made || is_own_group(inode)) {
-                self.loss_runs.note_removed(inode, &known_group.group.name, self.read_ns.unwrap_or(now_ns), now_ns);
+            if is_gone
+                && known_group.cgroup.is_some()
+                && (!known_group.is_made || is_own_group(inode))
+            {
+                self.loss_runs.note_removed(
+                    inode,
+                    &known_group.group.name,
+                    self.read_ns.unwrap_or(now_ns),
+                    now_ns,
+                );
             }
         }
         if let Some(own_groups) = &mut self.own_groups {
-            let measured = watched.iter().filter_map(|watched_group| watched_group.cgroup.clone()).collect();
+            let measured =
+                watched.iter().filter_map(|watched_group| watched_group.cgroup.clone()).collect();
             own_groups.update_groups(now_ns, &groups, &measured);
             watched.extend(own_groups.groups_with_cgroups().map(|(group, cgroup)| WatchedGroup {
                 group: group.clone(),
@@ -249,7 +278,10 @@ impl MonitorReader {
         group: &ResctrlGroup,
         new_counts: &mut HashMap<(u64, u32), DomainCounts>,
     ) -> Result<Vec<u64>, MissingBytes> {
-        let worth = self.own_groups.as_mut().map_or(Worth::Whole, |own_groups| own_groups.take_worth(group.inode));
+        let worth = self
+            .own_groups
+            .as_mut()
+            .map_or(Worth::Whole, |own_groups| own_groups.take_worth(group.inode));
         if worth == Worth::Nothing {
             return Err(MissingBytes::Begin);
         }
@@ -257,19 +289,24 @@ impl MonitorReader {
         let mut lack = None;
         for domain in &self.domains {
             let value = |event| group.read_count(domain.id, event);
-            let counts = DomainCounts { total: value(MbmEvent::Total), local: value(MbmEvent::Local) };
+            let counts =
+                DomainCounts { total: value(MbmEvent::Total), local: value(MbmEvent::Local) };
             let key = (group.inode, domain.id);
             let previous = self.last_counts.get(&key).copied();
             new_counts.insert(key, counts);
             let since = |event: MbmEvent, count_in: fn(&DomainCounts) -> MbmCount| {
-                let missing = |problem| MissingBytes::Lost(format!("{} {problem}", count_file(*domain, event)));
+                let missing = |problem| {
+                    MissingBytes::Lost(format!("{} {problem}", count_file(*domain, event)))
+                };
                 let count = match count_in(&counts) {
                     MbmCount::Bytes(now_bytes) => now_bytes,
                     MbmCount::Unavailable => return Err(missing("is Unavailable")),
                     MbmCount::Unassigned => return Err(missing("is Unassigned")),
                     MbmCount::Failed => return Err(missing("cannot be read")),
                 };
-                let previous_bytes = previous.and_then(|earlier| count_in(&earlier).known_bytes()).ok_or(MissingBytes::Begin)?;
+                let previous_bytes = previous
+                    .and_then(|earlier| count_in(&earlier).known_bytes())
+                    .ok_or(MissingBytes::Begin)?;
                 count.checked_sub(previous_bytes).ok_or_else(|| missing("decreases"))
             };
             let total = since(MbmEvent::Total, |counts| counts.total);
@@ -303,21 +340,29 @@ impl MonitorReader {
         for (index, socket) in self.sockets.iter().enumerate() {
             let socket_bytes = |moved: &Vec<u64>| moved.get(index).copied().unwrap_or_default();
             if let Some(control_bytes) = &all_groups {
-                let sum = control_bytes.iter().fold(0_u64, |sum, moved| sum.saturating_add(socket_bytes(moved)));
+                let sum = control_bytes
+                    .iter()
+                    .fold(0_u64, |sum, moved| sum.saturating_add(socket_bytes(moved)));
                 bytes.push(Monitored { cgroup: None, socket: *socket, bytes: sum });
             }
             let tenants = || {
                 let groups = self.groups.iter().zip(moved);
-                groups.filter_map(|(watched, moved)| Some((watched.cgroup.as_ref()?, moved.as_ref())))
+                groups
+                    .filter_map(|(watched, moved)| Some((watched.cgroup.as_ref()?, moved.as_ref())))
             };
             for (cgroup, tenant_bytes) in tenants() {
                 let is_below = |other_cgroup: &str| {
-                    other_cgroup.strip_prefix(&**cgroup).is_some_and(|suffix| suffix.starts_with('/'))
+                    other_cgroup
+                        .strip_prefix(&**cgroup)
+                        .is_some_and(|suffix| suffix.starts_with('/'))
                 };
-                let below = tenants().filter(|(other_path, _)| is_below(other_path)).map(|(_, moved)| moved);
+                let below = tenants()
+                    .filter(|(other_path, _)| is_below(other_path))
+                    .map(|(_, moved)| moved);
                 // If a group below cannot be read, it is not known what is left.
                 let mut below_bytes = below.map(|moved| moved.map(socket_bytes));
-                let below_sum = below_bytes.try_fold(0_u64, |sum, group_bytes| Some(sum.saturating_add(group_bytes?)));
+                let below_sum = below_bytes
+                    .try_fold(0_u64, |sum, group_bytes| Some(sum.saturating_add(group_bytes?)));
                 if let Some((own_bytes, below)) = tenant_bytes.map(socket_bytes).zip(below_sum) {
                     let (cgroup, bytes_left) =
                         (Some(Arc::clone(cgroup)), own_bytes.saturating_sub(below));

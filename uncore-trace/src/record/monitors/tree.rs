@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::discover::resctrl::{ResctrlGroup, Resctrl};
+use crate::discover::resctrl::{Resctrl, ResctrlGroup};
 
 /// Begin of the names of the groups that this program makes: the process's id and a number follow.
 pub(super) const PREFIX: &str = "uncore-trace-";

@@ -6,7 +6,7 @@ use super::monitored::{Rows, made_again, rows};
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{DeviceHold, Owner, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, DeviceHold, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, held};
@@ -61,7 +61,8 @@ fn live() -> Rows {
         let value = Ok(CounterValue { value: count(tick), times: None });
         let (time, trigger) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer);
         let (counter, cpu, owner) = (0, 0, None);
-        let reading = CounterReading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
+        let reading =
+            CounterReading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
         take(LogEntry::Reading(reading));
         if tick == START {
             continue;
@@ -88,7 +89,8 @@ fn replayed() -> Rows {
     metadata.insert(metadata::INTERVAL_NS.to_owned(), (3 * TICK_NS).to_string());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata)
+            .unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut held) = (cgroups::Builder::default(), held::Builder::default());
     for tick in START..=LAST {

@@ -8,9 +8,9 @@ use arrow::array::RecordBatch;
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{Monitored, Owner, CounterReading, ReadingTrigger, CounterValue};
+use crate::entries::{CounterReading, CounterValue, Monitored, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32_column, f64_column, nullable_value, i64_column, word_column};
+use crate::schema::columns::{f32_column, f64_column, i64_column, nullable_value, word_column};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, monitors};
 
@@ -40,8 +40,10 @@ fn moved(tick: i64) -> Option<u64> {
 pub(super) type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
 
 pub(super) fn rows(batch: &RecordBatch) -> Rows {
-    let (end, cgroup) = (i64_column(batch, "mono_ns").unwrap(), word_column(batch, "cgroup").unwrap());
-    let (value, method) = (f64_column(batch, "value").unwrap(), word_column(batch, "method").unwrap());
+    let (end, cgroup) =
+        (i64_column(batch, "mono_ns").unwrap(), word_column(batch, "cgroup").unwrap());
+    let (value, method) =
+        (f64_column(batch, "value").unwrap(), word_column(batch, "method").unwrap());
     let sure = f32_column(batch, "confidence").unwrap();
     let row = |row| {
         (
@@ -102,7 +104,8 @@ fn replayed() -> Rows {
     let metadata = pairs(&plan());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata)
+            .unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut bytes) = (cgroups::Builder::default(), monitors::Builder::default());
     for tick in START..=LAST {

@@ -180,8 +180,9 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
     let found = list_files(place.path(), FILE).unwrap();
     // After the clock was set back, rows go into a second file of that hour.
     assert_eq!(found.len(), 7 * 24 + 1);
-    let of =
-        |path: &PathBuf| crate::tables::reader::OpenTable::open(&rollup::TABLE, path).unwrap().row_count();
+    let of = |path: &PathBuf| {
+        crate::tables::reader::OpenTable::open(&rollup::TABLE, path).unwrap().row_count()
+    };
     assert_eq!(found.iter().map(of).sum::<i64>(), windows);
     assert!(found.iter().all(|path| !disk::is_occupied(&partial_dir(path)).unwrap()));
 }
@@ -196,7 +197,10 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     assert_eq!(repair_hours(place.path()).unwrap(), Vec::<PathBuf>::new());
     live.writer.lock_of_a_killed().unwrap().release_lock();
     assert_eq!(repair_hours(place.path()).unwrap(), *std::slice::from_ref(&live.path));
-    assert_eq!(crate::tables::reader::OpenTable::open(&rollup::TABLE, &live.path).unwrap().row_count(), 1);
+    assert_eq!(
+        crate::tables::reader::OpenTable::open(&rollup::TABLE, &live.path).unwrap().row_count(),
+        1
+    );
 }
 
 #[test]

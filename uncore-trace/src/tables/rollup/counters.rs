@@ -9,7 +9,7 @@ use serde_json::json;
 use super::HourFile;
 use super::belongs::{self, AllowedRows};
 use crate::schema::columns::{self, WordColumn, nullable_value};
-use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
+use crate::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
 use crate::schema::origin::RecordingOrigin;
 
 /// What tells counters apart, beside the boot and the socket.
@@ -50,12 +50,17 @@ impl RollupCounters {
         let peak_columns = ["socket", "peak", "peak_direction"];
         // A file that may not have its rows leaves no counter behind.
         let mut file_counters = Self::default();
-        for batch in hour_file.table.scan_columns(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())? {
+        for batch in hour_file
+            .table
+            .scan_columns(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())?
+        {
             let batch = batch?;
             if let Some(why) = allowed.refusal_reason(&batch)? {
                 return Ok(Some(why));
             }
-            let ids = find_counter_ids(&batch, hour_file.origin, |counter| Ok(file_counters.assign_id(&counter)))?;
+            let ids = find_counter_ids(&batch, hour_file.origin, |counter| {
+                Ok(file_counters.assign_id(&counter))
+            })?;
             let peaks = columns::f64_column(&batch, "peak")?;
             let directions = columns::word_column(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
@@ -129,11 +134,16 @@ pub(super) fn find_counter_ids(
 }
 
 fn parse_direction(word: &str) -> Option<Direction> {
-    [Direction::In, Direction::Out, Direction::Both].into_iter().find(|direction| direction.direction_name() == word)
+    [Direction::In, Direction::Out, Direction::Both]
+        .into_iter()
+        .find(|direction| direction.direction_name() == word)
 }
 
 /// The plan that the counters and links would have been of, as far as a roll-up has it.
-pub(super) fn build_plan(counters: &RollupCounters, origins: &[RecordingOrigin]) -> serde_json::Value {
+pub(super) fn build_plan(
+    counters: &RollupCounters,
+    origins: &[RecordingOrigin],
+) -> serde_json::Value {
     let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
     let mut links: Vec<Link> = Vec::new();
     let mut link_indices: HashMap<String, usize> = HashMap::new();
@@ -143,7 +153,9 @@ pub(super) fn build_plan(counters: &RollupCounters, origins: &[RecordingOrigin])
         listed.push(json!({
             "id": id, "pmu": text(1), "event": text(2), "filter": text(3), "unit": text(4),
         }));
-        let (Some(link_name), Some(flow)) = (&counter.words[LINK], parse_direction(text(DIRECTION))) else {
+        let (Some(link_name), Some(flow)) =
+            (&counter.words[LINK], parse_direction(text(DIRECTION)))
+        else {
             continue;
         };
         let host = &origins[counter.origin].host;
@@ -153,7 +165,10 @@ pub(super) fn build_plan(counters: &RollupCounters, origins: &[RecordingOrigin])
             links.push(Link {
                 name,
                 // Names are the kind and what tells links of it apart.
-                kind: link_name.rsplit_once(' ').map_or(link_name.as_str(), |(kind, _)| kind).to_owned(),
+                kind: link_name
+                    .rsplit_once(' ')
+                    .map_or(link_name.as_str(), |(kind, _)| kind)
+                    .to_owned(),
                 subsystem: text(0).to_owned(),
                 socket: counter.socket,
                 devices: None,

@@ -37,7 +37,9 @@ pub(in crate::tables) fn scan_schema() -> SchemaRef {
     };
     let extra_fields = stored.fields().iter().filter(|field| MORE.contains(&field.name().as_str()));
     let owned_extra = extra_fields.map(|field| Field::clone(field));
-    Arc::new(Schema::new(recorded.fields().iter().map(as_read).chain(owned_extra).collect::<Vec<_>>()))
+    Arc::new(Schema::new(
+        recorded.fields().iter().map(as_read).chain(owned_extra).collect::<Vec<_>>(),
+    ))
 }
 
 /// The batches of a roll-up, in the shape of `fabric` and in the order of windows' ends.
@@ -146,18 +148,35 @@ impl RollupScan {
         let mut groups = Vec::new();
         for (file_index, hour_file) in rollup.hour_files.iter().enumerate() {
             for (number, rows) in hour_file.table.group_rows().into_iter().enumerate() {
-                let Some((begin, end)) = hour_file.table.group_bounds(number, TIME) else { continue };
+                let Some((begin, end)) = hour_file.table.group_bounds(number, TIME) else {
+                    continue;
+                };
                 let begin = begin.saturating_add(hour_file.shift_ns);
                 let end = end.saturating_add(hour_file.shift_ns);
                 if begin <= *wanted.end() && *wanted.start() <= end {
-                    groups.push(ScanGroup { file_index, number, begin_ns: begin, end_ns: end, rows: rows as f64 });
+                    groups.push(ScanGroup {
+                        file_index,
+                        number,
+                        begin_ns: begin,
+                        end_ns: end,
+                        rows: rows as f64,
+                    });
                 }
             }
         }
         let first_begin_ns = groups.iter().map(|group| group.begin_ns).min();
         let next_turn_ns = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted.start()));
         let (rollup, turn) = (Arc::clone(rollup), ScanTurn::default());
-        Self { rollup, schema, read_columns: read, has_counters, groups, wanted_ends: wanted, next_turn_ns, turn }
+        Self {
+            rollup,
+            schema,
+            read_columns: read,
+            has_counters,
+            groups,
+            wanted_ends: wanted,
+            next_turn_ns,
+            turn,
+        }
     }
 
     /// The end of the turn that begins at `from`: as long as its rows are not too many, but a window at least.
@@ -194,7 +213,11 @@ impl RollupScan {
         let rollup = Arc::clone(&self.rollup);
         // What is the same in a window, of each batch.
         let mut windows = Vec::new();
-        for group in self.groups.iter().filter(|candidate| candidate.begin_ns <= until && from <= candidate.end_ns) {
+        for group in self
+            .groups
+            .iter()
+            .filter(|candidate| candidate.begin_ns <= until && from <= candidate.end_ns)
+        {
             let hour_file = &rollup.hour_files[group.file_index];
             for batch in hour_file.table.scan_group(&self.read_columns, group.number)? {
                 let batch = self.select_turn(&batch?, hour_file, (from, until))?;
@@ -228,7 +251,8 @@ impl RollupScan {
         turn.dictionaries = dictionaries.collect();
         turn.rows = rows.into();
         self.turn = turn;
-        let is_last = until >= *self.wanted_ends.end() || self.groups.iter().all(|candidate| candidate.end_ns <= until);
+        let is_last = until >= *self.wanted_ends.end()
+            || self.groups.iter().all(|candidate| candidate.end_ns <= until);
         self.next_turn_ns = if is_last { None } else { self.next_begin(until) };
         Ok(true)
     }
@@ -236,7 +260,11 @@ impl RollupScan {
     /// The earliest time at which the first window after `until` may end.
     fn next_begin(&self, until: i64) -> Option<i64> {
         let earliest = until.saturating_add(1);
-        self.groups.iter().filter(|group| group.end_ns > until).map(|group| group.begin_ns.max(earliest)).min()
+        self.groups
+            .iter()
+            .filter(|group| group.end_ns > until)
+            .map(|group| group.begin_ns.max(earliest))
+            .min()
     }
 
     /// The rows of a batch whose windows end in a stretch of time, with their times on the common clock.
@@ -304,7 +332,8 @@ impl RollupScan {
             rows.iter().map(|row| (row.3 as usize, row.4 as usize)).collect();
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
         for (column, field) in self.schema.fields().iter().enumerate() {
-            let chunk_arrays: Vec<_> = self.turn.chunks.iter().map(|chunk| chunk[column].as_ref()).collect();
+            let chunk_arrays: Vec<_> =
+                self.turn.chunks.iter().map(|chunk| chunk[column].as_ref()).collect();
             let array = interleave(&chunk_arrays, &row_indices)?;
             let array = match self.turn.dictionaries.get(column) {
                 Some(Some(words)) => {
@@ -328,20 +357,20 @@ impl RollupScan {
         let merged_window = |row: &RowRef| merged.get(&(row.0, row.1));
         let any = array.as_any();
         if let Some(known) = any.downcast_ref::<Int64Array>() {
-            let known = known
-                .iter()
-                .zip(rows)
-                .map(|(stored, row)| merged_window(row).map_or(stored, |window| Some(window.known_ns)));
+            let known = known.iter().zip(rows).map(|(stored, row)| {
+                merged_window(row).map_or(stored, |window| Some(window.known_ns))
+            });
             Arc::new(known.collect::<Int64Array>())
         } else if let Some(totals) = any.downcast_ref::<Float64Array>() {
-            let totals =
-                totals.iter().zip(rows).map(|(stored, row)| merged_window(row).map_or(stored, |window| window.total));
-            Arc::new(totals.collect::<Float64Array>())
-        } else if let Some(running) = any.downcast_ref::<Float32Array>() {
-            let running = running
+            let totals = totals
                 .iter()
                 .zip(rows)
-                .map(|(stored, row)| merged_window(row).map_or(stored, |window| Some(window.running)));
+                .map(|(stored, row)| merged_window(row).map_or(stored, |window| window.total));
+            Arc::new(totals.collect::<Float64Array>())
+        } else if let Some(running) = any.downcast_ref::<Float32Array>() {
+            let running = running.iter().zip(rows).map(|(stored, row)| {
+                merged_window(row).map_or(stored, |window| Some(window.running))
+            });
             Arc::new(running.collect::<Float32Array>())
         } else {
             array
@@ -362,7 +391,9 @@ fn merge_windows(
     merged: &mut HashMap<(i64, i32), MergedWindow>,
 ) -> Result<()> {
     let mut dropped: Vec<(i64, i32, u32)> = Vec::new();
-    for window in rows.chunk_by(|row_ref, following| (row_ref.0, row_ref.1) == (following.0, following.1)) {
+    for window in
+        rows.chunk_by(|row_ref, following| (row_ref.0, row_ref.1) == (following.0, following.1))
+    {
         let sets = || window.chunk_by(|row_ref, following| row_ref.2 == following.2);
         if sets().nth(1).is_none() {
             continue;

@@ -54,7 +54,8 @@ impl Boot<'_> {
             (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
-        let mut hours = Hours::open(self.root, FileMode::default(), rollup::file_metadata(&pairs)).unwrap();
+        let mut hours =
+            Hours::open(self.root, FileMode::default(), rollup::file_metadata(&pairs)).unwrap();
         for window in windows {
             let mono_ns = window.number * WINDOW;
             let ts = self.wall_ns + mono_ns;
@@ -123,8 +124,10 @@ fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> FoundRows {
     for batch in table.scan_within(&asked, TIME, wanted).unwrap() {
         let batch = batch.unwrap();
         let cgroups = columns::word_column(&batch, "cgroup").unwrap();
-        let (values, totals) =
-            (columns::f64_column(&batch, "value").unwrap(), columns::f64_column(&batch, "total").unwrap());
+        let (values, totals) = (
+            columns::f64_column(&batch, "value").unwrap(),
+            columns::f64_column(&batch, "total").unwrap(),
+        );
         for row in 0..batch.num_rows() {
             assert!(columns::i32_column(&batch, "pid").unwrap().is_null(row));
             found.push((
@@ -174,7 +177,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     let expected: FoundRows = found.iter().filter(|row| part.contains(&row.0)).cloned().collect();
     assert_eq!(rows(&recording, part), expected);
     // Links are told apart by their hosts, and say where their peak is from.
-    let plan: serde_json::Value = serde_json::from_str(&table.metadata_pairs()[metadata::PLAN]).unwrap();
+    let plan: serde_json::Value =
+        serde_json::from_str(&table.metadata_pairs()[metadata::PLAN]).unwrap();
     let links = plan["links"].as_array().unwrap();
     let names: Vec<&str> = links.iter().map(|link| link["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["one memory 0", "two memory 0"]);
@@ -350,7 +354,10 @@ fn directories_of_other_hosts_and_hours_are_not_opened() {
     let of = |hosts: &[&str], from: i64, to: i64| {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         let at = |hour: i64| DAY + hours(hour) * WINDOW;
-        Recording::open_selection(root, &RollupSelection { hosts, wall_ns: Some((at(from), at(to))) })
+        Recording::open_selection(
+            root,
+            &RollupSelection { hosts, wall_ns: Some((at(from), at(to))) },
+        )
     };
     let one = of(&["one"], 10, 11).unwrap();
     assert_eq!(rows(&one, ALWAYS).len(), 2);

@@ -47,12 +47,17 @@ impl Hosts {
     /// # Errors
     ///
     /// A pattern matches none; the error names the hosts that there are.
-    pub(in crate::tables) fn require_all_matched(&self, path: &Path, hosts: &BTreeSet<String>) -> Result<()> {
+    pub(in crate::tables) fn require_all_matched(
+        &self,
+        path: &Path,
+        hosts: &BTreeSet<String>,
+    ) -> Result<()> {
         for pattern in &self.0 {
             if !hosts.iter().any(|host| matches_host(pattern, host)) {
                 let named: Vec<&str> = hosts.iter().take(NAMED).map(String::as_str).collect();
                 let omitted = hosts.len().saturating_sub(NAMED);
-                let suffix = if omitted > 0 { format!(" and {omitted} more") } else { String::new() };
+                let suffix =
+                    if omitted > 0 { format!(" and {omitted} more") } else { String::new() };
                 let (path, named) = (path.display(), named.join(", "));
                 bail!("{path} has no host {}: it has {named}{suffix}", pattern.0);
             }

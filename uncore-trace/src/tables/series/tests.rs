@@ -94,7 +94,8 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
 fn window(series: &mut PartSeries, boot: &str, mono_ns: i64) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = [version, (metadata::BOOT_ID.to_owned(), boot.to_owned())].into();
-    let mut writer = Writer::create(series.next_target(), CreateOptions::default(), &pairs).unwrap();
+    let mut writer =
+        Writer::create(series.next_target(), CreateOptions::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
         mono_ns,

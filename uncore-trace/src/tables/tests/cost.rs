@@ -66,7 +66,8 @@ fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     let mut at = 0;
     while at < batch.num_rows() {
         let rows = seal.min(batch.num_rows() - at);

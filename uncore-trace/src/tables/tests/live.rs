@@ -28,7 +28,11 @@ fn what_is_sealed_can_be_read_and_stays_what_it_was() {
     for target in ["run.parquet", "run"] {
         let path = dir.path().join(target);
         let dataset = !target.contains('.');
-        let made = if dataset { RecordingTarget::Dataset(path.clone()) } else { RecordingTarget::File(path.clone()) };
+        let made = if dataset {
+            RecordingTarget::Dataset(path.clone())
+        } else {
+            RecordingTarget::File(path.clone())
+        };
         let mut writer = Writer::create(made, CreateOptions::default(), &pairs()).unwrap();
         let nothing = refusal(Recording::open_so_far(&path));
         assert!(nothing.contains("nothing of it is on the disk yet"), "{nothing}");
@@ -41,7 +45,10 @@ fn what_is_sealed_can_be_read_and_stays_what_it_was() {
         (30..70).for_each(|number| seal(&mut writer, number));
         assert_same(&rows(&early, &fabric::TABLE), &windows(0..30));
         let table = early.open_table(&fabric::TABLE).unwrap();
-        assert_eq!((table.row_count(), table.column_bounds("mono_ns")), (180, Some((0, 290_000_000))));
+        assert_eq!(
+            (table.row_count(), table.column_bounds("mono_ns")),
+            (180, Some((0, 290_000_000)))
+        );
         assert_eq!(table.metadata_pairs()[metadata::HOST], "test");
         assert_eq!(table.row_groups(), 30);
         table.require_sound().unwrap();
@@ -74,9 +81,13 @@ fn a_recorder_that_was_killed_or_is_none_is_told_from_one_that_runs() {
     kill(record(&path, 0..3));
     let killed = refusal(Recording::open_so_far(&path));
     assert!(killed.contains("was not finished; run `uncore-trace repair"), "{killed}");
-    let create = CreateOptions { command: super::super::lock::LockingCommand::Attribute, ..CreateOptions::default() };
+    let create = CreateOptions {
+        command: super::super::lock::LockingCommand::Attribute,
+        ..CreateOptions::default()
+    };
     let other: &Path = &dir.path().join("other.parquet");
-    let mut writer = Writer::create(RecordingTarget::File(other.to_owned()), create, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(RecordingTarget::File(other.to_owned()), create, &pairs()).unwrap();
     seal(&mut writer, 0);
     let made = refusal(Recording::open_so_far(other));
     assert!(made.contains("is being written now by `uncore-trace attribute`"), "{made}");

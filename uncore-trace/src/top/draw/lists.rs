@@ -1,13 +1,13 @@
 //! The lists of links and of tenants.
 
 use super::super::app::{App, Focus};
-use super::{TextLook, StyledText, fit_width};
+use super::{StyledText, TextLook, fit_width};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
 use crate::view::heat::draw_bars;
-use crate::view::live::screen::{LinkFullness, OwnerLine, LiveScreen, WatchedLine};
+use crate::view::live::screen::{LinkFullness, LiveScreen, OwnerLine, WatchedLine};
 
 /// Number of cells between columns.
 const GAP: usize = 2;
@@ -64,7 +64,9 @@ pub(super) fn link_lines(
     let plain = |text: String| (text, TextLook::Plain);
     let mut columns = Vec::new();
     if is_link {
-        let rates = traffic_lines.iter().flat_map(|traffic_line| [traffic_line.in_per_s, traffic_line.out_per_s, traffic_line.per_s]);
+        let rates = traffic_lines.iter().flat_map(|traffic_line| {
+            [traffic_line.in_per_s, traffic_line.out_per_s, traffic_line.per_s]
+        });
         let unit = SharedUnit::for_values(rates.flatten(), "bytes");
         let head = |title: &str| format!("{title} {}", unit.rate_name());
         let figure = |rate: Option<f64>, traffic_line: &WatchedLine| {
@@ -74,7 +76,9 @@ pub(super) fn link_lines(
         if app.opened_owner.is_some() {
             columns.push(ListColumn::new(
                 head("its"),
-                traffic_lines.iter().map(|traffic_line| figure(traffic_line.within_per_s, traffic_line)),
+                traffic_lines
+                    .iter()
+                    .map(|traffic_line| figure(traffic_line.within_per_s, traffic_line)),
             ));
         }
         columns.push(ListColumn::new(
@@ -87,27 +91,42 @@ pub(super) fn link_lines(
         ));
         // Some memory controllers do not count reads and writes separately.
         let only_both = |traffic_line: &WatchedLine| {
-            traffic_line.per_s.is_some() && traffic_line.in_per_s.is_none() && traffic_line.out_per_s.is_none()
+            traffic_line.per_s.is_some()
+                && traffic_line.in_per_s.is_none()
+                && traffic_line.out_per_s.is_none()
         };
         if traffic_lines.iter().any(only_both) {
-            let combined = traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
+            let combined =
+                traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
             columns.push(ListColumn::new(head("both"), combined));
         }
-        columns.push(ListColumn::new("of peak", traffic_lines.iter().map(|traffic_line| percent_of_peak(traffic_line.full))));
+        columns.push(ListColumn::new(
+            "of peak",
+            traffic_lines.iter().map(|traffic_line| percent_of_peak(traffic_line.full)),
+        ));
     } else {
         let rate = |rate: Option<f64>, traffic_line: &WatchedLine| {
-            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &traffic_line.unit));
+            let shown = rate
+                .map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &traffic_line.unit));
             plain(printable(&shown).into_owned())
         };
         if app.opened_owner.is_some() {
-            let owner_rates = traffic_lines.iter().map(|traffic_line| rate(traffic_line.within_per_s, traffic_line));
+            let owner_rates = traffic_lines
+                .iter()
+                .map(|traffic_line| rate(traffic_line.within_per_s, traffic_line));
             columns.push(ListColumn::new("its rate", owner_rates));
         }
-        columns.push(ListColumn::new("rate", traffic_lines.iter().map(|traffic_line| rate(traffic_line.per_s, traffic_line))));
+        columns.push(ListColumn::new(
+            "rate",
+            traffic_lines.iter().map(|traffic_line| rate(traffic_line.per_s, traffic_line)),
+        ));
     }
     let list = ScreenList {
         head: if is_link { "link" } else { "event" }.to_owned(),
-        names: traffic_lines.iter().map(|traffic_line| plain(printable(&traffic_line.name).into_owned())).collect(),
+        names: traffic_lines
+            .iter()
+            .map(|traffic_line| plain(printable(&traffic_line.name).into_owned()))
+            .collect(),
         columns,
         times: traffic_lines.iter().map(|traffic_line| traffic_line.history.clone()).collect(),
         // The rates matter more than the peak.
@@ -126,16 +145,19 @@ pub(super) fn owner_lines(
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
     let owners = &screen.owners;
-    let look = |line: &OwnerLine| if line.owner == "task" { TextLook::Plain } else { TextLook::Dim };
+    let look =
+        |line: &OwnerLine| if line.owner == "task" { TextLook::Plain } else { TextLook::Dim };
     let column = |head: String, cell: &dyn Fn(&OwnerLine) -> String| {
         ListColumn::new(head, owners.iter().map(|line| (cell(line), look(line))))
     };
     let mut columns: Vec<ListColumn> = Vec::new();
     let mut unit = String::new();
-    let rates_of_group = |group_index: usize| owners.iter().filter_map(move |line| *line.per_s.get(group_index)?);
+    let rates_of_group =
+        |group_index: usize| owners.iter().filter_map(move |line| *line.per_s.get(group_index)?);
     if screen.groups.iter().all(|group| group.unit == "bytes") {
         // Groups share a unit, so that they can be compared.
-        let shared = SharedUnit::for_values((0..screen.groups.len()).flat_map(rates_of_group), "bytes");
+        let shared =
+            SharedUnit::for_values((0..screen.groups.len()).flat_map(rates_of_group), "bytes");
         unit = format!(", {}", shared.rate_name());
         for (group_index, group) in screen.groups.iter().enumerate() {
             columns.push(column(printable(&group.name).into_owned(), &|line| {
@@ -179,7 +201,9 @@ pub(super) fn owner_lines(
 
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
 fn percent_of_peak(full: Option<LinkFullness>) -> StyledText {
-    let Some(LinkFullness { part: fraction, other: conflicting_fraction }) = full else { return ("-".to_owned(), TextLook::Plain) };
+    let Some(LinkFullness { part: fraction, other: conflicting_fraction }) = full else {
+        return ("-".to_owned(), TextLook::Plain);
+    };
     let number = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
     let look = match fraction {
         fraction if fraction > 1.0 => TextLook::Hot,
@@ -187,7 +211,9 @@ fn percent_of_peak(full: Option<LinkFullness>) -> StyledText {
         _ => TextLook::Plain,
     };
     match conflicting_fraction {
-        Some(conflicting) => (format!("{} | {} %!", number(fraction), number(conflicting)), TextLook::Warm),
+        Some(conflicting) => {
+            (format!("{} | {} %!", number(fraction), number(conflicting)), TextLook::Warm)
+        }
         None if fraction > 1.0 => (format!("{} %!", number(fraction)), look),
         None => (format!("{} %", number(fraction)), look),
     }
@@ -219,7 +245,8 @@ impl ScreenList<'_> {
         } else {
             0
         };
-        let name_width = remaining.saturating_sub(if time > 0 { time + GAP } else { 0 }).min(longest);
+        let name_width =
+            remaining.saturating_sub(if time > 0 { time + GAP } else { 0 }).min(longest);
         let room = lines.saturating_sub(1);
         let first_line = self.first_shown(room);
         let shown = self.names.len().saturating_sub(first_line).min(room);
@@ -267,7 +294,13 @@ impl ScreenList<'_> {
         vec![(text, TextLook::Head)]
     }
 
-    fn draw_line(&self, line: usize, name_width: usize, time: usize, ascii: bool) -> Vec<StyledText> {
+    fn draw_line(
+        &self,
+        line: usize,
+        name_width: usize,
+        time: usize,
+        ascii: bool,
+    ) -> Vec<StyledText> {
         let (name, look) = &self.names[line];
         let is_selected = self.selected.0 == line;
         let marker = match (is_selected, self.selected.1) {
@@ -276,7 +309,8 @@ impl ScreenList<'_> {
             (false, _) => "  ",
         };
         let name = pad_to_width(&fit_width(name, name_width, ascii), name_width);
-        let look_of = |look: TextLook| if is_selected && self.selected.1 { TextLook::Selected } else { look };
+        let look_of =
+            |look: TextLook| if is_selected && self.selected.1 { TextLook::Selected } else { look };
         let mut pieces = vec![(format!("{marker}{name}"), look_of(*look))];
         for column in &self.columns {
             let (text, look) = &column.cells[line];

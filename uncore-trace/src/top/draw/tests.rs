@@ -5,7 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::*;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
-use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
+use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
 use crate::tables::writer::TablePiece;
 use crate::top::TopOptions;
 use crate::view::key::GroupBy;
@@ -161,7 +161,10 @@ fn a_terminal_of_80_columns_says_who_fills_which_link() {
     pictures.push(("the second link, the tenants by a group", drawn_body(&app, 80, 24)));
     press_keys(&mut app, &[KeyCode::Enter]);
     pictures.push(("processes of a tenant", drawn_body(&app, 80, 24)));
-    press_keys(&mut app, &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')]);
+    press_keys(
+        &mut app,
+        &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')],
+    );
     pictures.push(("a filter", drawn_body(&app, 80, 24)));
     press_keys(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
     pictures.push(("help", drawn_body(&app, 80, 24)));
@@ -194,7 +197,8 @@ fn colours_are_left_out_of_a_plain_picture() {
 fn a_small_terminal_is_told_what_is_needed() {
     let app = app(false);
     for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
-        let told = drawn_screen(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
+        let told =
+            drawn_screen(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(told, format!("60x12 needed, {width}x{height} here; q quits"));
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{FaultTally, CheckOutcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::accounts::{AccountSource, TABLE, Unit};
-use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, word_column};
+use crate::schema::columns::{bits_column, i32_column, i64_column, nullable_value, word_column};
 use crate::tables::reader::Recording;
 
 /// Function, source, name, direction, unit, process and client.
@@ -41,7 +41,8 @@ fn examine_batch(
     let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
     let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {
-        let mut key_words = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
+        let mut key_words =
+            names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
         let key = std::array::from_fn(|_| key_words.next().unwrap_or_default());
         let [_, source, name, _, unit] = &key;
         let (source, unit) = (AccountSource::from_name(source), Unit::from_name(unit));
@@ -55,7 +56,10 @@ fn examine_batch(
             } else if previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns) {
                 "was read before the row above it"
             } else if unit.is_some_and(Unit::is_sum)
-                && previous.and_then(|reading| reading.1).zip(value).is_some_and(|(previous_value, current_value)| current_value < previous_value)
+                && previous
+                    .and_then(|reading| reading.1)
+                    .zip(value)
+                    .is_some_and(|(previous_value, current_value)| current_value < previous_value)
             {
                 "is less than before"
             } else {
@@ -90,7 +94,10 @@ mod tests {
 
     #[test]
     fn sums_do_not_decrease_while_an_account_exists() {
-        assert_eq!(fault_of_rows("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
+        assert_eq!(
+            fault_of_rows("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]),
+            None
+        );
         assert_eq!(fault_of_rows("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
         assert_eq!(fault_of_rows("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
         let less = fault_of_rows("bytes", &[(1, Some(5)), (2, Some(4))]);

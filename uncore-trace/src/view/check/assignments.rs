@@ -7,9 +7,9 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::holders::is_within;
-use super::{FaultTally, CheckOutcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::assignments::TABLE;
-use crate::schema::columns::{nullable_value, i64_column, word_column};
+use crate::schema::columns::{i64_column, nullable_value, word_column};
 use crate::tables::reader::Recording;
 
 /// What is assigned to whom.

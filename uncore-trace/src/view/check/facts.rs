@@ -97,7 +97,8 @@ pub(super) fn verify_losses(recording: &Recording, facts: &MetadataFacts) -> Che
     if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
         return CheckOutcome::Failed(format!("loss of cause {cause} is {count}"));
     }
-    let losses = Losses::from_totals(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
+    let losses =
+        Losses::from_totals(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
     if let Some(missing) = losses.incomplete_text().filter(|_| complete) {
         return CheckOutcome::Failed(format!("the metadata says complete, but it is {missing}"));
     }
@@ -111,7 +112,8 @@ pub(super) fn verify_losses(recording: &Recording, facts: &MetadataFacts) -> Che
         (false, Some(missing)) => missing,
         (false, None) => "incomplete: the recorder was killed".to_owned(),
     };
-    let mut completeness = losses.precision_text().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    let mut completeness =
+        losses.precision_text().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
     let causes = losses.missing.iter().chain(&losses.precision).map(|(cause, _)| cause.as_str());
     let causes: Vec<&str> = causes.collect();
     if !causes.is_empty() {

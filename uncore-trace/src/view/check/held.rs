@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use anyhow::Result;
 use arrow::array::{Int32Array, RecordBatch};
 
-use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{BitsColumn, WordColumn, bits_column, nullable_value, i32_column, i64_column, word_column};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{
+    BitsColumn, WordColumn, bits_column, i32_column, i64_column, nullable_value, word_column,
+};
 use crate::schema::{fabric, held};
 use crate::tables::reader::Recording;
 
@@ -18,7 +20,8 @@ type HoldingSpans = HashMap<HoldingOwner, Vec<(i64, i64)>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
 pub(super) fn verify_held_shares(recording: &Recording) -> Option<CheckOutcome> {
-    let scan = |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
+    let scan =
+        |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
     FaultTally::table_outcome(recording, &held::TABLE, scan, "shares of holders")
 }
 
@@ -30,7 +33,8 @@ fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
     for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, ns) = (i64_column(&batch, "mono_ns")?, bits_column(&batch, "ns")?);
-        let (function, owners) = (word_column(&batch, "bdf")?, HeldOwnerColumns::from_batch(&batch)?);
+        let (function, owners) =
+            (word_column(&batch, "bdf")?, HeldOwnerColumns::from_batch(&batch)?);
         for row in 0..batch.num_rows() {
             let key = (owners.get(row), owned_word(&function, row).unwrap_or_default());
             let end_ns = end.value(row);
@@ -78,7 +82,9 @@ fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally
             tally.examine_item(|| {
                 let holds = spans.get(&holder).is_some_and(|spans| {
                     let later_index = spans.partition_point(|span| span.0 <= end_ns);
-                    later_index.checked_sub(1).is_some_and(|last_index| spans[last_index].1 > begin_ns)
+                    later_index
+                        .checked_sub(1)
+                        .is_some_and(|last_index| spans[last_index].1 > begin_ns)
                 });
                 let (row, counter) = (number + row as u64, counter.value(row));
                 (!holds).then(|| {
@@ -140,8 +146,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pairs = [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
         let path = dir.path().join("run");
-        let mut writer =
-            Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
+        let mut writer = Writer::create(
+            RecordingTarget::Dataset(path.clone()),
+            CreateOptions::default(),
+            &pairs,
+        )
+        .unwrap();
         let (mut held, mut rows) = (held::Builder::default(), fabric::Builder::default());
         let held_row = |mono_ns, ns| held::Row {
             mono_ns,

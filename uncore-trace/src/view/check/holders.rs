@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::holders::{LEARNT, START, TABLE};
 use crate::tables::reader::Recording;
 

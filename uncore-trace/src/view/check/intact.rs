@@ -59,7 +59,8 @@ pub(super) fn verify_places(recording: &Recording) -> Option<CheckOutcome> {
         return None;
     }
     let wrong = recording.left_out().iter().filter(|skipped| !skipped.is_damaged);
-    let wrong = wrong.map(|skipped| format!("{}: {}", skipped.path.display(), skipped.why)).collect();
+    let wrong =
+        wrong.map(|skipped| format!("{}: {}", skipped.path.display(), skipped.why)).collect();
     let files = recording.table_files(&fabric::TABLE).map_or(0, |files| files.len());
     Some(damage_outcome(wrong, || count_noun(files, "file")))
 }
@@ -75,7 +76,9 @@ pub(super) fn verify_tables(recording: &Recording) -> CheckOutcome {
             let listed = manifest.list_tables().count() + 1;
             damage_outcome(manifest.find_problems(recording), || format!("{listed} tables"))
         }
-        Ok(None) => CheckOutcome::NotVerifiable("fabric.parquet does not list the tables".to_owned()),
+        Ok(None) => {
+            CheckOutcome::NotVerifiable("fabric.parquet does not list the tables".to_owned())
+        }
         Err(error) => CheckOutcome::Failed(format!("{error:#}")),
     }
 }
@@ -86,6 +89,7 @@ fn damage_outcome(mut wrong: Vec<String>, sound: impl FnOnce() -> String) -> Che
     }
     let hidden_count = wrong.len().saturating_sub(NAMED);
     wrong.truncate(NAMED);
-    let hidden_text = if hidden_count > 0 { format!(", and {hidden_count} more") } else { String::new() };
+    let hidden_text =
+        if hidden_count > 0 { format!(", and {hidden_count} more") } else { String::new() };
     CheckOutcome::Failed(format!("{}{hidden_text}", wrong.join(", ")))
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use arrow::array::{Array as _, RecordBatch};
 
-use super::{FaultTally, CheckOutcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::owner::{KINDS, TASK};
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
@@ -29,10 +29,14 @@ fn scan_rows(recording: &Recording) -> Result<FaultTally> {
 }
 
 fn examine_batch(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {
-    let (end, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
-    let (direction, owner) = (columns::word_column(batch, "direction")?, columns::word_column(batch, "owner")?);
-    let (pid, cgroup) = (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);
-    let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
+    let (end, tick) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
+    let (direction, owner) =
+        (columns::word_column(batch, "direction")?, columns::word_column(batch, "owner")?);
+    let (pid, cgroup) =
+        (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);
+    let (bytes, requests) =
+        (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let directions = [io::READ, io::WRITE];
     for row in 0..batch.num_rows() {
         let (end_ns, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::super::marks::{RecordedMark, RecordedMarks};
 use super::facts::MetadataFacts;
-use super::{FaultTally, CheckOutcome};
-use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::marks::{ListedMarks, MarkKind, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
@@ -57,10 +57,14 @@ fn mark_fault(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'stati
 
 /// The difference between the metadata and the table, if any.
 fn find_difference(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
-    let listed = ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
-    let (rows, listed_count) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
+    let listed =
+        ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
+    let (rows, listed_count) =
+        (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
     if listed_count != rows {
-        return Ok(Some(format!("the metadata tell of {listed_count} marks, the table has {rows}")));
+        return Ok(Some(format!(
+            "the metadata tell of {listed_count} marks, the table has {rows}"
+        )));
     }
     let is_there = |mark: &RecordedMark| {
         let first_candidate = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
@@ -88,14 +92,20 @@ mod tests {
     /// The outcome for the marks of a recording.
     fn marks_outcome(dataset: bool, broken: &Broken) -> Option<CheckOutcome> {
         let findings = verify_recording(&SampleRecording::new(dataset, broken).open()).unwrap();
-        findings.into_iter().find(|finding| finding.name == "marks are valid").map(|finding| finding.outcome)
+        findings
+            .into_iter()
+            .find(|finding| finding.name == "marks are valid")
+            .map(|finding| finding.outcome)
     }
 
     #[test]
     fn sound_marks_are_counted_and_none_are_not_named() {
         let sound = Broken { marks: MARKS, ..INTACT };
         for dataset in [false, true] {
-            assert_eq!(marks_outcome(dataset, &sound), Some(CheckOutcome::Ok("4 marks".to_owned())));
+            assert_eq!(
+                marks_outcome(dataset, &sound),
+                Some(CheckOutcome::Ok("4 marks".to_owned()))
+            );
             assert_eq!(marks_outcome(dataset, &INTACT), None);
         }
     }
@@ -145,7 +155,8 @@ mod tests {
             (other, "in the metadata and not in the table"),
         ] {
             let outcome = marks_outcome(true, &Broken { marks: MARKS, metadata, ..INTACT });
-            let failed = matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
+            let failed =
+                matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
             assert!(failed, "{words}: {outcome:?}");
             let file = marks_outcome(false, &Broken { marks: MARKS, metadata, ..INTACT });
             assert!(matches!(file, Some(CheckOutcome::Ok(_))), "{file:?}");

@@ -104,7 +104,8 @@ impl FaultTally {
 
 /// Verifies every invariant.
 pub fn verify_recording(recording: &Recording) -> Result<Vec<CheckFinding>> {
-    let facts = MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
+    let facts =
+        MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
     let finding = |name, outcome| CheckFinding { name, outcome };
     let (rows, (tables, bytes, ticks, readings)) = thread::scope(|scope| {
         let rows = scope.spawn(|| rows::verify_fabric_rows(recording, &facts));
@@ -130,20 +131,31 @@ pub fn verify_recording(recording: &Recording) -> Result<Vec<CheckFinding>> {
         finding("wall time agrees", rows.clock),
     ];
     findings.extend(
-        intact::verify_places(recording).map(|outcome| finding("files are in their place", outcome)),
+        intact::verify_places(recording)
+            .map(|outcome| finding("files are in their place", outcome)),
     );
     findings.extend(
-        readers::verify_reader_cpus(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
+        readers::verify_reader_cpus(recording)
+            .map(|outcome| finding("counters read on their CPUs", outcome)),
     );
-    findings.extend(io::verify_io_rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
-    findings.extend(holders::verify_holder_rows(recording).map(|outcome| finding("holders are valid", outcome)));
-    findings.extend(held::verify_held_shares(recording).map(|outcome| finding("holders hold", outcome)));
+    findings.extend(
+        io::verify_io_rows(recording).map(|outcome| finding("device bytes are valid", outcome)),
+    );
+    findings.extend(
+        holders::verify_holder_rows(recording).map(|outcome| finding("holders are valid", outcome)),
+    );
+    findings.extend(
+        held::verify_held_shares(recording).map(|outcome| finding("holders hold", outcome)),
+    );
     let assigned = assignments::verify_assignment_rows(recording);
     findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
-    findings
-        .extend(accounts::verify_account_rows(recording).map(|outcome| finding("accounts are valid", outcome)));
-    findings
-        .extend(marks::verify_marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
+    findings.extend(
+        accounts::verify_account_rows(recording)
+            .map(|outcome| finding("accounts are valid", outcome)),
+    );
+    findings.extend(
+        marks::verify_marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)),
+    );
     Ok(findings)
 }
 

@@ -11,8 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::window::{self, CheckedWindow, CheckedCounter, WindowCollector};
-use super::{FaultTally, CheckOutcome};
+use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::columns::{self, word_column};
 use crate::schema::{counters, fabric, metadata, readings};
 use crate::tables::reader::{Ahead, Recording};
@@ -62,7 +62,10 @@ struct ReadingSums {
 fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let (mut tracks, ids) = load_counters(recording)?;
     let mut fabric = FabricReader {
-        scan: recording.open_table(&fabric::TABLE)?.scan_columns(&window::COLUMNS)?.decode_ahead()?,
+        scan: recording
+            .open_table(&fabric::TABLE)?
+            .scan_columns(&window::COLUMNS)?
+            .decode_ahead()?,
         windows: WindowCollector::default(),
         done: false,
         newest: i64::MIN,
@@ -70,7 +73,8 @@ fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let mut tally = FaultTally::default();
     let mut newest = i64::MIN;
     let readings = recording.open_table(&readings::TABLE)?;
-    let tick_ns = readings.metadata_pairs().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
+    let tick_ns =
+        readings.metadata_pairs().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
     let tick_ns: i64 = tick_ns.context("the metadata has no tick length")?;
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
     for batch in readings.scan_columns(&wanted)? {
@@ -127,17 +131,25 @@ fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let counter = columns::i32_column(&batch, "counter")?;
-        let (pmu, event, filter) =
-            (word_column(&batch, "pmu")?, word_column(&batch, "event")?, word_column(&batch, "filter")?);
-        let (cpu, scale) = (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
+        let (pmu, event, filter) = (
+            word_column(&batch, "pmu")?,
+            word_column(&batch, "event")?,
+            word_column(&batch, "filter")?,
+        );
+        let (cpu, scale) =
+            (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
         let role = word_column(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
-            let word = |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
+            let word =
+                |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
             let id = counter.value(row);
             let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
             let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));
             ids.insert((id, Some(cpu.value(row))), id);
-            tracks.insert(id, CounterTrack { scale: scale.value(row), name, ..CounterTrack::default() });
+            tracks.insert(
+                id,
+                CounterTrack { scale: scale.value(row), name, ..CounterTrack::default() },
+            );
         }
     }
     Ok((tracks, ids))
@@ -152,11 +164,16 @@ struct FabricReader {
 }
 
 impl FabricReader {
-    fn read_batch(&mut self, tracks: &mut HashMap<i32, CounterTrack>, ids: &HashMap<CheckedCounter, i32>) -> Result<()> {
+    fn read_batch(
+        &mut self,
+        tracks: &mut HashMap<i32, CounterTrack>,
+        ids: &HashMap<CheckedCounter, i32>,
+    ) -> Result<()> {
         let mut unknown = None;
         let mut newest = self.newest;
         let mut pass_window = |windows: &WindowCollector, window: &CheckedWindow| {
-            let track = ids.get(&windows.counter_name(window.counter)).and_then(|id| tracks.get_mut(id));
+            let track =
+                ids.get(&windows.counter_name(window.counter)).and_then(|id| tracks.get_mut(id));
             newest = newest.max(window.end_ns);
             match track {
                 Some(track) => track.windows.push_back(*window),
@@ -255,7 +272,10 @@ impl ReadingSums {
                 let started = enabled.saturating_sub(passed);
                 (passed, running.saturating_sub(started))
             }
-            (Some(previous_times), Some(current_times)) => (current_times.0.saturating_sub(previous_times.0), current_times.1.saturating_sub(previous_times.1)),
+            (Some(previous_times), Some(current_times)) => (
+                current_times.0.saturating_sub(previous_times.0),
+                current_times.1.saturating_sub(previous_times.1),
+            ),
         };
         self.enabled += enabled as f64;
         self.running += running as f64;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::{FaultTally, CheckOutcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::columns::{i32_column, text_column};
 use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
@@ -20,7 +20,9 @@ pub(super) fn verify_reader_cpus(recording: &Recording) -> Option<CheckOutcome> 
 fn scan_readings(recording: &Recording) -> Result<FaultTally> {
     let (readers, anywhere) = (load_reader_pairs(recording)?, load_statistics(recording)?);
     let mut tally = FaultTally::default();
-    for batch in recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])? {
+    for batch in
+        recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])?
+    {
         let batch = batch?;
         let (counter, cpu) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
         for row in 0..batch.num_rows() {
@@ -41,9 +43,11 @@ fn load_statistics(recording: &Recording) -> Result<HashSet<i32>> {
     let mut statistic_ids = HashSet::new();
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "attr_type"])? {
         let batch = batch?;
-        let (counter, attribute_type) = (i32_column(&batch, "counter")?, i32_column(&batch, "attr_type")?);
+        let (counter, attribute_type) =
+            (i32_column(&batch, "counter")?, i32_column(&batch, "attr_type")?);
         let is_statistic = |row: &usize| attribute_type.value(*row) >= counters::STATISTICS as i32;
-        statistic_ids.extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
+        statistic_ids
+            .extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
     }
     Ok(statistic_ids)
 }

@@ -9,7 +9,7 @@ use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampM
 
 use super::facts::{ClockPair, MetadataFacts};
 use super::window::{CheckedWindow, WindowCollector};
-use super::{FaultTally, CheckOutcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
@@ -54,15 +54,20 @@ pub(super) fn verify_fabric_rows(recording: &Recording, facts: &MetadataFacts) -
     let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
     let read = pass.read_batches(recording, facts).and_then(|()| read_others(recording));
     let sequence = match pass.sequence.into_outcome("windows") {
-        CheckOutcome::Ok(counted_windows) if pass.gaps > 0 => {
-            CheckOutcome::Ok(format!("{counted_windows}, {} gaps, which the loss table explains", pass.gaps))
-        }
+        CheckOutcome::Ok(counted_windows) if pass.gaps > 0 => CheckOutcome::Ok(format!(
+            "{counted_windows}, {} gaps, which the loss table explains",
+            pass.gaps
+        )),
         outcome => outcome,
     };
     let clock = match &facts.clocks {
-        _ if pass.is_rollup => CheckOutcome::NotVerifiable("a roll-up has no clock snapshots".to_owned()),
+        _ if pass.is_rollup => {
+            CheckOutcome::NotVerifiable("a roll-up has no clock snapshots".to_owned())
+        }
         Err(reason) => CheckOutcome::NotVerifiable(reason.clone()),
-        Ok(clocks) if clocks.is_empty() => CheckOutcome::NotVerifiable("no clock snapshot".to_owned()),
+        Ok(clocks) if clocks.is_empty() => {
+            CheckOutcome::NotVerifiable("no clock snapshot".to_owned())
+        }
         Ok(_) => pass.clock.into_outcome("rows"),
     };
     FabricOutcomes {
@@ -126,7 +131,8 @@ impl Pass {
     fn read_batches(&mut self, recording: &Recording, facts: &MetadataFacts) -> Result<()> {
         let table = recording.open_table(&fabric::TABLE)?;
         let schema = table.scan_schema();
-        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let columns: Vec<&str> =
+            schema.fields().iter().map(|field| field.name().as_str()).collect();
         let clocks = facts.clocks.as_deref().unwrap_or_default();
         let mut windows = WindowCollector::default();
         let mut order = ColumnOrder::of_table(&fabric::TABLE);
@@ -136,7 +142,8 @@ impl Pass {
             order.examine_batch(&batch)?;
             self.examine_values(&batch, row, facts)?;
             self.examine_clock(&batch, row, clocks)?;
-            windows.add_batch(&batch, |windows, window| self.examine_window(windows, window, facts))?;
+            windows
+                .add_batch(&batch, |windows, window| self.examine_window(windows, window, facts))?;
             row += batch.num_rows() as u64;
         }
         windows.finish(|windows, window| self.examine_window(windows, window, facts));
@@ -144,7 +151,12 @@ impl Pass {
     }
 
     /// Conservation and sequence of one complete window.
-    fn examine_window(&mut self, windows: &WindowCollector, window: &CheckedWindow, facts: &MetadataFacts) {
+    fn examine_window(
+        &mut self,
+        windows: &WindowCollector,
+        window: &CheckedWindow,
+        facts: &MetadataFacts,
+    ) {
         let torn = || {
             window.torn.then(|| {
                 format!(
@@ -159,7 +171,8 @@ impl Pass {
         });
         match window.total {
             Some(total) => {
-                self.conservation.examine_item(|| torn().or_else(|| conservation_fault(windows, window, total)));
+                self.conservation
+                    .examine_item(|| torn().or_else(|| conservation_fault(windows, window, total)));
             }
             None => {
                 if let Some(text) = torn() {
@@ -187,7 +200,12 @@ impl Pass {
     }
 
     /// Values of each row: known words, ranges, and nulls exactly where they are allowed.
-    fn examine_values(&mut self, batch: &RecordBatch, first_row: u64, facts: &MetadataFacts) -> Result<()> {
+    fn examine_values(
+        &mut self,
+        batch: &RecordBatch,
+        first_row: u64,
+        facts: &MetadataFacts,
+    ) -> Result<()> {
         let value = columns::f64_column(batch, "value")?;
         let total = columns::f64_column(batch, "total")?;
         let running = columns::f32_column(batch, "running")?;
@@ -201,10 +219,14 @@ impl Pass {
         let cgroup = columns::word_column(batch, "cgroup")?;
         let intervals = self.is_rollup.then(|| Intervals::from_batch(batch)).transpose()?;
         let number = columns::i32_column(batch, "number")?;
-        let is_known: Vec<bool> =
-            method.dictionary_values().iter().map(|name| name.is_some_and(is_known_method)).collect();
+        let is_known: Vec<bool> = method
+            .dictionary_values()
+            .iter()
+            .map(|name| name.is_some_and(is_known_method))
+            .collect();
         let is_known = |row| {
-            usize::try_from(method.dictionary_key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
+            usize::try_from(method.dictionary_key(row))
+                .is_ok_and(|key| is_known.get(key) == Some(&true))
         };
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
@@ -226,9 +248,13 @@ impl Pass {
                 };
                 let unknown = (!is_known(row))
                     .then(|| format!("method {:?}", method.get(row).unwrap_or("(null)")));
-                let interval = || intervals.as_ref()?.interval_fault(row, &count).map(str::to_owned);
-                let wrong =
-                    row_owner.owner_fault().or(unknown).or_else(|| count.count_fault(excused)).or_else(interval)?;
+                let interval =
+                    || intervals.as_ref()?.interval_fault(row, &count).map(str::to_owned);
+                let wrong = row_owner
+                    .owner_fault()
+                    .or(unknown)
+                    .or_else(|| count.count_fault(excused))
+                    .or_else(interval)?;
                 Some(format!("row {}: {wrong}", first_row + row as u64))
             });
         }
@@ -236,7 +262,12 @@ impl Pass {
     }
 
     /// `ts` is `mono_ns` plus an offset between those of the clock snapshots.
-    fn examine_clock(&mut self, batch: &RecordBatch, first_row: u64, clocks: &[ClockPair]) -> Result<()> {
+    fn examine_clock(
+        &mut self,
+        batch: &RecordBatch,
+        first_row: u64,
+        clocks: &[ClockPair],
+    ) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
         let ts: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
@@ -246,7 +277,10 @@ impl Pass {
                 let offset = ts.value(row).saturating_mul(1000).saturating_sub(mono_ns.value(row));
                 let off = low.saturating_sub(offset).max(offset.saturating_sub(high));
                 (off > CLOCK_NS).then(|| {
-                    format!("row {}: ts is {off} ns off the clock snapshots", first_row + row as u64)
+                    format!(
+                        "row {}: ts is {off} ns off the clock snapshots",
+                        first_row + row as u64
+                    )
                 })
             });
         }
@@ -254,12 +288,20 @@ impl Pass {
     }
 }
 
-fn conservation_fault(windows: &WindowCollector, window: &CheckedWindow, total: f64) -> Option<String> {
+fn conservation_fault(
+    windows: &WindowCollector,
+    window: &CheckedWindow,
+    total: f64,
+) -> Option<String> {
     let off = (window.sum - total).abs();
     let near = off <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.
     (!near).then(|| {
-        format!("{}: owners sum to {}, total is {total}", windows.describe_window(window), window.sum)
+        format!(
+            "{}: owners sum to {}, total is {total}",
+            windows.describe_window(window),
+            window.sum
+        )
     })
 }
 
@@ -286,7 +328,12 @@ impl<'a> Intervals<'a> {
         if !(0..=self.window_ns.value(row)).contains(&known_ns) {
             return Some("known_ns is not within window_ns");
         }
-        match (nullable_value(self.low, row), count.value, nullable_value(self.high, row), count.total) {
+        match (
+            nullable_value(self.low, row),
+            count.value,
+            nullable_value(self.high, row),
+            count.total,
+        ) {
             (None, None, None, None) => (known_ns > 0).then_some("no value, but known_ns is not 0"),
             (Some(low), Some(value), Some(high), Some(total)) => {
                 let upper_bound = total + CONSERVATION * total.abs();

@@ -10,7 +10,7 @@ use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{programs, render};
-use super::{CheckFinding, CheckOutcome, verify_recording, intact};
+use super::{CheckFinding, CheckOutcome, intact, verify_recording};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
@@ -51,7 +51,9 @@ fn a_sound_file_keeps_what_a_file_can_show() {
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
-fn faults_after_change(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+fn faults_after_change(
+    change: impl Fn(&SampleRecording, &Path),
+) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let change = |def: &&'static TableDef| {
         let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
@@ -60,7 +62,8 @@ fn faults_after_change(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'stati
             CheckOutcome::Failed(text) => Some((finding.name, text)),
             CheckOutcome::Ok(_) | CheckOutcome::NotVerifiable(_) => None,
         };
-        let findings = verify_recording(&recording).map(|all| all.into_iter().filter_map(failed).collect());
+        let findings =
+            verify_recording(&recording).map(|all| all.into_iter().filter_map(failed).collect());
         (def.name, findings.unwrap_or_default())
     };
     ALL.iter().filter(|def| def.name != "fabric").map(change).collect()
@@ -426,7 +429,10 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
         ..INTACT
     };
     assert_eq!(failed_checks(&killed), Vec::<&str>::new());
-    assert_eq!(failed_checks(&Broken { metadata: INTACT.metadata, ..killed }), ["time adds up per tick"]);
+    assert_eq!(
+        failed_checks(&Broken { metadata: INTACT.metadata, ..killed }),
+        ["time adds up per tick"]
+    );
     let early = Broken { irqs: |tick| tick > 100, ..killed };
     assert_eq!(failed_checks(&early), ["time adds up per tick"]);
 }

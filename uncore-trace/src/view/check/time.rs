@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::facts::{RecordedCpuTime, MetadataFacts};
-use super::{FaultTally, CheckOutcome};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, word_column};
+use super::facts::{MetadataFacts, RecordedCpuTime};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
@@ -90,9 +90,11 @@ fn sum_ticks(recording: &Recording, repaired: bool) -> Result<FaultTally> {
     let gaps = load_gaps(recording)?;
     let mut ticks: BTreeMap<TickAndCpu, TickTimes> = BTreeMap::new();
     let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
-    let runtime = recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
+    let runtime =
+        recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
     let irqs = recording.open_table(&irqs::TABLE)?.scan_columns(&columns("ns", "owner"))?;
-    let mut tables = [TickTable::new(runtime, "run_ns", "owner"), TickTable::new(irqs, "ns", "owner")];
+    let mut tables =
+        [TickTable::new(runtime, "run_ns", "owner"), TickTable::new(irqs, "ns", "owner")];
     // Advances the table that is behind; a tick is complete when both are well past it.
     while let Some(table) = tables.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
         table.read_batch(&mut ticks)?;
@@ -128,8 +130,8 @@ fn load_gaps(recording: &Recording) -> Result<LossGaps> {
         let batch = batch?;
         let (mono_ns, span_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
         let (cause, cpu) = (word_column(&batch, "cause")?, i32_column(&batch, "cpu")?);
-        for row in
-            (0..batch.num_rows()).filter(|&row| GAP_CAUSES.contains(&cause.get(row).unwrap_or_default()))
+        for row in (0..batch.num_rows())
+            .filter(|&row| GAP_CAUSES.contains(&cause.get(row).unwrap_or_default()))
         {
             let end = mono_ns.value(row);
             let gap = (end.saturating_sub(span_ns.value(row)), end);

@@ -88,7 +88,10 @@ impl WindowCollector {
 
     /// Name of the counter and end of the window, for messages.
     pub(super) fn describe_window(&self, window: &CheckedWindow) -> String {
-        format!("{}, window ending at mono_ns {}", self.display_names[window.counter], window.end_ns)
+        format!(
+            "{}, window ending at mono_ns {}",
+            self.display_names[window.counter], window.end_ns
+        )
     }
 
     /// Adds the rows of a batch; passes windows that are then complete to `done`.
@@ -146,7 +149,11 @@ impl WindowCollector {
         let filter = word(&columns.filter);
         let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
         let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-        self.display_names.push(format!("{}/{}{filter}{cpu}", word(&columns.pmu), word(&columns.event)));
+        self.display_names.push(format!(
+            "{}/{}{filter}{cpu}",
+            word(&columns.pmu),
+            word(&columns.event)
+        ));
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
@@ -172,7 +179,12 @@ impl CheckedWindow {
         }
     }
 
-    fn add_row(&mut self, columns: &WindowColumns<'_>, row: usize, cgroups: &mut CgroupConfidences) {
+    fn add_row(
+        &mut self,
+        columns: &WindowColumns<'_>,
+        row: usize,
+        cgroups: &mut CgroupConfidences,
+    ) {
         match nullable_value(columns.value, row) {
             Some(value) => {
                 self.sum += value;

@@ -5,7 +5,7 @@
 //! the link's peak, if that is known. A new tenant exceeds any limit. What cannot be judged does
 //! not fail; it is counted, so that it can be reported.
 
-use super::{Diff, ComparedTenant, DiffSubject};
+use super::{ComparedTenant, Diff, DiffSubject};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +42,12 @@ impl Gate {
     pub fn judge_diff<'a>(&self, diff: &'a Diff) -> GateResult<'a> {
         let mut judged = GateResult { grown: Vec::new(), unknown: 0 };
         for subject in &diff.subjects {
-            let peak_fraction = subject.total.after_rate.per_s().zip(subject.peak).map(|(per_s, peak)| per_s / peak);
+            let peak_fraction = subject
+                .total
+                .after_rate
+                .per_s()
+                .zip(subject.peak)
+                .map(|(per_s, peak)| per_s / peak);
             self.judge_change(&mut judged, subject, None, peak_fraction);
             for tenant in &subject.tenants {
                 let share = tenant.change.after_rate.known_rate().and_then(|rate| rate.share);
@@ -64,7 +69,9 @@ impl Gate {
             return;
         }
         let growth = match (change.difference_per_s(), change.before_rate.per_s()) {
-            (Some(difference), Some(before_per_s)) if before_per_s > 0.0 => Some(difference / before_per_s),
+            (Some(difference), Some(before_per_s)) if before_per_s > 0.0 => {
+                Some(difference / before_per_s)
+            }
             (Some(difference), _) if difference <= 0.0 => Some(0.0),
             _ => None,
         };

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::rate::{RateChange, SideRate, ChangeVerdict};
-use super::{SpanFacts, Diff, DiffSubject};
+use super::rate::{ChangeVerdict, RateChange, SideRate};
+use super::{Diff, DiffSubject, SpanFacts};
 use crate::text::escape_json;
 
 /// The object of a total or a tenant; `diff --help` lists the keys.
@@ -61,7 +61,12 @@ impl SideRateJson {
 
 impl<'a> DiffJsonLine<'a> {
     /// The object of a tenant (key and owner), or of the total (`None`).
-    fn new(diff: &'a Diff, subject: &'a DiffSubject, key_and_owner: Option<(&'a str, &'a str)>, change: &RateChange) -> Self {
+    fn new(
+        diff: &'a Diff,
+        subject: &'a DiffSubject,
+        key_and_owner: Option<(&'a str, &'a str)>,
+        change: &RateChange,
+    ) -> Self {
         let interval = change.difference_interval();
         Self {
             what: &subject.name,
@@ -97,7 +102,9 @@ pub fn write_json_lines(diff: &Diff) -> serde_json::Result<String> {
             let key_and_owner = Some((tenant.key.as_str(), tenant.owner.as_str()));
             DiffJsonLine::new(diff, subject, key_and_owner, &tenant.change)
         });
-        for object in std::iter::once(DiffJsonLine::new(diff, subject, None, &subject.total)).chain(tenants) {
+        for object in
+            std::iter::once(DiffJsonLine::new(diff, subject, None, &subject.total)).chain(tenants)
+        {
             lines.push_str(&escape_json(&serde_json::to_string(&object)?));
             lines.push('\n');
         }

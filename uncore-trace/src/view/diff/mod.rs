@@ -27,11 +27,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::links::{Links, limit};
-use super::usage::{GroupBy, UsageEvent, ReportLine};
+use super::usage::{GroupBy, ReportLine, UsageEvent};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 use side::SideUsage;
-pub use side::{SpanFacts, RequestedSpan};
+pub use side::{RequestedSpan, SpanFacts};
 pub use summary::summary;
 
 /// Options of a comparison.
@@ -98,33 +98,53 @@ pub struct ComparedTenant {
 /// # Errors
 ///
 /// A recording cannot be read, or nothing was recorded in the selected time.
-pub fn compare_spans(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &DiffQuestion) -> Result<Diff> {
+pub fn compare_spans(
+    before_span: &RequestedSpan<'_>,
+    after_span: &RequestedSpan<'_>,
+    question: &DiffQuestion,
+) -> Result<Diff> {
     let DiffQuestion { grouping: grouped_by, cgroup_depth, events } = *question;
-    let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
-    let has_links =
-        |span: &RequestedSpan<'_>| Links::from_recording(span.recording).map(|links| !links.links.is_empty());
+    let is_one_recording =
+        before_span.recording.recording_path() == after_span.recording.recording_path();
+    let has_links = |span: &RequestedSpan<'_>| {
+        Links::from_recording(span.recording).map(|links| !links.links.is_empty())
+    };
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
         SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
             .with_context(|| format!("cannot read what was {word}"))
     };
-    let (mut before_side, mut after_side) = (read_side(before_span, "before")?, read_side(after_span, "after")?);
+    let (mut before_side, mut after_side) =
+        (read_side(before_span, "before")?, read_side(after_span, "after")?);
     if is_one_recording {
         restarted::pair_restarted(grouped_by, &mut before_side.events, &mut after_side.events);
     }
     let mut notes = notes::compare_metadata(&before_side, &after_side);
-    notes.extend(before_side.is_of_one_boot(&after_side).then(|| notes::note_overlap(&before_side, &after_side)).flatten());
+    notes.extend(
+        before_side
+            .is_of_one_boot(&after_side)
+            .then(|| notes::note_overlap(&before_side, &after_side))
+            .flatten(),
+    );
     let names: BTreeSet<(String, String)> = [&before_side, &after_side]
         .iter()
         .flat_map(|side| side.events.iter().map(|event| (event.name.clone(), event.unit.clone())))
         .collect();
-    let mut subjects: Vec<DiffSubject> = names.iter().map(|name| compare_subject(name, &before_side, &after_side)).collect();
+    let mut subjects: Vec<DiffSubject> =
+        names.iter().map(|name| compare_subject(name, &before_side, &after_side)).collect();
     subjects.sort_by(|a, b| {
         let unit = |subject: &DiffSubject| (subject.unit != "bytes", subject.unit.clone());
         let by_unit = unit(a).cmp(&unit(b));
         by_unit.then_with(|| largest_first(&a.total, &b.total)).then_with(|| a.name.cmp(&b.name))
     });
-    Ok(Diff { grouping: grouped_by, by_links, before_facts: before_side.facts, after_facts: after_side.facts, notes, subjects })
+    Ok(Diff {
+        grouping: grouped_by,
+        by_links,
+        before_facts: before_side.facts,
+        after_facts: after_side.facts,
+        notes,
+        subjects,
+    })
 }
 
 /// Compares two changes for sorting: unknown ones come last.
@@ -136,12 +156,22 @@ fn largest_first(a: &RateChange, b: &RateChange) -> std::cmp::Ordering {
     }
 }
 
-fn compare_subject(name: &(String, String), before_side: &SideUsage, after_side: &SideUsage) -> DiffSubject {
+fn compare_subject(
+    name: &(String, String),
+    before_side: &SideUsage,
+    after_side: &SideUsage,
+) -> DiffSubject {
     let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
-    let (is_same, notes) = notes::compare_counters((before_side, before_event), (after_side, after_event));
-    let change = |rate_before: SideRate, rate_after: SideRate| RateChange { before_rate: rate_before, after_rate: rate_after, is_comparable: is_same };
+    let (is_same, notes) =
+        notes::compare_counters((before_side, before_event), (after_side, after_event));
+    let change = |rate_before: SideRate, rate_after: SideRate| RateChange {
+        before_rate: rate_before,
+        after_rate: rate_after,
+        is_comparable: is_same,
+    };
     let (before_lines, after_lines) = (lines_by_owner(before_event), lines_by_owner(after_event));
-    let line_keys: BTreeSet<(&str, &str)> = before_lines.keys().chain(after_lines.keys()).copied().collect();
+    let line_keys: BTreeSet<(&str, &str)> =
+        before_lines.keys().chain(after_lines.keys()).copied().collect();
     let mut tenants: Vec<ComparedTenant> = line_keys
         .into_iter()
         .map(|line_key| ComparedTenant {

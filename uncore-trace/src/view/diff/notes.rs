@@ -29,9 +29,11 @@ const SAME: f64 = 1e-9;
 pub(super) fn compare_metadata(before_side: &SideUsage, after_side: &SideUsage) -> Vec<String> {
     let mut notes = Vec::new();
     for (key, name) in FACTS {
-        let (before_value, after_value) = (before_side.metadata_value(key), after_side.metadata_value(key));
+        let (before_value, after_value) =
+            (before_side.metadata_value(key), after_side.metadata_value(key));
         if before_value != after_value {
-            let (before_text, after_text) = (describe_fact(key, before_value), describe_fact(key, after_value));
+            let (before_text, after_text) =
+                (describe_fact(key, before_value), describe_fact(key, after_value));
             notes.push(format!("the {name} differs: {before_text} before, {after_text} after"));
         }
     }
@@ -41,7 +43,10 @@ pub(super) fn compare_metadata(before_side: &SideUsage, after_side: &SideUsage) 
 /// A note if two spans of one recording overlap.
 pub(super) fn note_overlap(before_side: &SideUsage, after_side: &SideUsage) -> Option<String> {
     let (before_facts, after_facts) = (&before_side.facts, &after_side.facts);
-    let common = before_facts.end_ns.min(after_facts.end_ns).saturating_sub(before_facts.begin_ns.max(after_facts.begin_ns));
+    let common = before_facts
+        .end_ns
+        .min(after_facts.end_ns)
+        .saturating_sub(before_facts.begin_ns.max(after_facts.begin_ns));
     let text = || format!("the two spans have {} in common", units::human(common as f64, "ns"));
     (common > 0).then(text)
 }
@@ -77,28 +82,49 @@ pub(super) fn compare_counters(
         let (link_index, direction) = event.link?;
         find_peak(compared_side, link_index, direction)
     };
-    let (before_peak, after_peak) = (peak_of_event(before_side, counted_before), peak_of_event(after_side, counted_after));
+    let (before_peak, after_peak) =
+        (peak_of_event(before_side, counted_before), peak_of_event(after_side, counted_after));
     let is_one_peak = match (&before_peak, &after_peak) {
-        (Some((before_bytes_per_s, _)), Some((after_bytes_per_s, _))) => (before_bytes_per_s - after_bytes_per_s).abs() <= SAME * before_bytes_per_s.max(*after_bytes_per_s),
+        (Some((before_bytes_per_s, _)), Some((after_bytes_per_s, _))) => {
+            (before_bytes_per_s - after_bytes_per_s).abs()
+                <= SAME * before_bytes_per_s.max(*after_bytes_per_s)
+        }
         (before_peak, after_peak) => before_peak.is_none() && after_peak.is_none(),
     };
     if !is_one_peak {
-        let words = |peak: Option<(f64, String)>| peak.map_or("not known".to_owned(), |peak_and_words| peak_and_words.1);
-        notes.push(format!("the peak differs: {} before, {} after", words(before_peak), words(after_peak)));
+        let words = |peak: Option<(f64, String)>| {
+            peak.map_or("not known".to_owned(), |peak_and_words| peak_and_words.1)
+        };
+        notes.push(format!(
+            "the peak differs: {} before, {} after",
+            words(before_peak),
+            words(after_peak)
+        ));
     }
     (is_same, notes)
 }
 
 /// The peak of a link, as a number and in words.
-fn find_peak(compared_side: &SideUsage, link_index: usize, direction: Direction) -> Option<(f64, String)> {
+fn find_peak(
+    compared_side: &SideUsage,
+    link_index: usize,
+    direction: Direction,
+) -> Option<(f64, String)> {
     let peak = limit(compared_side.links.links.get(link_index)?, direction)?.peak;
-    let words = format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
+    let words =
+        format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
     Some((peak.bytes_per_s, words))
 }
 
 /// The counters that one has and the other lacks, or has fewer of: `12 x rd_data`.
-fn counters_in_words(counters: &BTreeMap<String, usize>, other_counters: &BTreeMap<String, usize>) -> String {
-    let differs = counters.iter().filter(|(counter_name, count)| other_counters.get(*counter_name) != Some(count));
-    let words: Vec<String> = differs.map(|(counter_name, count)| format!("{count} x {counter_name}")).collect();
+fn counters_in_words(
+    counters: &BTreeMap<String, usize>,
+    other_counters: &BTreeMap<String, usize>,
+) -> String {
+    let differs = counters
+        .iter()
+        .filter(|(counter_name, count)| other_counters.get(*counter_name) != Some(count));
+    let words: Vec<String> =
+        differs.map(|(counter_name, count)| format!("{count} x {counter_name}")).collect();
     if words.is_empty() { "nothing more".to_owned() } else { words.join(", ") }
 }

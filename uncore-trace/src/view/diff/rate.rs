@@ -159,14 +159,19 @@ impl RateChange {
 
     /// Rate after / rate before; `None` if the tenant is only in one, or its rate before is 0.
     pub fn rate_ratio(&self) -> Option<f64> {
-        let (before_per_s, after_per_s) = (self.before_rate.known_rate()?.per_s, self.after_rate.known_rate()?.per_s);
+        let (before_per_s, after_per_s) =
+            (self.before_rate.known_rate()?.per_s, self.after_rate.known_rate()?.per_s);
         Some(after_per_s / before_per_s).filter(|ratio| ratio.is_finite())
     }
 
     /// The 90 % interval of the difference: see the module.
     pub fn difference_interval(&self) -> Option<Interval> {
-        let (before_interval, after_interval) = (self.before_rate.combined_interval()?, self.after_rate.combined_interval()?);
-        Some(Interval { low: after_interval.low - before_interval.high, high: after_interval.high - before_interval.low })
+        let (before_interval, after_interval) =
+            (self.before_rate.combined_interval()?, self.after_rate.combined_interval()?);
+        Some(Interval {
+            low: after_interval.low - before_interval.high,
+            high: after_interval.high - before_interval.low,
+        })
     }
 
     /// Whether the difference is larger than its error; `None` if not known, or if the two do not
@@ -193,7 +198,9 @@ impl RateChange {
 
     /// Whether there is anything to show: a rate is unknown, or not 0.
     pub fn says_something(&self) -> bool {
-        [&self.before_rate, &self.after_rate].into_iter().any(|side_rate| side_rate.per_s() != Some(0.0))
+        [&self.before_rate, &self.after_rate]
+            .into_iter()
+            .any(|side_rate| side_rate.per_s() != Some(0.0))
     }
 }
 
@@ -206,7 +213,14 @@ mod tests {
     fn known_rate(per_s: f64, down: f64, up: f64, variation: f64) -> SideRate {
         let interval = Some(Interval { low: (per_s - down).max(0.0), high: per_s + up });
         let variation = Some(variation);
-        SideRate::Known(MeanRate { total: per_s, seconds: 1.0, per_s, interval, variation, share: None })
+        SideRate::Known(MeanRate {
+            total: per_s,
+            seconds: 1.0,
+            per_s,
+            interval,
+            variation,
+            share: None,
+        })
     }
 
     fn rate_change(before: SideRate, after: SideRate) -> RateChange {

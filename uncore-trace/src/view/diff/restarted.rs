@@ -8,8 +8,13 @@ use super::side::name_without_id;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
 /// key on both sides. Several of a name are summed.
-pub(super) fn pair_restarted(grouping: GroupBy, before_events: &mut [UsageEvent], after_events: &mut [UsageEvent]) {
-    let new_keys = map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
+pub(super) fn pair_restarted(
+    grouping: GroupBy,
+    before_events: &mut [UsageEvent],
+    after_events: &mut [UsageEvent],
+) {
+    let new_keys =
+        map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
     if new_keys.is_empty() {
         return;
     }
@@ -29,9 +34,14 @@ fn map_restarted_keys(
     after_keys: &BTreeSet<String>,
 ) -> BTreeMap<String, String> {
     let mut keys_by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
-    for (side_index, lone_keys) in [before_keys.difference(after_keys), after_keys.difference(before_keys)].into_iter().enumerate()
+    for (side_index, lone_keys) in
+        [before_keys.difference(after_keys), after_keys.difference(before_keys)]
+            .into_iter()
+            .enumerate()
     {
-        for key in lone_keys.map(String::as_str).filter(|key| name_without_id(grouping, key) != *key) {
+        for key in
+            lone_keys.map(String::as_str).filter(|key| name_without_id(grouping, key) != *key)
+        {
             keys_by_name.entry(name_without_id(grouping, key)).or_default()[side_index].push(key);
         }
     }
@@ -43,8 +53,15 @@ fn map_restarted_keys(
         };
         let label = match (gone_keys.as_slice(), started_keys.as_slice()) {
             ([], _) | (_, []) => continue,
-            ([gone_key], [started_key]) => format!("{base_name} ({} -> {})", id(gone_key), id(started_key)),
-            (gone_keys, started_keys) => format!("{base_name} ({} -> {} {})", gone_keys.len(), started_keys.len(), plural_noun(grouping)),
+            ([gone_key], [started_key]) => {
+                format!("{base_name} ({} -> {})", id(gone_key), id(started_key))
+            }
+            (gone_keys, started_keys) => format!(
+                "{base_name} ({} -> {} {})",
+                gone_keys.len(),
+                started_keys.len(),
+                plural_noun(grouping)
+            ),
         };
         for key in gone_keys.into_iter().chain(started_keys) {
             new_keys.insert(key.to_owned(), label.clone());
@@ -66,7 +83,11 @@ fn plural_noun(grouping: GroupBy) -> &'static str {
 mod tests {
     use super::*;
 
-    fn map_keys(grouping: GroupBy, before_keys: &[&str], after_keys: &[&str]) -> Vec<(String, String)> {
+    fn map_keys(
+        grouping: GroupBy,
+        before_keys: &[&str],
+        after_keys: &[&str],
+    ) -> Vec<(String, String)> {
         let set = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
         map_restarted_keys(grouping, &set(before_keys), &set(after_keys)).into_iter().collect()
     }

@@ -8,8 +8,10 @@ use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::span::{TimePoint, SelectedTime};
-use super::super::usage::{GroupBy, UsageEvent, ReportLine, UsageQuestion, merge_lines_by_name, usage};
+use super::super::span::{SelectedTime, TimePoint};
+use super::super::usage::{
+    GroupBy, ReportLine, UsageEvent, UsageQuestion, merge_lines_by_name, usage,
+};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -71,7 +73,13 @@ impl SideUsage {
         let links = Links::from_recording(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = UsageQuestion { links: wanted, begin: begin_moment, end: end_moment, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
+        let question = UsageQuestion {
+            links: wanted,
+            begin: begin_moment,
+            end: end_moment,
+            cgroup_depth,
+            ..UsageQuestion::grouped_by(grouping)
+        };
         let mut usage = usage(request.recording, &question)?;
         if by_name {
             merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
@@ -104,7 +112,11 @@ impl SideUsage {
     }
 
     /// The rate of one line.
-    pub(super) fn line_rate(&self, event: Option<&UsageEvent>, line: Option<&ReportLine>) -> SideRate {
+    pub(super) fn line_rate(
+        &self,
+        event: Option<&UsageEvent>,
+        line: Option<&ReportLine>,
+    ) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
                 self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)
@@ -115,14 +127,21 @@ impl SideUsage {
         }
     }
 
-    fn compute_rate(&self, event: &UsageEvent, total: f64, total_interval: Option<Interval>, heat: &Heat) -> SideRate {
+    fn compute_rate(
+        &self,
+        event: &UsageEvent,
+        total: f64,
+        total_interval: Option<Interval>,
+        heat: &Heat,
+    ) -> SideRate {
         let Some(per_s) = event.mean_rate(total) else { return SideRate::Unknown };
         let seconds = event.known_s();
         SideRate::Known(MeanRate {
             total,
             seconds,
             per_s,
-            interval: total_interval.map(|bounds| Interval { low: bounds.low / seconds, high: bounds.high / seconds }),
+            interval: total_interval
+                .map(|bounds| Interval { low: bounds.low / seconds, high: bounds.high / seconds }),
             variation: rate_variation(heat, &event.time, self.step_s),
             share: (event.total != 0.0).then(|| total / event.total),
         })
@@ -148,7 +167,10 @@ pub(super) fn name_without_id(grouping: GroupBy, key: &str) -> &str {
         GroupBy::Container | GroupBy::Pod => key.rsplit_once('@'),
         _ => None,
     };
-    name_and_id.map(|(base_name, _)| base_name).filter(|base_name| !base_name.is_empty()).unwrap_or(key)
+    name_and_id
+        .map(|(base_name, _)| base_name)
+        .filter(|base_name| !base_name.is_empty())
+        .unwrap_or(key)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::super::render::TextStyle;
 use super::rate::RateChange;
-use super::{Diff, ComparedTenant, DiffSubject};
+use super::{ComparedTenant, Diff, DiffSubject};
 use crate::terminal::{mark, shorten};
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -15,22 +15,34 @@ const NAMED: usize = 2;
 /// What changed most, which tenants caused it, and whether anything else changed. Escaped; if the
 /// style has a width, names are shortened to a part of it.
 pub fn summary(diff: &Diff, style: TextStyle) -> String {
-    let all_changes = || diff.subjects.iter().flat_map(DiffSubject::all_changes).filter(|rate_change| rate_change.says_something());
+    let all_changes = || {
+        diff.subjects
+            .iter()
+            .flat_map(DiffSubject::all_changes)
+            .filter(|rate_change| rate_change.says_something())
+    };
     let is_changed = |change: &RateChange| change.is_beyond_error() == Some(true);
     let changed_count = all_changes().filter(|change| is_changed(change)).count();
     let unknown_count = all_changes().filter(|change| change.is_beyond_error().is_none()).count();
     let changed_in_total = diff.subjects.iter().find(|subject| is_changed(&subject.total));
-    let changed_in_any = || diff.subjects.iter().find(|subject| subject.all_changes().any(is_changed));
+    let changed_in_any =
+        || diff.subjects.iter().find(|subject| subject.all_changes().any(is_changed));
     let unknown_note = match unknown_count {
         0 => String::new(),
         1 => " (of one it is not known)".to_owned(),
         count => format!(" (of {count} it is not known)"),
     };
     let Some(subject) = changed_in_total.or_else(changed_in_any) else {
-        return describe_unchanged(diff, unknown_count > 0 && all_changes().count() == unknown_count, &unknown_note, style);
+        return describe_unchanged(
+            diff,
+            unknown_count > 0 && all_changes().count() == unknown_count,
+            &unknown_note,
+            style,
+        );
     };
     let named_tenants = select_named_tenants(subject, changed_in_total.is_some());
-    let tenant_texts: Vec<String> = named_tenants.iter().map(|tenant| describe_tenant(subject, tenant, style)).collect();
+    let tenant_texts: Vec<String> =
+        named_tenants.iter().map(|tenant| describe_tenant(subject, tenant, style)).collect();
     let tenant_list = tenant_texts.join(" and ");
     let head = match (changed_in_total.is_some(), tenant_list.is_empty()) {
         (true, true) => describe_total(subject, style),
@@ -41,7 +53,9 @@ pub fn summary(diff: &Diff, style: TextStyle) -> String {
     match other_count {
         0 => format!("{head}; nothing else changed by more than its error{unknown_note}"),
         1 => format!("{head}; one other changed by more than its error{unknown_note}"),
-        other_count => format!("{head}; {other_count} others changed by more than their error{unknown_note}"),
+        other_count => {
+            format!("{head}; {other_count} others changed by more than their error{unknown_note}")
+        }
     }
 }
 
@@ -57,7 +71,10 @@ impl DiffSubject {
 fn select_named_tenants(subject: &DiffSubject, is_total_named: bool) -> Vec<&ComparedTenant> {
     let total_grew = subject.total.difference_per_s().is_some_and(|difference| difference > 0.0);
     let is_named = |tenant: &&ComparedTenant| {
-        let is_same_direction = tenant.change.difference_per_s().is_some_and(|tenant_difference| (tenant_difference > 0.0) == total_grew);
+        let is_same_direction = tenant
+            .change
+            .difference_per_s()
+            .is_some_and(|tenant_difference| (tenant_difference > 0.0) == total_grew);
         tenant.change.is_beyond_error() == Some(true) && (is_same_direction || !is_total_named)
     };
     subject.tenants.iter().filter(is_named).take(NAMED).collect()
@@ -86,7 +103,11 @@ fn shorten_name(name: &str, style: TextStyle) -> Cow<'_, str> {
 
 /// `memory 0 in: 12.3 -> 18.9 GB/s`
 fn describe_total(subject: &DiffSubject, style: TextStyle) -> String {
-    format!("{}: {}", shorten_name(&printable(&subject.name), style), format_rates(&subject.total, &subject.unit))
+    format!(
+        "{}: {}",
+        shorten_name(&printable(&subject.name), style),
+        format_rates(&subject.total, &subject.unit)
+    )
 }
 
 /// `12.3 -> 18.9 GB/s`
@@ -107,13 +128,21 @@ pub fn format_rates(change: &RateChange, unit: &str) -> String {
 }
 
 /// The sentence if nothing changed by more than its error.
-fn describe_unchanged(diff: &Diff, is_unknown: bool, unknown_note: &str, style: TextStyle) -> String {
+fn describe_unchanged(
+    diff: &Diff,
+    is_unknown: bool,
+    unknown_note: &str,
+    style: TextStyle,
+) -> String {
     let largest = diff.subjects.iter().find(|subject| subject.total.difference_per_s().is_some());
     match largest {
         None if diff.subjects.is_empty() => "nothing was counted".to_owned(),
         None => "nothing that both counted can be compared".to_owned(),
         Some(subject) if is_unknown => {
-            format!("{}; whether that is more than the error is not known", describe_total(subject, style))
+            format!(
+                "{}; whether that is more than the error is not known",
+                describe_total(subject, style)
+            )
         }
         Some(subject) => format!(
             "nothing changed by more than its error{unknown_note}; the largest difference: {}",

@@ -1,7 +1,9 @@
 //! Two made recordings with a known difference.
 
 use super::super::render::TextStyle;
-use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan};
+use super::super::sample::{
+    Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan,
+};
 use super::gate::Gate;
 use super::rate::ChangeVerdict;
 use super::*;
@@ -39,7 +41,8 @@ fn with_link(pairs: &mut BTreeMap<String, String>) {
     pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
 }
 
-const BY_CGROUP: DiffQuestion = DiffQuestion { grouping: GroupBy::Cgroup, cgroup_depth: None, events: false };
+const BY_CGROUP: DiffQuestion =
+    DiffQuestion { grouping: GroupBy::Cgroup, cgroup_depth: None, events: false };
 
 fn request_span<'a>(recording: &'a Recording, from: &str, to: &str) -> RequestedSpan<'a> {
     let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
@@ -93,10 +96,12 @@ fn a_tenant_that_reads_more_is_named() {
 fn differences_of_tenants_sum_to_that_of_the_total() {
     for by in GroupBy::ALL {
         for events in [false, true] {
-            let comparison = compare(&LINKED, &GREW, &DiffQuestion { grouping: by, cgroup_depth: None, events });
+            let comparison =
+                compare(&LINKED, &GREW, &DiffQuestion { grouping: by, cgroup_depth: None, events });
             assert_eq!(comparison.subjects.len(), if events { 2 } else { 1 });
             for subject in &comparison.subjects {
-                let differences = subject.tenants.iter().map(|tenant| tenant.change.difference_per_s());
+                let differences =
+                    subject.tenants.iter().map(|tenant| tenant.change.difference_per_s());
                 let sum: f64 = differences.map(Option::unwrap).sum();
                 let total = subject.total.difference_per_s().unwrap();
                 assert!((sum - total).abs() < 1e-3, "{by:?} {sum} {total}");
@@ -148,8 +153,10 @@ fn spans_of_one_recording_are_compared() {
     let recording = SampleRecording::new(false, &doubled);
     let recording = recording.open();
     let compare_parts = |before_bounds: (&str, &str), after_bounds: (&str, &str)| {
-        let (before_span, after_span) =
-            (request_span(&recording, before_bounds.0, before_bounds.1), request_span(&recording, after_bounds.0, after_bounds.1));
+        let (before_span, after_span) = (
+            request_span(&recording, before_bounds.0, before_bounds.1),
+            request_span(&recording, after_bounds.0, after_bounds.1),
+        );
         compare_spans(&before_span, &after_span, &BY_CGROUP)
     };
     let halves = compare_parts(("", "1.5s"), ("1.5s", "")).unwrap();
@@ -209,11 +216,17 @@ fn what_one_does_not_know_has_no_difference() {
         assert_eq!(subject.name, "page-faults");
         assert_eq!(subject.notes.len(), usize::from(std::ptr::eq(after, &raw const without)));
         for change in subject.all_changes() {
-            assert_eq!((change.difference_per_s(), change.rate_ratio(), change.verdict()), (None, None, None));
+            assert_eq!(
+                (change.difference_per_s(), change.rate_ratio(), change.verdict()),
+                (None, None, None)
+            );
             assert_eq!(change.after_rate, SideRate::Unknown);
         }
         // The sum of hidden tenants is not known either.
-        assert!(text::describe_hidden(subject, 1).ends_with("others, whose sum is not known\n"), "{subject:?}");
+        assert!(
+            text::describe_hidden(subject, 1).ends_with("others, whose sum is not known\n"),
+            "{subject:?}"
+        );
     }
 }
 
@@ -257,7 +270,10 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
 
     let faster = Broken {
         metadata: |pairs| {
-            let peaks = vec![sample_peak(PeakSource::Catalog, 300e6), sample_peak(PeakSource::Calibrated, 180e6)];
+            let peaks = vec![
+                sample_peak(PeakSource::Catalog, 300e6),
+                sample_peak(PeakSource::Calibrated, 180e6),
+            ];
             pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
             pairs.insert(metadata::HOST.to_owned(), "other\n".to_owned());
             pairs.insert(metadata::TICK_NS.to_owned(), "2000000".to_owned());
@@ -335,7 +351,12 @@ fn a_load_that_goes_up_and_down_is_not_a_change() {
     assert!((0.2..0.6).contains(&parts), "{parts}");
 }
 
-fn judge_growth(before: &Broken, after: &Broken, above: f64, min_share: f64) -> (Vec<String>, usize) {
+fn judge_growth(
+    before: &Broken,
+    after: &Broken,
+    above: f64,
+    min_share: f64,
+) -> (Vec<String>, usize) {
     let comparison = compare(before, after, &BY_CGROUP);
     let judged = Gate { above, min_share }.judge_diff(&comparison);
     let name = |grown: &gate::ExcessGrowth<'_>| {
@@ -421,9 +442,11 @@ fn text_has_the_answer_first_and_fits() {
         ..LINKED
     };
     let mut shown = Vec::new();
-    for (question, after) in
-        [(BY_CGROUP, &GREW), (DiffQuestion { events: true, ..BY_CGROUP }, &long), (BY_CGROUP, &WAVES)]
-    {
+    for (question, after) in [
+        (BY_CGROUP, &GREW),
+        (DiffQuestion { events: true, ..BY_CGROUP }, &long),
+        (BY_CGROUP, &WAVES),
+    ] {
         let comparison = compare(&LINKED, after, &question);
         for width in (60..200).step_by(7) {
             for ascii in [false, true] {

@@ -6,31 +6,38 @@
 use std::fmt::Write as _;
 
 use super::super::interval::Interval;
-use super::super::layout::{TableColumn, TableFit, ReportColumnKind};
+use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
 use super::super::render::TextStyle;
-use super::rate::{RateChange, ChangeVerdict};
-use super::summary::tenant_label;
+use super::rate::{ChangeVerdict, RateChange};
 pub use super::summary::format_rates;
-use super::{SpanFacts, Diff, ComparedTenant, DiffSubject, summary};
+use super::summary::tenant_label;
+use super::{ComparedTenant, Diff, DiffSubject, SpanFacts, summary};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units::{self, SharedUnit};
 
 /// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
-pub fn render_text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextStyle) -> String {
+pub fn render_text(
+    diff: &Diff,
+    side_names: [&str; 2],
+    top: Option<usize>,
+    style: TextStyle,
+) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
-    for (word, side_name, facts) in
-        [("before: ", side_names[0], &diff.before_facts), ("after:  ", side_names[1], &diff.after_facts)]
-    {
+    for (word, side_name, facts) in [
+        ("before: ", side_names[0], &diff.before_facts),
+        ("after:  ", side_names[1], &diff.after_facts),
+    ] {
         output.push_str(&wrapped(word, &describe_side(side_name, facts), style.width));
     }
     for note in &diff.notes {
         output.push_str(&wrapped("note: ", &printable(note), style.width));
     }
     output.push('\n');
-    let shown: Vec<Vec<&ComparedTenant>> = diff.subjects.iter().map(|subject| shown_tenants(subject, top)).collect();
+    let shown: Vec<Vec<&ComparedTenant>> =
+        diff.subjects.iter().map(|subject| shown_tenants(subject, top)).collect();
     let tables: Vec<Vec<TableColumn>> = diff
         .subjects
         .iter()
@@ -59,7 +66,9 @@ fn describe_side(side_name: &str, facts: &SpanFacts) -> String {
     let called = printable(side_name);
     match &facts.incomplete {
         None => format!("{called}, {length}"),
-        Some(lacks) => format!("{called}, {length}, {}", printable(&lacks.summary_line(facts.start_ns))),
+        Some(lacks) => {
+            format!("{called}, {length}, {}", printable(&lacks.summary_line(facts.start_ns)))
+        }
     }
 }
 
@@ -84,12 +93,17 @@ fn subject_headline(subject: &DiffSubject, style: TextStyle) -> String {
 pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
     let mut description = format_rates(change, unit);
     if let Some(difference) = change.difference_per_s() {
-        write!(description, ", {}", with_sign(difference, &units::human_rate(difference, &printable(unit))))
-            .unwrap_or_default();
+        write!(
+            description,
+            ", {}",
+            with_sign(difference, &units::human_rate(difference, &printable(unit)))
+        )
+        .unwrap_or_default();
     }
     if let Some(ratio) = change.rate_ratio() {
         let percent = (ratio - 1.0) * 100.0;
-        write!(description, " ({})", with_sign(percent, &units::human(percent, "%"))).unwrap_or_default();
+        write!(description, " ({})", with_sign(percent, &units::human(percent, "%")))
+            .unwrap_or_default();
     }
     if let Some(verdict) = verdict_text(change) {
         write!(description, ": {verdict}").unwrap_or_default();
@@ -99,15 +113,16 @@ pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
 
 /// The text with `+` in front if the value is above 0.
 fn with_sign(value: f64, number_text: &str) -> String {
-    let sign = if value > 0.0 && number_text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
+    let sign =
+        if value > 0.0 && number_text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
     format!("{sign}{number_text}")
 }
 
 /// The verdict in words; `None` if there is none.
 pub(super) fn verdict_text(change: &RateChange) -> Option<String> {
     let verdict = change.verdict()?;
-    let is_doubtful =
-        matches!(verdict, ChangeVerdict::New | ChangeVerdict::Gone) && change.is_beyond_error() != Some(true);
+    let is_doubtful = matches!(verdict, ChangeVerdict::New | ChangeVerdict::Gone)
+        && change.is_beyond_error() != Some(true);
     let doubt = if is_doubtful { ", within error" } else { "" };
     Some(format!("{}{doubt}", verdict.table_word()))
 }
@@ -120,11 +135,14 @@ pub(super) fn shown_tenants(subject: &DiffSubject, top: Option<usize>) -> Vec<&C
 
 /// The number of hidden tenants, and their sum.
 pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> String {
-    let hidden_tenants = subject.tenants.iter().filter(|tenant| tenant.change.says_something()).skip(shown_count);
-    let differences: Vec<Option<f64>> = hidden_tenants.map(|tenant| tenant.change.difference_per_s()).collect();
+    let hidden_tenants =
+        subject.tenants.iter().filter(|tenant| tenant.change.says_something()).skip(shown_count);
+    let differences: Vec<Option<f64>> =
+        hidden_tenants.map(|tenant| tenant.change.difference_per_s()).collect();
     // If one is unknown, so is the sum.
     let sum: Option<f64> = differences.iter().copied().sum();
-    let difference_text = |sum: f64| with_sign(sum, &units::human_rate(sum, &printable(&subject.unit)));
+    let difference_text =
+        |sum: f64| with_sign(sum, &units::human_rate(sum, &printable(&subject.unit)));
     match (differences.len(), sum.map(difference_text)) {
         (0, _) => String::new(),
         (1, Some(sum)) => format!(" and one other: {sum}\n"),
@@ -135,30 +153,37 @@ pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> Stri
 }
 
 /// The columns of the table of a link or event.
-fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: TextStyle) -> Vec<TableColumn> {
+fn tenant_columns(
+    diff: &Diff,
+    subject: &DiffSubject,
+    tenants: &[&ComparedTenant],
+    style: TextStyle,
+) -> Vec<TableColumn> {
     let unit = printable(&subject.unit);
     let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
-    let all_rates = changes.iter().flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()]).flatten();
+    let all_rates = changes
+        .iter()
+        .flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()])
+        .flatten();
     // All rates have one unit, so that they can be compared.
     let shared = SharedUnit::for_values(all_rates, &unit);
-    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
-        column_kind,
-        head: head.to_owned(),
-        unit,
-        cells,
-        noted: false,
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
+        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
     };
-    let text_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| {
+    let text_column = |column_kind: ReportColumnKind,
+                       cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
         column(column_kind, column_kind.column_word(), String::new(), cells)
     };
-    let number_column = |column_kind: ReportColumnKind, cell: &dyn Fn(&RateChange) -> Option<String>| TableColumn {
-        unit: shared.rate_name(),
-        ..text_column(column_kind, cell)
+    let number_column = |column_kind: ReportColumnKind,
+                         cell: &dyn Fn(&RateChange) -> Option<String>| {
+        TableColumn { unit: shared.rate_name(), ..text_column(column_kind, cell) }
     };
     let dash = if style.ascii { "-" } else { "–" };
     let difference = |value: f64| with_sign(value, &shared.format_figure(value));
-    let highs = changes.iter().filter_map(|change| Some(cells(&difference(change.difference_interval()?.high))));
+    let highs = changes
+        .iter()
+        .filter_map(|change| Some(cells(&difference(change.difference_interval()?.high))));
     let width = highs.max().unwrap_or(0);
     let range = |Interval { low, high }: Interval| {
         let (low, high) = (difference(low), difference(high));
@@ -167,11 +192,21 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
         column(ReportColumnKind::Name, diff.grouping.name(), String::new(), names),
-        number_column(ReportColumnKind::Before, &|change| Some(shared.format_figure(change.before_rate.per_s()?))),
-        number_column(ReportColumnKind::After, &|change| Some(shared.format_figure(change.after_rate.per_s()?))),
-        number_column(ReportColumnKind::Difference, &|change| Some(difference(change.difference_per_s()?))),
-        number_column(ReportColumnKind::Interval, &|change| change.difference_interval().map(range)),
-        text_column(ReportColumnKind::Ratio, &|change| Some(units::format_ratio(change.rate_ratio()?))),
+        number_column(ReportColumnKind::Before, &|change| {
+            Some(shared.format_figure(change.before_rate.per_s()?))
+        }),
+        number_column(ReportColumnKind::After, &|change| {
+            Some(shared.format_figure(change.after_rate.per_s()?))
+        }),
+        number_column(ReportColumnKind::Difference, &|change| {
+            Some(difference(change.difference_per_s()?))
+        }),
+        number_column(ReportColumnKind::Interval, &|change| {
+            change.difference_interval().map(range)
+        }),
+        text_column(ReportColumnKind::Ratio, &|change| {
+            Some(units::format_ratio(change.rate_ratio()?))
+        }),
         text_column(ReportColumnKind::Change, &verdict_text),
     ]
 }

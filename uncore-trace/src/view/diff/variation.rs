@@ -43,7 +43,11 @@ pub(super) fn rate_variation(heat: &Heat, time: &CountedTime, step_s: f64) -> Op
         let is_known = time > 0.0 && time >= KNOWN_PART * step_s * steps_per_batch as f64;
         is_known.then(|| values.iter().sum::<f64>() / time)
     };
-    let rates: Vec<f64> = values.chunks(steps_per_batch).zip(times.chunks(steps_per_batch)).filter_map(batch_rate).collect();
+    let rates: Vec<f64> = values
+        .chunks(steps_per_batch)
+        .zip(times.chunks(steps_per_batch))
+        .filter_map(batch_rate)
+        .collect();
     let t = T95.get(rates.len().checked_sub(MIN_BATCHES)?)?;
     let count = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / count;
@@ -82,14 +86,16 @@ mod tests {
         };
         near(variation_of_windows(&[Some(7.0); 320]), 0.0);
         // 16 batches of 20 windows: 8 with 1000 per second, 8 with 3000.
-        let halves: Vec<_> = (0..320).map(|window| Some(if window < 160 { 10.0 } else { 30.0 })).collect();
+        let halves: Vec<_> =
+            (0..320).map(|window| Some(if window < 160 { 10.0 } else { 30.0 })).collect();
         let deviation = (16.0 * 1000_f64.powi(2) / 15.0).sqrt();
         near(variation_of_windows(&halves), 1.753 * deviation / 4.0);
         // Changes within a batch have the same mean in all batches.
         let fast: Vec<_> = (0..320).map(|window| Some(f64::from(window % 2) * 40.0)).collect();
         near(variation_of_windows(&fast), 0.0);
         // 8 batches of 4 windows.
-        let few: Vec<_> = (0..32).map(|window| Some(if window < 16 { 10.0 } else { 30.0 })).collect();
+        let few: Vec<_> =
+            (0..32).map(|window| Some(if window < 16 { 10.0 } else { 30.0 })).collect();
         let deviation = (8.0 * 1000_f64.powi(2) / 7.0).sqrt();
         near(variation_of_windows(&few), 1.895 * deviation / 8_f64.sqrt());
     }

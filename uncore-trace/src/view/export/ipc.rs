@@ -26,7 +26,8 @@ use super::SelectedRows;
 pub fn write_ipc(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
     let table = selection.table();
     let pairs: HashMap<String, String> = table.metadata_pairs().clone().into_iter().collect();
-    let schema: SchemaRef = Arc::new(Arc::unwrap_or_clone(table.scan_schema()).with_metadata(pairs));
+    let schema: SchemaRef =
+        Arc::new(Arc::unwrap_or_clone(table.scan_schema()).with_metadata(pairs));
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let dictionaries = Dictionaries::read_dictionaries(selection, &schema)?;
     let mut writer = FileWriter::try_new(output, &schema)?;
@@ -58,7 +59,8 @@ struct Dictionary {
 impl Dictionaries {
     fn read_dictionaries(selection: &SelectedRows<'_>, schema: &SchemaRef) -> Result<Self> {
         let dictionary_fields = schema.fields().iter();
-        let words = dictionary_fields.filter(|field| matches!(field.data_type(), DataType::Dictionary(_, _)));
+        let words = dictionary_fields
+            .filter(|field| matches!(field.data_type(), DataType::Dictionary(_, _)));
         let words: Vec<&str> = words.map(|field| field.name().as_str()).collect();
         let mut keys_by_column: Vec<HashMap<String, i32>> = vec![HashMap::new(); words.len()];
         if !words.is_empty() {
@@ -82,7 +84,8 @@ impl Dictionaries {
             .iter()
             .map(|value| value.and_then(|value| dictionary.keys.get(value).copied()))
             .collect();
-        let complete_key = |key: i32| usize::try_from(key).ok().and_then(|index| *map.get(index)?);
+        let complete_key =
+            |key: i32| usize::try_from(key).ok().and_then(|index| *map.get(index)?);
         let keys: Int32Array = keys.iter().map(|old| old.and_then(complete_key)).collect();
         Ok(Arc::new(DictionaryArray::try_new(keys, Arc::clone(&dictionary.values))?))
     }
@@ -104,7 +107,8 @@ fn add_keys(known: &mut HashMap<String, i32>, column: &ArrayRef) -> Result<()> {
     let mut seen = vec![false; values.len()];
     for value_index in keys.iter().flatten().filter_map(|key| usize::try_from(key).ok()) {
         let is_new = seen.get_mut(value_index).is_some_and(|seen| !std::mem::replace(seen, true));
-        if is_new && values.is_valid(value_index) && !known.contains_key(values.value(value_index)) {
+        if is_new && values.is_valid(value_index) && !known.contains_key(values.value(value_index))
+        {
             known.insert(values.value(value_index).to_owned(), known.len() as i32);
         }
     }
@@ -134,7 +138,12 @@ mod tests {
     fn every_table_is_read_back_as_it_was() {
         let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
-        let span = SelectedTime::between_moments(&recording, &recording.open_table(&fabric::TABLE).unwrap(), None, None);
+        let span = SelectedTime::between_moments(
+            &recording,
+            &recording.open_table(&fabric::TABLE).unwrap(),
+            None,
+            None,
+        );
         let span = span.unwrap().unwrap();
         for def in ALL {
             let table = recording.open_table(def).unwrap();

@@ -17,9 +17,9 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use self::series::{SeriesKind, MetricSeries};
+use self::series::{MetricSeries, SeriesKind};
 use super::SelectedRows;
-use super::parts::{Grain, ExportNames, TenantShare};
+use super::parts::{ExportNames, Grain, TenantShare};
 use super::survey::ExportSurvey;
 use crate::view::span::SelectedTime;
 
@@ -66,9 +66,12 @@ fn write_in_chunks(
     most_cells: usize,
     mut output: impl Write,
 ) -> Result<OpenMetricsSummary> {
-    let mut steps = SampleSteps { wall_ns: span.wall_ns, step_ms: options.step_ms, ends_ns: Vec::new() };
+    let mut steps =
+        SampleSteps { wall_ns: span.wall_ns, step_ms: options.step_ms, ends_ns: Vec::new() };
     let names = ExportNames::new(Grain::Event, fabric.table())?;
-    let mut survey = ExportSurvey::read_fabric(fabric, names, options.top, |share| steps.note_window_end(share.end_ns))?;
+    let mut survey = ExportSurvey::read_fabric(fabric, names, options.top, |share| {
+        steps.note_window_end(share.end_ns)
+    })?;
     let all_series = series::list_series(&survey, fabric.table().metadata_pairs());
     let mut summary = OpenMetricsSummary { series: all_series.len() as u64, samples: 0 };
     let mut family_name = "";
@@ -135,8 +138,11 @@ impl StepValues {
         steps: &SampleSteps,
     ) -> Result<Self> {
         let step_count = steps.ends_ns.len();
-        let rows: HashMap<(usize, SeriesKind), usize> =
-            chunk.iter().enumerate().map(|(row, chunk_series)| ((chunk_series.count_index, chunk_series.kind), row)).collect();
+        let rows: HashMap<(usize, SeriesKind), usize> = chunk
+            .iter()
+            .enumerate()
+            .map(|(row, chunk_series)| ((chunk_series.count_index, chunk_series.kind), row))
+            .collect();
         let unknown = chunk.iter().map(|series| (series.count_index, vec![false; step_count]));
         let mut values = Self {
             steps: step_count,
@@ -166,8 +172,9 @@ impl StepValues {
                     // A window may be longer than a step: its row comes in the step in which it
                     // ends.
                     let begin_ns = share.begin_ns();
-                    let covered =
-                        (0..=step).rev().take_while(|earlier| *earlier == step || steps.ends_ns[*earlier] > begin_ns);
+                    let covered = (0..=step).rev().take_while(|earlier| {
+                        *earlier == step || steps.ends_ns[*earlier] > begin_ns
+                    });
                     covered.for_each(|covered_step| unknown_steps[covered_step] = true);
                 }
             }
@@ -185,7 +192,8 @@ impl StepValues {
     ) -> impl Iterator<Item = (i64, f64)> {
         let is_gap = |step: usize| {
             let unknown = self.unknown.get(&series.count_index);
-            series.kind != SeriesKind::Unknown && unknown.is_some_and(|unknown_steps| unknown_steps[step])
+            series.kind != SeriesKind::Unknown
+                && unknown.is_some_and(|unknown_steps| unknown_steps[step])
         };
         let begin_ms = steps.wall_ms(series.begin_ns);
         let mut sum = 0.0;

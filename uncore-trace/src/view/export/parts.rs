@@ -17,7 +17,7 @@ use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::owner;
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::view::key::{self, GroupBy};
 use crate::view::links::Links;
@@ -144,7 +144,14 @@ impl ExportNames {
     pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
         let links = Links::from_metadata(fabric.metadata_pairs())?;
         let (counts, tenants) = (Interned::default(), Interned::default());
-        Ok(Self { grain, tenant_grouping: None, links, counts, tenants, count_by_counter: HashMap::new() })
+        Ok(Self {
+            grain,
+            tenant_grouping: None,
+            links,
+            counts,
+            tenants,
+            count_by_counter: HashMap::new(),
+        })
     }
 
     /// Groups the tenants as the lines of a report are.
@@ -175,29 +182,46 @@ impl ExportNames {
         fabric: &SelectedRows<'_>,
         mut on_share: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
-        let Self { grain, tenant_grouping: grouping_and_columns, links, counts: known_counts, tenants: known_tenants, count_by_counter: index_by_counter } = self;
-        let extra_columns = grouping_and_columns.iter().flat_map(|(_, grouping_columns)| grouping_columns);
+        let Self {
+            grain,
+            tenant_grouping: grouping_and_columns,
+            links,
+            counts: known_counts,
+            tenants: known_tenants,
+            count_by_counter: index_by_counter,
+        } = self;
+        let extra_columns =
+            grouping_and_columns.iter().flat_map(|(_, grouping_columns)| grouping_columns);
         let more_columns = extra_columns.copied().filter(|column| !COLUMNS.contains(column));
         let columns_to_read: Vec<&str> = COLUMNS.into_iter().chain(more_columns).collect();
         for batch in fabric.batches(&columns_to_read)? {
             let batch = batch?;
             let columns = ShareColumns::from_batch(&batch)?;
-            let opened_columns = grouping_and_columns.as_ref().map(|(question, _)| key::FabricColumns::new(&batch, question));
+            let opened_columns = grouping_and_columns
+                .as_ref()
+                .map(|(question, _)| key::FabricColumns::new(&batch, question));
             let key_columns_read = opened_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
-                let count_index = *index_by_counter
-                    .entry(id)
-                    .or_insert_with(|| known_counts.intern(columns.describe_count(row, *grain, links)));
-                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |keyed_columns| keyed_columns.tenant_key(row));
+                let count_index = *index_by_counter.entry(id).or_insert_with(|| {
+                    known_counts.intern(columns.describe_count(row, *grain, links))
+                });
+                let dictionary_keys = key_columns_read.as_ref().map_or_else(
+                    || columns.tenant_keys(row),
+                    |keyed_columns| keyed_columns.tenant_key(row),
+                );
                 let tenant = *tenants.entry(dictionary_keys).or_insert_with(|| {
                     let tenant = columns.describe_tenant(row);
                     known_tenants.intern(match &key_columns_read {
                         Some(tenant_columns) if tenant.is_task() => {
                             let name = printable(&tenant_columns.line_key(row)).into_owned();
-                            ExportTenant { owner: tenant.owner, cgroup: name, ..ExportTenant::default() }
+                            ExportTenant {
+                                owner: tenant.owner,
+                                cgroup: name,
+                                ..ExportTenant::default()
+                            }
                         }
                         _ => tenant,
                     })
@@ -281,7 +305,9 @@ impl<'a> ShareColumns<'a> {
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
         let link = links.link_of(self.counter.value(row));
-        let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.direction_name())));
+        let link = link.and_then(|(link_index, direction)| {
+            Some((links.links.get(link_index)?, direction.direction_name()))
+        });
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
             let kind_of_link = printable(&link.kind).into_owned();
@@ -294,7 +320,13 @@ impl<'a> ShareColumns<'a> {
             labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
             if grain == Grain::Link {
                 let quantity = [kind_of_link, direction.to_owned()];
-                return CountDescription { group, name: direction.to_owned(), unit, quantity, labels };
+                return CountDescription {
+                    group,
+                    name: direction.to_owned(),
+                    unit,
+                    quantity,
+                    labels,
+                };
             }
         }
         let events = [("pmu", pmu.clone()), ("event", event.clone()), ("filter", filter.clone())];
@@ -309,7 +341,8 @@ impl<'a> ShareColumns<'a> {
     fn describe_tenant(&self, row: usize) -> ExportTenant {
         let owner = printable_or_empty(self.owner.get(row));
         let is_task = owner == owner::TASK;
-        let text_of_task = |words: &WordColumn<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
+        let text_of_task =
+            |words: &WordColumn<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
         let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
             (false, _, _) => String::new(),
             (true, Some(path), _) => printable(path).into_owned(),

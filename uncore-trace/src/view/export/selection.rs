@@ -93,7 +93,12 @@ mod tests {
             let table = recording.open_table(def).unwrap();
             let rows = |from: &str, to: &str| {
                 let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-                let span = SelectedTime::between_moments(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
+                let span = SelectedTime::between_moments(
+                    &recording,
+                    &fabric,
+                    parse(from).as_ref(),
+                    parse(to).as_ref(),
+                );
                 let span = span.unwrap().unwrap();
                 let selection = SelectedRows::new(&table, &span);
                 let batches = selection.batches(&[]).unwrap();

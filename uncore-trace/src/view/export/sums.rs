@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::parts::TenantShare;
-use super::survey::{SurveyedCounter, ExportSurvey};
+use super::survey::{ExportSurvey, SurveyedCounter};
 
 /// Number of windows of other counters that wait for a counter with a longer window: at 10 ms, a
 /// CPU without readings for a second.
@@ -88,7 +88,8 @@ impl StretchSums {
         lines: impl Iterator<Item = usize>,
         window_ns: i64,
     ) -> Self {
-        let empty_sum = |lines| StretchSum { counters: BTreeMap::new(), lines, passed_ns: i64::MAX };
+        let empty_sum =
+            |lines| StretchSum { counters: BTreeMap::new(), lines, passed_ns: i64::MAX };
         let mut sums: Vec<StretchSum> = lines.map(empty_sum).collect();
         for (id, counter) in counters {
             let sum = &mut sums[counter.count_index];
@@ -115,10 +116,14 @@ impl StretchSums {
             self.end_ns = share.end_ns;
         }
         let lines = self.sums[share.count_index].lines;
-        let (_, window) = self.open_windows.entry((share.counter, share.length_ns)).or_insert_with(|| {
-            let rates = Some(LineRates { total: 0.0, lines: vec![0.0; lines] });
-            (share.count_index, WindowRates { begin_ns: share.begin_ns(), end_ns: share.end_ns, rates })
-        });
+        let (_, window) =
+            self.open_windows.entry((share.counter, share.length_ns)).or_insert_with(|| {
+                let rates = Some(LineRates { total: 0.0, lines: vec![0.0; lines] });
+                (
+                    share.count_index,
+                    WindowRates { begin_ns: share.begin_ns(), end_ns: share.end_ns, rates },
+                )
+            });
         let per_second = 1e9 / share.length_ns as f64;
         match (&mut window.rates, share.value.zip(share.total).zip(line)) {
             (Some(rates), Some(((value, total), line))) => {
@@ -144,7 +149,10 @@ impl StretchSums {
     }
 
     /// Adds the open windows to the sums: all rows of their end time have come.
-    fn close_windows<E>(&mut self, mut on_stretch: impl FnMut(&RateStretch) -> Result<(), E>) -> Result<(), E> {
+    fn close_windows<E>(
+        &mut self,
+        mut on_stretch: impl FnMut(&RateStretch) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut touched = BTreeSet::new();
         for ((counter, _), (count_index, window)) in std::mem::take(&mut self.open_windows) {
             let sum = &mut self.sums[count_index];
@@ -156,8 +164,14 @@ impl StretchSums {
         let earliest_ns = self.end_ns.saturating_sub(self.patience_ns);
         for touched_index in touched {
             let sum = &mut self.sums[touched_index];
-            let has_later_windows = |candidate: &&SummedCounter| candidate.known_ns < candidate.counter.end_ns;
-            let known_until_ns = sum.counters.values().filter(has_later_windows).map(|unfinished| unfinished.known_ns).min();
+            let has_later_windows =
+                |candidate: &&SummedCounter| candidate.known_ns < candidate.counter.end_ns;
+            let known_until_ns = sum
+                .counters
+                .values()
+                .filter(has_later_windows)
+                .map(|unfinished| unfinished.known_ns)
+                .min();
             let until_ns = known_until_ns.unwrap_or(self.end_ns).max(earliest_ns).min(self.end_ns);
             sum.pass_stretches(touched_index, until_ns, &mut on_stretch)?;
         }
@@ -200,7 +214,8 @@ impl SummedCounter {
             Some(window) => window.begin_ns,
             None => i64::MAX,
         };
-        let SurveyedCounter { begin_ns: first_begin_ns, end_ns: last_end_ns, holes, .. } = &self.counter;
+        let SurveyedCounter { begin_ns: first_begin_ns, end_ns: last_end_ns, holes, .. } =
+            &self.counter;
         if begin_ns < *first_begin_ns {
             return (Contribution::Nothing, *first_begin_ns);
         }

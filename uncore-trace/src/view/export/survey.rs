@@ -79,8 +79,12 @@ impl ExportSurvey {
         let mut lengths: BTreeMap<i64, u64> = BTreeMap::new();
         names.each_share(fabric, |share| {
             *lengths.entry(share.length_ns).or_default() += 1;
-            counters.entry(share.counter).or_insert_with(|| SurveyedCounter::new(share)).add_window(share);
-            *sums.entry((share.count_index, share.tenant)).or_default() += share.value.unwrap_or(0.0);
+            counters
+                .entry(share.counter)
+                .or_insert_with(|| SurveyedCounter::new(share))
+                .add_window(share);
+            *sums.entry((share.count_index, share.tenant)).or_default() +=
+                share.value.unwrap_or(0.0);
             on_share(share);
             Ok(())
         })?;
@@ -108,7 +112,11 @@ impl ExportSurvey {
         })
     }
 
-    fn choose_lines(&mut self, sums: &HashMap<(usize, usize), f64>, largest: &HashSet<(usize, usize)>) {
+    fn choose_lines(
+        &mut self,
+        sums: &HashMap<(usize, usize), f64>,
+        largest: &HashSet<(usize, usize)>,
+    ) {
         let mut sums_by_count: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counts().len()];
         for ((of_count, tenant), sum) in sums {
             sums_by_count[*of_count].push((*tenant, *sum));
@@ -125,11 +133,15 @@ impl ExportSurvey {
                     .then(sum_b.total_cmp(sum_a))
                     .then_with(|| tenants[*a].cmp(&tenants[*b]))
             });
-            let is_other =
-                |tenant: usize| tenants[tenant].is_task() && !largest.contains(&(count_index, tenant));
-            let (unlisted, listed): (Vec<_>, Vec<_>) =
-                tenant_sums.into_iter().map(|(tenant, _)| tenant).partition(|candidate| is_other(*candidate));
-            let first_non_task = listed.iter().position(|listed_tenant| !tenants[*listed_tenant].is_task());
+            let is_other = |tenant: usize| {
+                tenants[tenant].is_task() && !largest.contains(&(count_index, tenant))
+            };
+            let (unlisted, listed): (Vec<_>, Vec<_>) = tenant_sums
+                .into_iter()
+                .map(|(tenant, _)| tenant)
+                .partition(|candidate| is_other(*candidate));
+            let first_non_task =
+                listed.iter().position(|listed_tenant| !tenants[*listed_tenant].is_task());
             let mut lines: Vec<TenantOrOthers> =
                 listed.into_iter().map(TenantOrOthers::Tenant).collect();
             if !unlisted.is_empty() {
@@ -141,7 +153,8 @@ impl ExportSurvey {
                         self.line_index.insert((count_index, *tenant), line_number);
                     }
                     TenantOrOthers::Others => {
-                        let unlisted_keys = unlisted.iter().map(|tenant| ((count_index, *tenant), line_number));
+                        let unlisted_keys =
+                            unlisted.iter().map(|tenant| ((count_index, *tenant), line_number));
                         self.line_index.extend(unlisted_keys);
                     }
                 }
@@ -170,7 +183,10 @@ fn largest_tenants(
         tenants.sort_by(|(a, sum_a), (b, sum_b)| {
             sum_b.total_cmp(sum_a).then_with(|| names.tenants()[*a].cmp(&names.tenants()[*b]))
         });
-        chosen.insert(quantity, tenants.into_iter().take(top).map(|(chosen_tenant, _)| chosen_tenant).collect());
+        chosen.insert(
+            quantity,
+            tenants.into_iter().take(top).map(|(chosen_tenant, _)| chosen_tenant).collect(),
+        );
     }
     let is_chosen = |(of_count, tenant): &(usize, usize)| {
         chosen
@@ -194,7 +210,9 @@ mod tests {
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let names = ExportNames::new(Grain::Link, &table).unwrap();
-        let survey = ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {}).unwrap();
+        let survey =
+            ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {})
+                .unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
         let name = |line: &TenantOrOthers| match line {
             TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),

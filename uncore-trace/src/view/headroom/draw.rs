@@ -24,9 +24,15 @@ pub fn render_table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle)
     if headrooms.is_empty() {
         return String::new();
     }
-    let unit =
-        SharedUnit::for_values(headrooms.iter().flat_map(|headroom| [headroom.average_per_s(), headroom.highest_per_s]).flatten(), "bytes");
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
+    let unit = SharedUnit::for_values(
+        headrooms
+            .iter()
+            .flat_map(|headroom| [headroom.average_per_s(), headroom.highest_per_s])
+            .flatten(),
+        "bytes",
+    );
+    let rate =
+        |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
     let mut text_table = TextTable::new([
         ("link".to_owned(), ColumnFit::Shorten),
         (format!("average {}", unit.rate_name()), ColumnFit::Number),
@@ -35,7 +41,8 @@ pub fn render_table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle)
         ("highest".to_owned(), ColumnFit::Number),
         (format!("above {:.0} %", FULL * 100.0), ColumnFit::Number),
     ]);
-    let percent_of_peak = |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
+    let percent_of_peak =
+        |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
     for headroom in headrooms {
         text_table.add_row([
             printable(&links.direction_label(headroom.link_index, headroom.direction)).into_owned(),
@@ -66,8 +73,14 @@ fn format_percent_of_peak(headroom: &LinkHeadroom, links: &Links, rate: Option<f
     let Some(rate) = rate else { return "?".to_owned() };
     let percentage = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
     match link_peak.fraction_of_conflicting_peak(rate) {
-        Some(conflicting_fraction) => format!("{} | {} %!", percentage(link_peak.fraction_of_peak(rate)), percentage(conflicting_fraction)),
-        None if link_peak.fraction_of_peak(rate) > 1.0 => format!("{} %!", percentage(link_peak.fraction_of_peak(rate))),
+        Some(conflicting_fraction) => format!(
+            "{} | {} %!",
+            percentage(link_peak.fraction_of_peak(rate)),
+            percentage(conflicting_fraction)
+        ),
+        None if link_peak.fraction_of_peak(rate) > 1.0 => {
+            format!("{} %!", percentage(link_peak.fraction_of_peak(rate)))
+        }
         None => format!("{} %", percentage(link_peak.fraction_of_peak(rate))),
     }
 }
@@ -75,14 +88,17 @@ fn format_percent_of_peak(headroom: &LinkHeadroom, links: &Links, rate: Option<f
 /// The sentences below the table.
 fn table_sentences(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
     let fill_sentences = headrooms.iter().filter_map(|headroom| describe_fillers(headroom, links));
-    let unknown_sentences = headrooms.iter().filter(|headroom| headroom.time.whole_time().unknown_ns() > 0.0).map(|headroom| {
-        let name = links.direction_label(headroom.link_index, headroom.direction);
-        format!(
-            "{} is not known for {}",
-            printable(&name),
-            units::human(headroom.time.whole_time().unknown_ns(), "ns")
-        )
-    });
+    let unknown_sentences = headrooms
+        .iter()
+        .filter(|headroom| headroom.time.whole_time().unknown_ns() > 0.0)
+        .map(|headroom| {
+            let name = links.direction_label(headroom.link_index, headroom.direction);
+            format!(
+                "{} is not known for {}",
+                printable(&name),
+                units::human(headroom.time.whole_time().unknown_ns(), "ns")
+            )
+        });
     let peak_sentences = headrooms.iter().filter_map(|headroom| describe_peak(headroom, links));
     let mut sentences: Vec<String> = fill_sentences.chain(unknown_sentences).collect();
     for line in peak_sentences {
@@ -98,12 +114,15 @@ fn table_sentences(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
 fn describe_fillers(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     let full_ns = headroom.full_ns.filter(|ns| *ns > 0)?;
     let filled_bytes: f64 = headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
-    let percentage = |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / filled_bytes));
+    let percentage =
+        |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / filled_bytes));
     // One more name takes no more room than "1 other".
     let count = if headroom.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
     let (named, other_fillers) = headroom.fillers.split_at(headroom.fillers.len().min(count));
-    let mut filler_texts: Vec<String> =
-        named.iter().map(|(owner, bytes)| format!("{} {}", printable(owner), percentage(*bytes))).collect();
+    let mut filler_texts: Vec<String> = named
+        .iter()
+        .map(|(owner, bytes)| format!("{} {}", printable(owner), percentage(*bytes)))
+        .collect();
     if !other_fillers.is_empty() {
         let sum = other_fillers.iter().map(|(_, bytes)| bytes).sum();
         filler_texts.push(format!("{} others {}", other_fillers.len(), percentage(sum)));
@@ -120,7 +139,8 @@ fn describe_fillers(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
 /// The peak that percentages refer to.
 fn describe_peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     let link_peak = headroom.link_peak(links)?;
-    let name = links.links.get(headroom.link_index).map(|link| printable(&link.name).into_owned())?;
+    let name =
+        links.links.get(headroom.link_index).map(|link| printable(&link.name).into_owned())?;
     let peak_and_source = |peak: &crate::schema::link::PeakRate| {
         let rate = units::human_rate(peak.bytes_per_s, "bytes");
         format!("{rate} ({}: {})", peak.source.source_name(), printable(&peak.detail))
@@ -170,7 +190,11 @@ struct FillerJson<'a> {
 /// # Errors
 ///
 /// Never in practice: only numbers and text are written.
-pub fn write_json_lines(headrooms: &[LinkHeadroom], links: &Links, grouping_name: &'static str) -> serde_json::Result<String> {
+pub fn write_json_lines(
+    headrooms: &[LinkHeadroom],
+    links: &Links,
+    grouping_name: &'static str,
+) -> serde_json::Result<String> {
     let mut lines = String::new();
     for headroom in headrooms {
         let Some(link) = links.links.get(headroom.link_index) else { continue };
@@ -189,11 +213,19 @@ pub fn write_json_lines(headrooms: &[LinkHeadroom], links: &Links, grouping_name
             unknown_ns: headroom.time.whole_time().unknown_ns().round() as i64,
             peak_per_s: link_peak.map(|limit| limit.peak.bytes_per_s),
             peak_source: link_peak.map(|limit| limit.peak.source.source_name()),
-            other_peak_per_s: link_peak.and_then(|limit| limit.conflicting_peak).map(|peak| peak.bytes_per_s),
-            other_peak_source: link_peak.and_then(|limit| limit.conflicting_peak).map(|peak| peak.source.source_name()),
+            other_peak_per_s: link_peak
+                .and_then(|limit| limit.conflicting_peak)
+                .map(|peak| peak.bytes_per_s),
+            other_peak_source: link_peak
+                .and_then(|limit| limit.conflicting_peak)
+                .map(|peak| peak.source.source_name()),
             full_ns: headroom.full_ns,
             by: grouping_name,
-            fillers: headroom.fillers.iter().map(|(key, bytes)| FillerJson { key, bytes: *bytes }).collect(),
+            fillers: headroom
+                .fillers
+                .iter()
+                .map(|(key, bytes)| FillerJson { key, bytes: *bytes })
+                .collect(),
         };
         let text = serde_json::to_string(&object)?;
         lines.push_str(&escape_json(&text));
@@ -235,7 +267,8 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
     #[test]
     fn more_than_the_peak_and_a_conflict_are_marked() {
         let (_, ways) = headrooms_of(&LOADED);
-        let peaks = vec![sample_peak(PeakSource::Calibrated, 64e6), sample_peak(PeakSource::Sysfs, 256e6)];
+        let peaks =
+            vec![sample_peak(PeakSource::Calibrated, 64e6), sample_peak(PeakSource::Sysfs, 256e6)];
         let links = Links::new(vec![sample_link(peaks)]);
         let text = render_table(&ways, &links, TextStyle::default());
         assert!(text.contains("200.0 | 50.0 %!"), "{text}");

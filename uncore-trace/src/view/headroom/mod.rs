@@ -13,9 +13,9 @@ use anyhow::Result;
 
 use super::key::FabricColumns;
 use super::known::LineCache;
-use super::links::{PeakLimit, Links, limit};
+use super::links::{Links, PeakLimit, limit};
 use super::span::SelectedTime;
-use super::sums::{Moments, MomentBytes, CountedTime, Window};
+use super::sums::{CountedTime, MomentBytes, Moments, Window};
 use super::usage::UsageQuestion;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -63,13 +63,19 @@ impl LinkHeadroom {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'_>) -> Result<Vec<LinkHeadroom>> {
+pub fn headroom(
+    recording: &Recording,
+    links: &Links,
+    question: &UsageQuestion<'_>,
+) -> Result<Vec<LinkHeadroom>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
     }
     let table = recording.open_table(&fabric::TABLE)?;
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
-    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else { return Ok(Vec::new()) };
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
+        return Ok(Vec::new());
+    };
     let mut fill = LinkFilling::new(links);
     let mut known = LineCache::new();
     let question = &UsageQuestion { links: Some(links), ..question.clone() };
@@ -82,8 +88,14 @@ pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'
             let window = columns.row_window(row);
             let Some(link_and_direction) = columns.row_link(row) else { continue };
             if span.wanted.contains(&window.end_ns) && columns.is_wanted(row) {
-                let owner = known.get(columns.quick_key(row), || fill.owner_number(columns.line_key(row)));
-                fill.add_row(columns.counter.value(row), window, link_and_direction, (owner, nullable_value(columns.value, row)));
+                let owner =
+                    known.get(columns.quick_key(row), || fill.owner_number(columns.line_key(row)));
+                fill.add_row(
+                    columns.counter.value(row),
+                    window,
+                    link_and_direction,
+                    (owner, nullable_value(columns.value, row)),
+                );
             }
         }
     }
@@ -113,7 +125,8 @@ impl LinkFilling {
     fn new(links: &Links) -> Self {
         let mut open_headrooms = Vec::new();
         for (link_index, link) in links.links.iter().enumerate() {
-            let is_counted = |wanted| link.counters.iter().any(|counter| counter.direction == wanted);
+            let is_counted =
+                |wanted| link.counters.iter().any(|counter| counter.direction == wanted);
             for direction in [Direction::In, Direction::Out, Direction::Both] {
                 let link_peak = limit(link, direction);
                 // The sum of both directions has a line if it has a peak of its own.
@@ -159,7 +172,9 @@ impl LinkFilling {
             self.end_moment(moved);
         }
         for (index, OpenHeadroom { headroom, .. }) in self.open_headrooms.iter_mut().enumerate() {
-            if headroom.link_index == link && [direction, Direction::Both].contains(&headroom.direction) {
+            if headroom.link_index == link
+                && [direction, Direction::Both].contains(&headroom.direction)
+            {
                 headroom.time.add_window(counter, window, &());
                 headroom.bytes += value.unwrap_or(0.0);
                 self.moments.add_row(index, window, Some(owner), value);
@@ -168,9 +183,12 @@ impl LinkFilling {
     }
 
     fn end_moment(&mut self, moved: Vec<MomentBytes>) {
-        for (OpenHeadroom { headroom, peak, filled }, moved) in self.open_headrooms.iter_mut().zip(moved) {
+        for (OpenHeadroom { headroom, peak, filled }, moved) in
+            self.open_headrooms.iter_mut().zip(moved)
+        {
             let Some(rate) = moved.known_rate() else { continue };
-            headroom.highest_per_s = Some(headroom.highest_per_s.map_or(rate, |highest| highest.max(rate)));
+            headroom.highest_per_s =
+                Some(headroom.highest_per_s.map_or(rate, |highest| highest.max(rate)));
             if peak.is_some_and(|peak| rate > FULL * peak) {
                 headroom.full_ns = headroom.full_ns.map(|full| full + moved.length_ns);
                 for (owner, bytes) in moved.value_by_owner {
@@ -184,25 +202,30 @@ impl LinkFilling {
         let last_moved = self.moments.finish_moment();
         self.end_moment(last_moved);
         let names = self.names;
-        let counted = self.open_headrooms.into_iter().filter(|open| open.headroom.time.counter_count() > 0);
-        counted.map(|OpenHeadroom { mut headroom, filled, .. }| {
-            let positive = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
-            headroom.fillers = positive.map(|(owner, bytes)| (names[owner].clone(), bytes)).collect();
-            // Without known windows the time above the peak is not known either.
-            headroom.full_ns = headroom.full_ns.filter(|_| headroom.average_per_s().is_some());
-            headroom.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            headroom
-        })
-        .collect()
+        let counted =
+            self.open_headrooms.into_iter().filter(|open| open.headroom.time.counter_count() > 0);
+        counted
+            .map(|OpenHeadroom { mut headroom, filled, .. }| {
+                let positive = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
+                headroom.fillers =
+                    positive.map(|(owner, bytes)| (names[owner].clone(), bytes)).collect();
+                // Without known windows the time above the peak is not known either.
+                headroom.full_ns = headroom.full_ns.filter(|_| headroom.average_per_s().is_some());
+                headroom.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+                headroom
+            })
+            .collect()
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::key::GroupBy;
-    use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan};
+    use super::super::sample::{
+        Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan,
+    };
     use super::*;
-    use crate::schema::link::{LinkCounter, Link, PeakSource};
+    use crate::schema::link::{Link, LinkCounter, PeakSource};
     use crate::schema::metadata;
 
     /// 64 MB/s, twice that in the second half of the time.
@@ -244,12 +267,19 @@ pub(super) mod tests {
         assert!(near(headroom.time.whole_time().unknown_ns(), 1e8), "{headroom:?}");
         assert_eq!(headroom.full_ns, Some(1_500_000_000));
         assert!(near(headroom.highest_per_s.unwrap(), 128e6), "{headroom:?}");
-        assert!(near(headroom.average_per_s().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9), "{headroom:?}");
-        let parts: Vec<f64> = headroom.fillers.iter().map(|(_, bytes)| bytes / (1.5 * 128e6)).collect();
+        assert!(
+            near(headroom.average_per_s().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9),
+            "{headroom:?}"
+        );
+        let parts: Vec<f64> =
+            headroom.fillers.iter().map(|(_, bytes)| bytes / (1.5 * 128e6)).collect();
         let expected = [0.5, 0.25, 0.125, 0.125];
         assert!(parts.iter().zip(expected).all(|(part, expected)| near(*part, expected)));
         assert_eq!(headroom.fillers[0].0, "/tenant\u{1b}[2J");
-        assert!(near(headroom.link_peak(&links).unwrap().fraction_of_peak(headroom.highest_per_s.unwrap()), 128.0 / 150.0));
+        assert!(near(
+            headroom.link_peak(&links).unwrap().fraction_of_peak(headroom.highest_per_s.unwrap()),
+            128.0 / 150.0
+        ));
     }
 
     #[test]

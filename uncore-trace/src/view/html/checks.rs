@@ -17,7 +17,8 @@ const SINKS: [&str; 8] = [
 /// The page is complete, and its scripts use no [`SINKS`].
 pub(in crate::view) fn is_whole_and_loads_nothing(page: &Page) {
     let mut page_bytes = Vec::new();
-    write_document(&mut page_bytes, page, |json| json.write_key("x")?.write_value("</script><b>")).unwrap();
+    write_document(&mut page_bytes, page, |json| json.write_key("x")?.write_value("</script><b>"))
+        .unwrap();
     let text = String::from_utf8(page_bytes).unwrap();
     assert!(text.contains("\"x\":\"\\u003c/script\\u003e"));
     assert!(text.contains(&format!("<style>{}</style>", page.page_style())));

@@ -41,7 +41,10 @@ impl<'a> Json<'a> {
     }
 
     /// Any serializable value; for small ones.
-    pub(in crate::view) fn write_value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
+    pub(in crate::view) fn write_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
         self.write_raw(&escape_html(&text))
     }
@@ -64,7 +67,9 @@ impl<'a> Json<'a> {
         items: impl IntoIterator<Item = T>,
         mut write_item: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.write_nested(["[", "]"], |json| items.into_iter().try_for_each(|item| write_item(json, item)))
+        self.write_nested(["[", "]"], |json| {
+            items.into_iter().try_for_each(|item| write_item(json, item))
+        })
     }
 
     /// Numbers with four significant digits. Equal consecutive ones are one entry,
@@ -196,8 +201,9 @@ mod tests {
         let text = json_of(|json| {
             json.write_object(|json| {
                 json.write_key("a")?.write_value(&["x", "y"])?;
-                json.write_key("b")?
-                    .write_list(0..2, |json, n| json.write_object(|json| json.write_key("n")?.write_value(&n)))?;
+                json.write_key("b")?.write_list(0..2, |json, n| {
+                    json.write_object(|json| json.write_key("n")?.write_value(&n))
+                })?;
                 let known = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0].map(Some);
                 json.write_key("c")?.write_column(known.into_iter().chain([None; 4]))?;
                 json.write_key("d")?.write_column([])?;

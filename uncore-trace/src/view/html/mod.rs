@@ -97,8 +97,9 @@ fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let bits =
-            (0..3).fold(0, |bits, position| bits << 8 | chunk.get(position).map_or(0, |byte| u32::from(*byte)));
+        let bits = (0..3).fold(0, |bits, position| {
+            bits << 8 | chunk.get(position).map_or(0, |byte| u32::from(*byte))
+        });
         for digit in 0..4 {
             let used = digit <= chunk.len();
             let six = (bits >> (18 - 6 * digit) & 63) as usize;

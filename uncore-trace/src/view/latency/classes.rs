@@ -117,7 +117,13 @@ mod tests {
     use super::*;
 
     fn window(own: f64, others: f64) -> WindowSums {
-        WindowSums { windows: 1, ns: 1e9, own_bytes: own, other_bytes: others, inputs: vec![others, 1.0] }
+        WindowSums {
+            windows: 1,
+            ns: 1e9,
+            own_bytes: own,
+            other_bytes: others,
+            inputs: vec![others, 1.0],
+        }
     }
 
     #[test]

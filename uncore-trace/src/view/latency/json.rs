@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::key::GroupBy;
-use super::{LinkLatency, WindowMeans, TenantLatency};
+use super::{LinkLatency, TenantLatency, WindowMeans};
 use crate::text::escape_json;
 
 /// The object of a tenant on a link; `report --help` lists the keys.
@@ -51,7 +51,11 @@ impl WindowsJson {
 /// # Errors
 ///
 /// A number cannot be written.
-pub fn write_json_lines(latencies: &[LinkLatency], grouping: GroupBy, complete: bool) -> serde_json::Result<String> {
+pub fn write_json_lines(
+    latencies: &[LinkLatency],
+    grouping: GroupBy,
+    complete: bool,
+) -> serde_json::Result<String> {
     let mut lines = String::new();
     for latency in latencies {
         let line_of_all = |used| LatencyJsonLine {
@@ -69,7 +73,9 @@ pub fn write_json_lines(latencies: &[LinkLatency], grouping: GroupBy, complete: 
             complete,
         };
         let tenant_line = |tenant: &'_ TenantLatency| -> LatencyJsonLine<'_> {
-            let half = |half_index: usize| tenant.split.map(|halves| WindowsJson::new(&halves[half_index], true));
+            let half = |half_index: usize| {
+                tenant.split.map(|halves| WindowsJson::new(&halves[half_index], true))
+            };
             LatencyJsonLine {
                 quiet: half(0),
                 busy: half(1),
@@ -79,7 +85,8 @@ pub fn write_json_lines(latencies: &[LinkLatency], grouping: GroupBy, complete: 
         };
         let mut objects = vec![line_of_all(WindowsJson::new(&latency.overall, false))];
         for tenant_latency in &latency.tenants {
-            let (key, owner) = (Some(tenant_latency.key.as_str()), Some(tenant_latency.owner.as_str()));
+            let (key, owner) =
+                (Some(tenant_latency.key.as_str()), Some(tenant_latency.owner.as_str()));
             objects.push(LatencyJsonLine { key, owner, ..tenant_line(tenant_latency) });
         }
         for object in objects {

@@ -139,14 +139,20 @@ struct OpenLatency<'a> {
     tenants: Vec<Option<RateClasses>>,
 }
 
-fn finish_latency(links: &Links, subject: &OpenLatency<'_>, names: &[(String, String)]) -> LinkLatency {
+fn finish_latency(
+    links: &Links,
+    subject: &OpenLatency<'_>,
+    names: &[(String, String)],
+) -> LinkLatency {
     let link_per_s = subject.overall.own_per_s();
     let tenant_latency = |(classes, (owner, key)): (&Option<RateClasses>, &(String, String))| {
         let classes = classes.as_ref()?;
         // The average of the tenant is over all known windows of the link.
         let average = classes.tenant_bytes() * 1e9 / subject.overall.ns.max(1.0);
         let used_classes = classes.at_or_above(rate_class(MIN_USE * average));
-        let split = used_classes.split_in_halves().map(|halves| halves.map(|sums| subject.window_means(&sums)));
+        let split = used_classes
+            .split_in_halves()
+            .map(|halves| halves.map(|sums| subject.window_means(&sums)));
         let contrast = |[quiet, busy]: &[WindowMeans; 2]| {
             let is_enough = quiet.value.is_some() && busy.value.is_some();
             is_enough && busy.others_per_s - quiet.others_per_s >= CONTRAST * link_per_s
@@ -155,7 +161,8 @@ fn finish_latency(links: &Links, subject: &OpenLatency<'_>, names: &[(String, St
         let used = subject.window_means(&used_classes.sum_all());
         Some(TenantLatency { key, owner, used, split: split.filter(contrast) })
     };
-    let mut tenants: Vec<TenantLatency> = subject.tenants.iter().zip(names).filter_map(tenant_latency).collect();
+    let mut tenants: Vec<TenantLatency> =
+        subject.tenants.iter().zip(names).filter_map(tenant_latency).collect();
     let bytes = |tenant: &TenantLatency| tenant.used.own_per_s * tenant.used.seconds;
     tenants.sort_by(|a, b| {
         let by_difference = match (a.latency_difference(), b.latency_difference()) {

@@ -9,7 +9,7 @@ use super::super::key::FabricColumns;
 use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::SelectedTime;
-use super::super::sums::{Moments, MomentBytes, MomentRate};
+use super::super::sums::{MomentBytes, MomentRate, Moments};
 use super::super::usage::UsageQuestion;
 use super::classes::{RateClasses, WindowSums};
 use super::{Evaluate, OpenLatency};
@@ -44,8 +44,9 @@ pub(super) fn scan_windows<'a>(
     // A latency is computed from events that are no traffic.
     let question = &UsageQuestion { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
-    for batch in
-        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.decode_ahead()?
+    for batch in table
+        .scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?
+        .decode_ahead()?
     {
         let batch = batch?;
         let columns = FabricColumns::new(&batch, question)?;
@@ -57,13 +58,22 @@ pub(super) fn scan_windows<'a>(
             }
             windows.begin_window(window.end_ns);
             let counter = columns.counter.value(row);
-            windows.note_total(counter, columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)));
+            windows.note_total(
+                counter,
+                columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)),
+            );
             if let Some((link_index, _)) = columns.row_link(row) {
                 let tenant = known.get(columns.quick_key(row), || {
                     let owner = columns.row_owner(row);
-                    WAIT.contains(&owner).then(|| windows.tenant_number(owner, columns.line_key(row)))
+                    WAIT.contains(&owner)
+                        .then(|| windows.tenant_number(owner, columns.line_key(row)))
                 });
-                windows.moments.add_row(link_index, window, tenant, nullable_value(columns.value, row));
+                windows.moments.add_row(
+                    link_index,
+                    window,
+                    tenant,
+                    nullable_value(columns.value, row),
+                );
             }
         }
     }
@@ -88,7 +98,11 @@ impl<'a> LatencyWindows<'a> {
         for (link_index, link) in links.links.iter().enumerate() {
             for metric in &link.latencies {
                 let is_same_metric = |candidate: &&mut OpenLatency<'_>| {
-                    candidate.link_index == link_index && candidate.metrics.iter().any(|known_metric| known_metric.name == metric.name)
+                    candidate.link_index == link_index
+                        && candidate
+                            .metrics
+                            .iter()
+                            .any(|known_metric| known_metric.name == metric.name)
                 };
                 match subjects.iter_mut().find(is_same_metric) {
                     Some(subject) => subject.metrics.push(metric),
@@ -144,7 +158,10 @@ impl<'a> LatencyWindows<'a> {
 
     fn close_window(&mut self, moved: &[MomentBytes]) {
         for subject in &mut self.subjects {
-            let Some(moved) = moved.get(subject.link_index).filter(|candidate| candidate.rate != MomentRate::Absent) else {
+            let Some(moved) = moved
+                .get(subject.link_index)
+                .filter(|candidate| candidate.rate != MomentRate::Absent)
+            else {
                 continue;
             };
             let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
@@ -155,10 +172,18 @@ impl<'a> LatencyWindows<'a> {
             };
             let window = |tenant_bytes: f64, others_bytes: f64| {
                 let ns = moved.length_ns as f64;
-                WindowSums { windows: 1, ns, own_bytes: tenant_bytes, other_bytes: others_bytes, inputs: inputs.clone() }
+                WindowSums {
+                    windows: 1,
+                    ns,
+                    own_bytes: tenant_bytes,
+                    other_bytes: others_bytes,
+                    inputs: inputs.clone(),
+                }
             };
             subject.overall.add(&window(moved.value, 0.0));
-            for (tenant, own_bytes) in moved.value_by_owner.iter().filter(|(_, bytes)| **bytes > 0.0) {
+            for (tenant, own_bytes) in
+                moved.value_by_owner.iter().filter(|(_, bytes)| **bytes > 0.0)
+            {
                 // Rounding may make the remainder negative.
                 let other_bytes = (moved.value - own_bytes).max(0.0);
                 let min_len = subject.tenants.len().max(tenant + 1);

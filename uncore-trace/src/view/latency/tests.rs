@@ -256,7 +256,12 @@ fn text_fits_and_says_that_it_is_no_cause() {
     }
     shown.push(text::render_text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    shown.push(text::render_text(&latencies_of(&WAITS, &short), GroupBy::Cgroup, None, TextStyle::default()));
+    shown.push(text::render_text(
+        &latencies_of(&WAITS, &short),
+        GroupBy::Cgroup,
+        None,
+        TextStyle::default(),
+    ));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
@@ -264,7 +269,8 @@ fn text_fits_and_says_that_it_is_no_cause() {
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
-        let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true).unwrap();
+        let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true)
+            .unwrap();
         assert!(!text.contains('\u{1b}'));
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

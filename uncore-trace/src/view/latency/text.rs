@@ -6,15 +6,20 @@
 use std::fmt::Write as _;
 
 use super::super::key::GroupBy;
-use super::super::layout::{TableColumn, TableFit, ReportColumnKind};
+use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
 use super::super::render::TextStyle;
-use super::{MIN_WINDOWS, LinkLatency, WindowMeans, TenantLatency};
+use super::{LinkLatency, MIN_WINDOWS, TenantLatency, WindowMeans};
 use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
-pub fn render_text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, style: TextStyle) -> String {
+pub fn render_text(
+    latencies: &[LinkLatency],
+    grouping: GroupBy,
+    top: Option<usize>,
+    style: TextStyle,
+) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(split_tenants).collect();
     let shown = |rows: &[SplitTenant<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
@@ -51,7 +56,8 @@ pub fn render_text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usi
 type SplitTenant<'a> = (&'a TenantLatency, [WindowMeans; 2]);
 
 fn split_tenants(latency: &LinkLatency) -> Vec<SplitTenant<'_>> {
-    let both_halves = |tenant: &TenantLatency| tenant.split.filter(|_| tenant.latency_difference().is_some());
+    let both_halves =
+        |tenant: &TenantLatency| tenant.split.filter(|_| tenant.latency_difference().is_some());
     latency.tenants.iter().filter_map(|tenant| Some((tenant, both_halves(tenant)?))).collect()
 }
 
@@ -69,7 +75,11 @@ fn latency_headline(latency: &LinkLatency) -> String {
 }
 
 /// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
-fn correlation_sentence(latency: &LinkLatency, (tenant, [quiet, busy]): &SplitTenant<'_>, style: TextStyle) -> String {
+fn correlation_sentence(
+    latency: &LinkLatency,
+    (tenant, [quiet, busy]): &SplitTenant<'_>,
+    style: TextStyle,
+) -> String {
     let unit = printable(&latency.unit);
     let value = |half: &WindowMeans| units::human(half.value.unwrap_or(f64::NAN), &unit);
     let name = tenant_label(tenant);
@@ -103,48 +113,70 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     lines
 }
 
-fn latency_columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
+fn latency_columns(
+    latency: &LinkLatency,
+    rows: &[SplitTenant<'_>],
+    grouping: GroupBy,
+) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
-    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| TableColumn {
-        column_kind,
-        head: head.to_owned(),
-        unit,
-        cells,
-        noted: false,
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
+        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
     };
     let values = rows.iter().flat_map(|(_, halves)| halves).filter_map(|half| half.value);
     let times = SharedUnit::for_values(values, &unit);
-    let time_column = |column_kind: ReportColumnKind, head: &str, value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
-        let cell = |row: &SplitTenant<'_>| value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value));
+    let time_column = |column_kind: ReportColumnKind,
+                       head: &str,
+                       value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
+        let cell = |row: &SplitTenant<'_>| {
+            value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value))
+        };
         column(column_kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
-    let rate_column = |column_kind: ReportColumnKind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
-        let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
-        let shared = SharedUnit::for_values(rates_per_s, "bytes");
-        let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
-            let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
-            format!("{} / {}", figure(quiet), figure(busy))
+    let rate_column =
+        |column_kind: ReportColumnKind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
+            let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
+            let shared = SharedUnit::for_values(rates_per_s, "bytes");
+            let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
+                let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
+                format!("{} / {}", figure(quiet), figure(busy))
+            };
+            column(column_kind, head, shared.rate_name(), rows.iter().map(cell).collect())
         };
-        column(column_kind, head, shared.rate_name(), rows.iter().map(cell).collect())
-    };
-    let windows = |(_, [quiet, busy]): &SplitTenant<'_>| format!("{} / {}", quiet.windows, busy.windows);
+    let windows =
+        |(_, [quiet, busy]): &SplitTenant<'_>| format!("{} / {}", quiet.windows, busy.windows);
     let ratio = |(_, [quiet, busy]): &SplitTenant<'_>| {
         let ratio = quiet.value.zip(busy.value).map(|(quiet, busy)| busy / quiet);
-        ratio.filter(|quotient| quotient.is_finite()).map_or_else(|| "-".to_owned(), units::format_ratio)
+        ratio
+            .filter(|quotient| quotient.is_finite())
+            .map_or_else(|| "-".to_owned(), units::format_ratio)
     };
     vec![
-        column(ReportColumnKind::Name, grouping.name(), String::new(), rows.iter().map(|row| tenant_label(row.0)).collect()),
+        column(
+            ReportColumnKind::Name,
+            grouping.name(),
+            String::new(),
+            rows.iter().map(|row| tenant_label(row.0)).collect(),
+        ),
         time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
         time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
-        column(ReportColumnKind::Ratio, ReportColumnKind::Ratio.column_word(), String::new(), rows.iter().map(ratio).collect()),
+        column(
+            ReportColumnKind::Ratio,
+            ReportColumnKind::Ratio.column_word(),
+            String::new(),
+            rows.iter().map(ratio).collect(),
+        ),
         column(
             ReportColumnKind::Windows,
             ReportColumnKind::Windows.column_word(),
             String::new(),
             rows.iter().map(windows).collect(),
         ),
-        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.column_word(), &|half| half.own_per_s),
-        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.column_word(), &|half| half.others_per_s),
+        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.column_word(), &|half| {
+            half.own_per_s
+        }),
+        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.column_word(), &|half| {
+            half.others_per_s
+        }),
     ]
 }

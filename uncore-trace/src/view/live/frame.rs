@@ -48,7 +48,13 @@ struct OpenDirection {
 
 impl OpenFrame {
     /// Adds a window of a counter, which has several rows in each.
-    pub(super) fn add_window(&mut self, counter: i32, direction: WatchedDirection, window: Window, wall_us: i64) {
+    pub(super) fn add_window(
+        &mut self,
+        counter: i32,
+        direction: WatchedDirection,
+        window: Window,
+        wall_us: i64,
+    ) {
         if window.end_ns > self.end_ns {
             (self.end_ns, self.wall_us) = (window.end_ns, wall_us);
         }
@@ -56,7 +62,13 @@ impl OpenFrame {
     }
 
     /// Adds an owner's share of a thing.
-    pub(super) fn add_share(&mut self, direction: WatchedDirection, owner: u32, value: f64, confidence: Option<f32>) {
+    pub(super) fn add_share(
+        &mut self,
+        direction: WatchedDirection,
+        owner: u32,
+        value: f64,
+        confidence: Option<f32>,
+    ) {
         let sums = &mut self.open_directions.entry(direction).or_default().sums;
         let (sum, confidence_sum) = sums.entry(owner).or_default();
         *sum += value;
@@ -81,7 +93,10 @@ impl OpenFrame {
                     sums.iter().map(|(owner, (value, _))| (*owner, value * per_second)).collect();
                 total = total.map(|_| owner_rates.iter().map(|(_, per_s)| per_s).sum());
                 rates.insert(direction, owner_rates);
-                confidences.insert(direction, sums.into_iter().map(|(_, (_, confidence_sum))| confidence_sum).collect());
+                confidences.insert(
+                    direction,
+                    sums.into_iter().map(|(_, (_, confidence_sum))| confidence_sum).collect(),
+                );
             }
             direction_rates.insert(direction, total);
         }

@@ -16,10 +16,10 @@ use anyhow::Result;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 use foldhash::fast::RandomState;
 
-use self::frame::{ClosedFrame, OpenFrame, LiveTask, WatchedDirection};
+use self::frame::{ClosedFrame, LiveTask, OpenFrame, WatchedDirection};
 pub use self::owners::OWNERS;
 use self::owners::OwnerTable;
-use super::key::{GroupBy, FabricColumns};
+use super::key::{FabricColumns, GroupBy};
 use super::links::Links;
 use super::usage::UsageQuestion;
 use crate::schema::columns::{self, nullable_value};
@@ -33,8 +33,15 @@ pub const FRAMES: usize = 60;
 const TICKS: usize = 60_000;
 
 /// Groupings of owners, in the order in which the key `g` selects them.
-pub const GROUPINGS: [GroupBy; 7] =
-    [GroupBy::Cgroup, GroupBy::Container, GroupBy::Pod, GroupBy::Job, GroupBy::Pid, GroupBy::Comm, GroupBy::Device];
+pub const GROUPINGS: [GroupBy; 7] = [
+    GroupBy::Cgroup,
+    GroupBy::Container,
+    GroupBy::Pod,
+    GroupBy::Job,
+    GroupBy::Pid,
+    GroupBy::Comm,
+    GroupBy::Device,
+];
 
 /// The columns of `fabric` that are read.
 pub fn fabric_columns(recording: &Recording) -> Vec<&'static str> {
@@ -145,7 +152,8 @@ impl LiveFrames {
     /// Closes the open frame at the end of a recording. Returns whether a frame became complete: less than
     /// half of one is dropped, if there is another.
     pub fn finish_frame(&mut self) -> bool {
-        let Some(begin_ns) = self.open_frame.begin_ns.filter(|_| self.open_frame.end_ns != 0) else {
+        let Some(begin_ns) = self.open_frame.begin_ns.filter(|_| self.open_frame.end_ns != 0)
+        else {
             return false;
         };
         let is_short = (self.open_frame.end_ns - begin_ns).saturating_mul(2) < self.frame_ns;
@@ -174,12 +182,20 @@ impl LiveFrames {
         let mut known_owners: HashMap<_, u32, RandomState> = HashMap::default();
         let mut is_closed = false;
         for row in 0..first_columns.rows {
-            let (end_ns, length_ns) = (first_columns.mono_ns.value(row), first_columns.window_ns.value(row));
+            let (end_ns, length_ns) =
+                (first_columns.mono_ns.value(row), first_columns.window_ns.value(row));
             is_closed |= self.begin_window(end_ns, length_ns);
             let counter = first_columns.counter.value(row);
-            let Some(direction) = self.find_direction(counter, first_columns, row) else { continue };
+            let Some(direction) = self.find_direction(counter, first_columns, row) else {
+                continue;
+            };
             let value = nullable_value(first_columns.value, row);
-            self.open_frame.add_window(counter, direction, first_columns.row_window(row), walls.value(row));
+            self.open_frame.add_window(
+                counter,
+                direction,
+                first_columns.row_window(row),
+                walls.value(row),
+            );
             let Some(value) = value else { continue };
             let row_keys = columns_by_grouping
                 .iter()
@@ -191,7 +207,10 @@ impl LiveFrames {
                 keys
             };
             let owner = *known_owners.entry(owner_keys).or_insert_with(|| {
-                let keys = columns_by_grouping.iter().map(|grouping_columns| grouping_columns.line_key(row)).collect();
+                let keys = columns_by_grouping
+                    .iter()
+                    .map(|grouping_columns| grouping_columns.line_key(row))
+                    .collect();
                 let task = nullable_value(pids, row).map(|pid| LiveTask {
                     pid,
                     cgroup_id: cgroups.get(row),
@@ -199,7 +218,12 @@ impl LiveFrames {
                 });
                 self.owners.find_or_add_id(first_columns.row_owner(row), keys, task)
             });
-            self.open_frame.add_share(direction, owner, value, nullable_value(first_columns.confidence, row));
+            self.open_frame.add_share(
+                direction,
+                owner,
+                value,
+                nullable_value(first_columns.confidence, row),
+            );
         }
         Ok(is_closed)
     }
@@ -212,13 +236,15 @@ impl LiveFrames {
     pub fn add_runtime(&mut self, batch: &RecordBatch) -> Result<()> {
         let owners = columns::word_column(batch, "owner")?;
         let ends = columns::i64_column(batch, "mono_ns")?;
-        let (pids, run) = (columns::i32_column(batch, "pid")?, columns::i64_column(batch, "run_ns")?);
+        let (pids, run) =
+            (columns::i32_column(batch, "pid")?, columns::i64_column(batch, "run_ns")?);
         let cgroups = columns::bits_column(batch, "owner_cgroup_id")?;
         let processes = columns::word_column(batch, "process")?;
         let names = processes.dictionary_values().iter();
         let names: Vec<Arc<str>> = names.map(|name| name.unwrap_or_default().into()).collect();
         for row in 0..batch.num_rows() {
-            let name = usize::try_from(processes.dictionary_key(row)).ok().and_then(|key| names.get(key));
+            let name =
+                usize::try_from(processes.dictionary_key(row)).ok().and_then(|key| names.get(key));
             if let (Some("task"), Some(name)) = (owners.get(row), name) {
                 let (pid, cgroup_id) = (pids.value(row), cgroups.get(row));
                 let task = LiveTask { pid, cgroup_id, name: Arc::clone(name) };
@@ -267,13 +293,19 @@ impl LiveFrames {
         self.owners.forget_unseen(&self.frames);
     }
 
-    fn find_direction(&mut self, counter: i32, columns: &FabricColumns<'_>, row: usize) -> Option<WatchedDirection> {
+    fn find_direction(
+        &mut self,
+        counter: i32,
+        columns: &FabricColumns<'_>,
+        row: usize,
+    ) -> Option<WatchedDirection> {
         if let Some(known_direction) = self.direction_of_counter.get(&counter) {
             return *known_direction;
         }
         let new_direction = if self.links.links.is_empty() {
             let (name, unit) = (columns.traffic_label(row), columns.row_unit(row));
-            let is_same = |candidate: &WatchedCount| candidate.name == name && candidate.unit == unit;
+            let is_same =
+                |candidate: &WatchedCount| candidate.name == name && candidate.unit == unit;
             let watched_index = self.watched.iter().position(is_same).unwrap_or_else(|| {
                 let group = name.clone();
                 let unit = unit.to_owned();

@@ -40,7 +40,12 @@ pub(super) struct OwnerTable {
 
 impl OwnerTable {
     /// The number of an owner with this kind and these names for each of [`GROUPINGS`].
-    pub(super) fn find_or_add_id(&mut self, owner_kind: &str, keys: Vec<String>, task: Option<LiveTask>) -> u32 {
+    pub(super) fn find_or_add_id(
+        &mut self,
+        owner_kind: &str,
+        keys: Vec<String>,
+        task: Option<LiveTask>,
+    ) -> u32 {
         let wanted = (owner_kind.to_owned(), keys);
         if let Some(&id) = self.ids.get(&wanted) {
             // Another process may have the same names, for example in a cgroup that was created

@@ -156,15 +156,21 @@ impl LiveFrames {
         let selected = options.watched_index.min(self.watched.len().saturating_sub(1));
         let clamped = ScreenOptions { watched_index: selected, ..*options };
         let groups = self.group_heads();
-        let within = clamped.within.map(|(within_grouping, name)| self.owners.ids_with_name(within_grouping, name));
+        let within = clamped
+            .within
+            .map(|(within_grouping, name)| self.owners.ids_with_name(within_grouping, name));
         let within = within.as_ref();
         LiveScreen {
             time: last_frame.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
             begin_ns: last_frame.map(|frame| frame.begin_ns),
             end_ns: last_frame.map(|frame| frame.end_ns),
             frame_ns: self.frame_ns,
-            links: (0..self.watched.len()).map(|line_index| self.watched_line(line_index, within)).collect(),
-            owners: last_frame.map_or_else(Vec::new, |frame_shown| self.owner_lines(frame_shown, &groups, &clamped, within)),
+            links: (0..self.watched.len())
+                .map(|line_index| self.watched_line(line_index, within))
+                .collect(),
+            owners: last_frame.map_or_else(Vec::new, |frame_shown| {
+                self.owner_lines(frame_shown, &groups, &clamped, within)
+            }),
             groups,
             by: clamped.grouping.name(),
             selected,
@@ -176,7 +182,8 @@ impl LiveFrames {
     pub fn default_grouping(&self, watched_index: usize) -> GroupBy {
         let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
         for frame in &self.frames {
-            let rates = frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates);
+            let rates =
+                frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates);
             for (owner, per_s) in rates {
                 let tasks = [owner::TASK, owner::OTHER_TASKS];
                 let Some(known) = self.owners.find_owner(*owner) else { continue };
@@ -209,12 +216,16 @@ impl LiveFrames {
     fn watched_line(&self, watched_index: usize, within: Option<&HashSet<u32>>) -> WatchedLine {
         let WatchedCount { name, unit, link, .. } = self.watched[watched_index].clone();
         let last_frame = self.frames.back();
-        let rate = |direction| last_frame.and_then(|frame| *frame.direction_rates.get(&(watched_index, direction))?);
+        let rate = |direction| {
+            last_frame.and_then(|frame| *frame.direction_rates.get(&(watched_index, direction))?)
+        };
         let (in_per_s, out_per_s) = (rate(Direction::In), rate(Direction::Out));
         WatchedLine {
             per_s: last_frame.and_then(|frame| rate_of_both(frame, watched_index)),
             unknown: last_frame.is_some_and(|frame| is_unknown(frame, watched_index)),
-            within_per_s: last_frame.zip(within).and_then(|(frame, owner_ids)| rate_of_owners(frame, watched_index, owner_ids)),
+            within_per_s: last_frame
+                .zip(within)
+                .and_then(|(frame, owner_ids)| rate_of_owners(frame, watched_index, owner_ids)),
             full: link.and_then(|link| self.fullness(link, watched_index)),
             history: self.frames.iter().map(|frame| rate_of_both(frame, watched_index)).collect(),
             name,
@@ -231,12 +242,18 @@ impl LiveFrames {
         let fullness_of = |direction| {
             let rate = match direction {
                 Direction::Both => rate_of_both(frame, watched_index),
-                counted_direction => *frame.direction_rates.get(&(watched_index, counted_direction))?,
+                counted_direction => {
+                    *frame.direction_rates.get(&(watched_index, counted_direction))?
+                }
             }?;
             let link_peak = limit(link, direction)?;
-            Some(LinkFullness { part: link_peak.fraction_of_peak(rate), other: link_peak.fraction_of_conflicting_peak(rate) })
+            Some(LinkFullness {
+                part: link_peak.fraction_of_peak(rate),
+                other: link_peak.fraction_of_conflicting_peak(rate),
+            })
         };
-        let fullness_by_direction = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
+        let fullness_by_direction =
+            [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
         fullness_by_direction.max_by(|a, b| a.part.total_cmp(&b.part))
     }
 
@@ -247,8 +264,13 @@ impl LiveFrames {
         options: &ScreenOptions<'_>,
         within: Option<&HashSet<u32>>,
     ) -> Vec<OwnerLine> {
-        let mut lines =
-            OwnerLineIndex { live: self, options, within, line_of_owner: HashMap::default(), line_of_name: BTreeMap::new() };
+        let mut lines = OwnerLineIndex {
+            live: self,
+            options,
+            within,
+            line_of_owner: HashMap::default(),
+            line_of_name: BTreeMap::new(),
+        };
         let mut sums: Vec<OwnerLineSums> = Vec::new();
         let group_of: Vec<usize> = self
             .watched
@@ -256,30 +278,42 @@ impl LiveFrames {
             .map(|watched| groups.iter().position(|group| group.name == watched.group).unwrap_or(0))
             .collect();
         for ((watched_index, direction), rates) in &last_frame.rates {
-            let confidences = last_frame.confidences.get(&(*watched_index, *direction)).map(Vec::as_slice).unwrap_or_default();
+            let confidences = last_frame
+                .confidences
+                .get(&(*watched_index, *direction))
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             for (rate_index, (owner, per_s)) in rates.iter().enumerate() {
                 let Some(line) = lines.line_number(*owner) else { continue };
                 if line == sums.len() {
-                    sums.push(OwnerLineSums { groups: vec![0.0; groups.len()], ..OwnerLineSums::default() });
+                    sums.push(OwnerLineSums {
+                        groups: vec![0.0; groups.len()],
+                        ..OwnerLineSums::default()
+                    });
                 }
                 let line_sums = &mut sums[line];
                 line_sums.groups[group_of[*watched_index]] += per_s;
                 if *watched_index == options.watched_index {
                     line_sums.link += per_s;
-                    line_sums.confidence.add_sum(&confidences.get(rate_index).copied().unwrap_or_default());
+                    line_sums
+                        .confidence
+                        .add_sum(&confidences.get(rate_index).copied().unwrap_or_default());
                 }
             }
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
         for (task, used) in &last_frame.cpus {
             let owner = self.owners.of_task(task);
-            if let Some(key) = owner.map(|owner| kind_and_name(&owner.owner_kind, owner.name_in(options.grouping))) {
+            if let Some(key) =
+                owner.map(|owner| kind_and_name(&owner.owner_kind, owner.name_in(options.grouping)))
+            {
                 *cpus.entry(key).or_default() += used;
             }
         }
         let unknown: Vec<bool> = (0..groups.len())
             .map(|group| {
-                let mut of_group = (0..self.watched.len()).filter(|group_member| group_of[*group_member] == group);
+                let mut of_group =
+                    (0..self.watched.len()).filter(|group_member| group_of[*group_member] == group);
                 of_group.any(|member| is_unknown(last_frame, member))
             })
             .collect();
@@ -317,9 +351,16 @@ impl LiveFrames {
     }
 
     /// Rates of each line on the selected link or event, over the frames.
-    fn owner_histories(&self, options: &ScreenOptions<'_>, lines: &mut OwnerLineIndex<'_>) -> HashMap<usize, Vec<Option<f64>>> {
-        let none: Vec<Option<f64>> =
-            self.frames.iter().map(|frame| rate_of_both(frame, options.watched_index).map(|_| 0.0)).collect();
+    fn owner_histories(
+        &self,
+        options: &ScreenOptions<'_>,
+        lines: &mut OwnerLineIndex<'_>,
+    ) -> HashMap<usize, Vec<Option<f64>>> {
+        let none: Vec<Option<f64>> = self
+            .frames
+            .iter()
+            .map(|frame| rate_of_both(frame, options.watched_index).map(|_| 0.0))
+            .collect();
         let mut histories: HashMap<usize, Vec<Option<f64>>> = HashMap::new();
         for (frame_index, frame) in self.frames.iter().enumerate() {
             for (owner, per_s) in owner_rates(frame, options.watched_index) {
@@ -391,7 +432,8 @@ fn owner_rates(frame: &ClosedFrame, watched_index: usize) -> impl Iterator<Item 
 /// Rate of these owners on a link or event; `None` if a part of its rate is not known.
 fn rate_of_owners(frame: &ClosedFrame, watched_index: usize, owners: &HashSet<u32>) -> Option<f64> {
     rate_of_both(frame, watched_index)?;
-    let wanted_rates = owner_rates(frame, watched_index).filter(|(owner, _)| owners.contains(owner));
+    let wanted_rates =
+        owner_rates(frame, watched_index).filter(|(owner, _)| owners.contains(owner));
     Some(wanted_rates.map(|(_, per_s)| per_s).sum())
 }
 
@@ -404,13 +446,16 @@ fn is_unknown(frame: &ClosedFrame, watched_index: usize) -> bool {
 fn rate_of_both(frame: &ClosedFrame, watched_index: usize) -> Option<f64> {
     let mut directions = frame.direction_rates.range(directions_of(watched_index)).peekable();
     directions.peek()?;
-    directions.try_fold(0.0, |sum, (_, rate): (&WatchedDirection, &Option<f64>)| Some(sum + (*rate)?))
+    directions
+        .try_fold(0.0, |sum, (_, rate): (&WatchedDirection, &Option<f64>)| Some(sum + (*rate)?))
 }
 
 fn sort_owners(owners: &mut [OwnerLine], order: OwnerOrder) {
     let sort_value = |owner: &OwnerLine| match order {
         OwnerOrder::Share | OwnerOrder::Name => owner.link_per_s.unwrap_or_default(),
-        OwnerOrder::Group(group_index) => owner.per_s.get(group_index).copied().flatten().unwrap_or_default(),
+        OwnerOrder::Group(group_index) => {
+            owner.per_s.get(group_index).copied().flatten().unwrap_or_default()
+        }
         OwnerOrder::Cpu => owner.cpus.unwrap_or(-1.0),
     };
     owners.sort_by(|a, b| {

@@ -1,6 +1,6 @@
 //! Tests of frames and screens, on made rows.
 
-use super::screen::{ScreenOptions, LiveScreen, OwnerOrder};
+use super::screen::{LiveScreen, OwnerOrder, ScreenOptions};
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::{fabric, runtime};
@@ -73,11 +73,20 @@ fn busy(live: &mut LiveFrames, halves: std::ops::Range<i64>) {
 }
 
 fn screen(live: &LiveFrames, by: GroupBy) -> LiveScreen {
-    live.last_screen(&ScreenOptions { grouping: by, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share })
+    live.last_screen(&ScreenOptions {
+        grouping: by,
+        watched_index: 0,
+        filter: "",
+        within: None,
+        order: OwnerOrder::Share,
+    })
 }
 
 fn linked() -> LiveFrames {
-    LiveFrames::new(Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]), SECOND)
+    LiveFrames::new(
+        Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]),
+        SECOND,
+    )
 }
 
 fn near(value: Option<f64>, expected: f64) {
@@ -122,8 +131,10 @@ fn parts_of_tenants_sum_to_the_link() {
 
 #[test]
 fn a_window_longer_than_a_frame_is_one_frame() {
-    let mut live =
-        LiveFrames::new(Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]), SECOND / 4);
+    let mut live = LiveFrames::new(
+        Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]),
+        SECOND / 4,
+    );
     busy(&mut live, 1..4);
     assert_eq!(live.frame_count(), 2);
     let screen = screen(&live, GroupBy::Cgroup);

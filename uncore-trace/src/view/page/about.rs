@@ -5,7 +5,7 @@ use std::io;
 
 use super::super::html::json::Json;
 use super::super::links::Links;
-use super::planned::{PlannedCounter, PagePlan};
+use super::planned::{PagePlan, PlannedCounter};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::text::printable;
@@ -37,8 +37,8 @@ pub(super) fn recording_facts(
     let list = |values: Vec<String>| (!values.is_empty()).then(|| values.join(", "));
     let catalog = pairs.get(metadata::CATALOG);
     let catalog = catalog.and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
-    let catalog =
-        catalog.and_then(|files| list(files.iter().map(|file| printable(file).into_owned()).collect()));
+    let catalog = catalog
+        .and_then(|files| list(files.iter().map(|file| printable(file).into_owned()).collect()));
     let mut pmus: Vec<String> = plan.map_or_else(Vec::new, |plan| {
         plan.counters.iter().map(|counter| printable(&counter.pmu).into_owned()).collect()
     });
@@ -57,7 +57,10 @@ pub(super) fn recording_facts(
         ("a window is", time(metadata::INTERVAL_NS)),
         ("method of attribution", pair(metadata::METHOD)),
         ("files of the catalog", catalog),
-        ("recorded by", pair(metadata::TOOL_VERSION).map(|version| format!("uncore-trace {version}"))),
+        (
+            "recorded by",
+            pair(metadata::TOOL_VERSION).map(|version| format!("uncore-trace {version}")),
+        ),
         ("boot", pair(metadata::BOOT_ID)),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
@@ -67,7 +70,11 @@ pub(super) fn recording_facts(
 type CounterCell<'a> = &'a dyn Fn(&PlannedCounter) -> String;
 
 /// The counters, as a list for each column.
-pub(super) fn write_counters(json: &mut Json<'_>, plan: &PagePlan, links: &Links) -> io::Result<()> {
+pub(super) fn write_counters(
+    json: &mut Json<'_>,
+    plan: &PagePlan,
+    links: &Links,
+) -> io::Result<()> {
     let shown = |text: &str| printable(text).into_owned();
     let link = |counter: &PlannedCounter| {
         let (link_index, direction) = counter.link_and_direction(links)?;
@@ -81,14 +88,17 @@ pub(super) fn write_counters(json: &mut Json<'_>, plan: &PagePlan, links: &Links
         ("link", &|planned| link(planned).unwrap_or_default()),
         ("encoding", &PlannedCounter::encoding_text),
         ("unit", &|planned| shown(&planned.unit)),
-        ("one count is", &|planned| planned.scale.map_or_else(String::new, |scale| scale.to_string())),
+        ("one count is", &|planned| {
+            planned.scale.map_or_else(String::new, |scale| scale.to_string())
+        }),
         ("read on CPU", &|planned| planned.cpu.map_or_else(String::new, |cpu| cpu.to_string())),
         ("role", &|planned| shown(&planned.role)),
     ];
     json.write_list(column, |json, (name, cell)| {
         json.write_object(|json| {
             json.write_key("name")?.write_value(name)?;
-            json.write_key("cells")?.write_list(&plan.counters, |json, counter| json.write_value(&cell(counter)))
+            json.write_key("cells")?
+                .write_list(&plan.counters, |json, counter| json.write_value(&cell(counter)))
         })
     })
 }

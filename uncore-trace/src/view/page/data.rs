@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::headroom::LinkHeadroom;
 use super::super::html::json::Json;
-use super::super::links::{PeakLimit, Links, limit};
+use super::super::links::{Links, PeakLimit, limit};
 use super::super::usage::ReportLine;
 use super::grid::PageGrid;
 use super::notices::{LossSpan, PageNotices};
@@ -33,24 +33,35 @@ impl PageData<'_> {
         json.write_key("tenants")?.write_list(&self.survey.tenants, |json, tenant| {
             json.write_value(&(&tenant.name, tenant.kind.json_name()))
         })?;
-        json.write_key("links")?.write_list(self.links.links.iter().enumerate(), |json, (link_index, link)| {
-            json.write_object(|json| {
-                json.write_key("name")?.write_value(&printable(&link.name))?;
-                json.write_key("devices")?.write_value(&link.devices.as_deref().map(printable))?;
-                json.write_key("full")?
-                    .write_list(self.ways.iter().filter(|link_headroom| link_headroom.link_index == link_index), Self::write_headroom)?;
-                let both_limit = limit(link, Direction::Both);
-                json.write_key("peak")?;
-                write_peak(json, both_limit)?;
-                json.write_key("together")?;
-                match self.series.together.get(&link_index) {
-                    Some(rates) => json.write_object(|json| self.write_extremes(json, rates, |_| None)),
-                    None => json.write_value(&()),
-                }
-            })
-        })?;
+        json.write_key("links")?.write_list(
+            self.links.links.iter().enumerate(),
+            |json, (link_index, link)| {
+                json.write_object(|json| {
+                    json.write_key("name")?.write_value(&printable(&link.name))?;
+                    json.write_key("devices")?
+                        .write_value(&link.devices.as_deref().map(printable))?;
+                    json.write_key("full")?.write_list(
+                        self.ways
+                            .iter()
+                            .filter(|link_headroom| link_headroom.link_index == link_index),
+                        Self::write_headroom,
+                    )?;
+                    let both_limit = limit(link, Direction::Both);
+                    json.write_key("peak")?;
+                    write_peak(json, both_limit)?;
+                    json.write_key("together")?;
+                    match self.series.together.get(&link_index) {
+                        Some(rates) => {
+                            json.write_object(|json| self.write_extremes(json, rates, |_| None))
+                        }
+                        None => json.write_value(&()),
+                    }
+                })
+            },
+        )?;
         let plots = self.survey.plots.iter().zip(&self.series.plots);
-        json.write_key("plots")?.write_list(plots, |json, (plot, series)| self.write_plot(json, plot, series))?;
+        json.write_key("plots")?
+            .write_list(plots, |json, (plot, series)| self.write_plot(json, plot, series))?;
         json.write_key("losses")?;
         match &self.notices.losses {
             Some(losses) => json.write_list(losses, |json, lost| self.write_loss(json, lost))?,
@@ -88,16 +99,26 @@ impl PageData<'_> {
             json.write_key("direction")?.write_value(link_headroom.direction.direction_name())?;
             json.write_key("average")?.write_number(link_headroom.average_per_s())?;
             json.write_key("highest")?.write_number(link_headroom.highest_per_s)?;
-            json.write_key("full")?.write_value(&link_headroom.full_ns.map(|ns| ns as f64 / 1e9))?;
-            json.write_key("unknown")?.write_value(&(link_headroom.time.whole_time().unknown_ns() / 1e9))?;
+            json.write_key("full")?
+                .write_value(&link_headroom.full_ns.map(|ns| ns as f64 / 1e9))?;
+            json.write_key("unknown")?
+                .write_value(&(link_headroom.time.whole_time().unknown_ns() / 1e9))?;
             let bytes: f64 = link_headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
-            json.write_key("fillers")?.write_list(link_headroom.fillers.iter().take(3), |json, (filler, filled_bytes)| {
-                json.write_value(&(filler_name(filler), filled_bytes / bytes))
-            })
+            json.write_key("fillers")?.write_list(
+                link_headroom.fillers.iter().take(3),
+                |json, (filler, filled_bytes)| {
+                    json.write_value(&(filler_name(filler), filled_bytes / bytes))
+                },
+            )
         })
     }
 
-    fn write_plot(&self, json: &mut Json<'_>, plot: &PagePlot, series: &PlotSeries) -> io::Result<()> {
+    fn write_plot(
+        &self,
+        json: &mut Json<'_>,
+        plot: &PagePlot,
+        series: &PlotSeries,
+    ) -> io::Result<()> {
         let event = &plot.event;
         let link_peak =
             event.link.and_then(|(link, direction)| limit(self.links.links.get(link)?, direction));
@@ -105,17 +126,22 @@ impl PageData<'_> {
             json.write_key("name")?.write_value(&printable(&event.name))?;
             json.write_key("unit")?.write_value(&printable(&event.unit))?;
             json.write_key("link")?.write_value(&event.link.map(|(link, _)| link))?;
-            json.write_key("direction")?.write_value(&event.link.map(|(_, direction)| direction.direction_name()))?;
+            json.write_key("direction")?
+                .write_value(&event.link.map(|(_, direction)| direction.direction_name()))?;
             json.write_key("total")?.write_number(Some(event.total))?;
             json.write_key("seconds")?.write_value(&event.known_s())?;
             json.write_key("peak")?;
             write_peak(json, link_peak)?;
             let buckets = || 0..self.grid.count;
             let total = &series.total;
-            json.write_key("mean")?.write_column(buckets().map(|bucket| total.bucket_mean(bucket)))?;
+            json.write_key("mean")?
+                .write_column(buckets().map(|bucket| total.bucket_mean(bucket)))?;
             self.write_extremes(json, &total.rates, |bucket| total.bucket_mean(bucket))?;
-            if buckets().any(|bucket| total.bucket_known_fraction(bucket).is_some_and(|known| known < 1.0)) {
-                let known = buckets().map(|bucket| Some((total.bucket_known_fraction(bucket)? * 100.0).floor()));
+            if buckets()
+                .any(|bucket| total.bucket_known_fraction(bucket).is_some_and(|known| known < 1.0))
+            {
+                let known = buckets()
+                    .map(|bucket| Some((total.bucket_known_fraction(bucket)? * 100.0).floor()));
                 json.write_key("known")?.write_column(known)?;
             }
             json.write_key("areas")?.write_list(
@@ -159,15 +185,23 @@ impl PageData<'_> {
     }
 
     /// Rates of an area, its interval in percent of them, and its confidence in percent.
-    fn write_area(&self, json: &mut Json<'_>, area: &AreaSeries, series: &PlotSeries) -> io::Result<()> {
+    fn write_area(
+        &self,
+        json: &mut Json<'_>,
+        area: &AreaSeries,
+        series: &PlotSeries,
+    ) -> io::Result<()> {
         let rate = |bucket: usize| series.total.bucket_rate(bucket, area.value[bucket]);
         json.write_key("value")?.write_column((0..self.grid.count).map(rate))?;
         for (name, column) in
             [("low", &area.low), ("high", &area.high), ("confidence", &area.confidence)]
         {
-            let percent = |fraction: &f32| (!fraction.is_nan()).then(|| f64::from(*fraction * 100.0).round());
-            let known_percents =
-                column.iter().zip(&area.value).map(|(fraction_or_nan, value)| percent(fraction_or_nan).filter(|_| *value > 0.0));
+            let percent =
+                |fraction: &f32| (!fraction.is_nan()).then(|| f64::from(*fraction * 100.0).round());
+            let known_percents = column
+                .iter()
+                .zip(&area.value)
+                .map(|(fraction_or_nan, value)| percent(fraction_or_nan).filter(|_| *value > 0.0));
             json.write_key(name)?.write_column(known_percents)?;
         }
         Ok(())
@@ -190,7 +224,8 @@ impl PageData<'_> {
             json.write_key("name")?.write_value(&name)?;
             json.write_key("value")?.write_number(value)?;
             json.write_key("low")?.write_number(interval.map(|ends| ends.low))?;
-            json.write_key("high")?.write_number(interval.map(|interval_ends| interval_ends.high))?;
+            json.write_key("high")?
+                .write_number(interval.map(|interval_ends| interval_ends.high))?;
             json.write_key("peak")?.write_number(line.peak)?;
             json.write_key("confidence")?.write_number(line.sum.confidence.mean_confidence())?;
             json.write_key("least")?.write_number(line.sum.confidence.lowest.map(f64::from))?;
@@ -202,8 +237,10 @@ impl PageData<'_> {
     fn write_loss(&self, json: &mut Json<'_>, lost: &LossSpan) -> io::Result<()> {
         json.write_object(|json| {
             json.write_key("words")?.write_value(&lost.words)?;
-            json.write_key("from")?.write_value(&lost.from_ns.map(|ns| self.seconds_after_begin(ns)))?;
-            json.write_key("to")?.write_value(&lost.to_ns.map(|ns| self.seconds_after_begin(ns)))?;
+            json.write_key("from")?
+                .write_value(&lost.from_ns.map(|ns| self.seconds_after_begin(ns)))?;
+            json.write_key("to")?
+                .write_value(&lost.to_ns.map(|ns| self.seconds_after_begin(ns)))?;
             json.write_key("detail")?.write_value(&lost.detail)
         })
     }
@@ -218,11 +255,13 @@ fn filler_name(filler: &str) -> String {
 /// The peak of a link and its source.
 fn write_peak(json: &mut Json<'_>, link_peak: Option<PeakLimit<'_>>) -> io::Result<()> {
     let Some(known_peak) = link_peak else { return json.write_value(&()) };
-    let words = |peak: &PeakRate| format!("{}: {}", peak.source.source_name(), printable(&peak.detail));
+    let words =
+        |peak: &PeakRate| format!("{}: {}", peak.source.source_name(), printable(&peak.detail));
     json.write_object(|json| {
         json.write_key("rate")?.write_number(Some(known_peak.peak.bytes_per_s))?;
         json.write_key("source")?.write_value(&words(known_peak.peak))?;
-        json.write_key("other")?.write_number(known_peak.conflicting_peak.map(|other_peak| other_peak.bytes_per_s))?;
+        json.write_key("other")?
+            .write_number(known_peak.conflicting_peak.map(|other_peak| other_peak.bytes_per_s))?;
         json.write_key("other_source")?.write_value(&known_peak.conflicting_peak.map(words))
     })
 }

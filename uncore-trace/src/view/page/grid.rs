@@ -24,7 +24,11 @@ pub(super) struct PageGrid {
 
 impl PageGrid {
     /// At most `max_buckets` buckets for the windows of `span`, whose length is in `pairs`, the metadata.
-    pub(super) fn new(span: &SelectedTime, pairs: &BTreeMap<String, String>, max_buckets: usize) -> Self {
+    pub(super) fn new(
+        span: &SelectedTime,
+        pairs: &BTreeMap<String, String>,
+        max_buckets: usize,
+    ) -> Self {
         let max_count = i64::try_from(max_buckets.max(1)).unwrap_or(i64::MAX);
         let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
         let recorded_ns = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
@@ -60,12 +64,18 @@ impl PageGrid {
     /// first or after the last bucket is left out, unless the whole span is outside: then all of it
     /// is in the nearest bucket.
     fn bucket_times(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
-        let (first_bucket, last_bucket) = (self.bucket_at(begin_ns), self.ends_in(end_ns).max(self.bucket_at(begin_ns)));
+        let (first_bucket, last_bucket) =
+            (self.bucket_at(begin_ns), self.ends_in(end_ns).max(self.bucket_at(begin_ns)));
         let grid = *self;
         (first_bucket..=last_bucket).map(move |bucket| {
             let bucket_begin_ns = grid.begin_ns.saturating_add(bucket as i64 * grid.bucket_ns);
-            let from_ns = if bucket == first_bucket { begin_ns.max(grid.begin_ns) } else { bucket_begin_ns };
-            let to_ns = if bucket == last_bucket { end_ns } else { bucket_begin_ns.saturating_add(grid.bucket_ns) };
+            let from_ns =
+                if bucket == first_bucket { begin_ns.max(grid.begin_ns) } else { bucket_begin_ns };
+            let to_ns = if bucket == last_bucket {
+                end_ns
+            } else {
+                bucket_begin_ns.saturating_add(grid.bucket_ns)
+            };
             (bucket, to_ns.saturating_sub(from_ns).max(1))
         })
     }
@@ -78,7 +88,8 @@ impl TimeSteps for PageGrid {
 
     fn split_time(&self, begin_ns: i64, end_ns: i64, mut add_to_step: impl FnMut(usize, f64)) {
         let total_ns: i64 = self.bucket_times(begin_ns, end_ns).map(|(_, ns)| ns).sum();
-        self.bucket_times(begin_ns, end_ns).for_each(|(step, ns)| add_to_step(step, ns as f64 / total_ns as f64));
+        self.bucket_times(begin_ns, end_ns)
+            .for_each(|(step, ns)| add_to_step(step, ns as f64 / total_ns as f64));
     }
 }
 

@@ -70,17 +70,29 @@ pub struct PageOptions<'a> {
 /// # Errors
 ///
 /// The recording cannot be read, nothing was recorded in the selected time, or `output` fails.
-pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut dyn Write) -> Result<()> {
+pub fn write_page(
+    recording: &Recording,
+    options: &PageOptions<'_>,
+    output: &mut dyn Write,
+) -> Result<()> {
     let table = recording.open_table(&fabric::TABLE)?;
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
     let links = Links::from_metadata(pairs)?;
-    let UsageQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } = options.question.clone();
+    let UsageQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } =
+        options.question.clone();
     let is_limited = begin_moment.is_some() || end_moment.is_some();
-    let Some(span) = SelectedTime::between_moments(recording, &table, begin_moment.as_ref(), end_moment.as_ref())? else {
+    let Some(span) = SelectedTime::between_moments(
+        recording,
+        &table,
+        begin_moment.as_ref(),
+        end_moment.as_ref(),
+    )?
+    else {
         bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
-    let (start_ns, mut events) = survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
+    let (start_ns, mut events) =
+        survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
     let grouping = common_grouping(&options.question, &events);
     let question = UsageQuestion { grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
@@ -96,7 +108,9 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
     let notices = PageNotices::read_notices(recording, pairs, &span)?;
     let incomplete = Incomplete::from_recording(recording)?;
-    let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.summary_line(survey.start_ns)).into_owned());
+    let incomplete = incomplete.map(|known_incomplete| {
+        printable(&known_incomplete.summary_line(survey.start_ns)).into_owned()
+    });
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
     let queries = sql::build_queries(recording, options.path, event);
@@ -120,7 +134,8 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
         data.write_json(json)?;
         json.write_key("facts")?.write_value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
-        json.write_key("notes")?.write_list(notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("notes")?
+            .write_list(notes, |json, note| json.write_value(&printable(note)))?;
         json.write_key("counters")?;
         match &plan {
             Some(plan) => about::write_counters(json, plan, &links)?,

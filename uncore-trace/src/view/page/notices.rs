@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::super::check::facts::MetadataFacts;
 use super::super::marks::RecordedMarks;
 use super::super::span::SelectedTime;
-use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::cpus;
 use crate::schema::loss::{self, Losses};
 use crate::schema::marks::MarkKind;
@@ -88,8 +88,9 @@ impl PageNotices {
         pairs: &BTreeMap<String, String>,
         span: &SelectedTime,
     ) -> Result<Self> {
-        let has_table =
-            |name| recording.is_dataset() && recording.list_tables().iter().any(|table| table.name == name);
+        let has_table = |name| {
+            recording.is_dataset() && recording.list_tables().iter().any(|table| table.name == name)
+        };
         let mut notices = Self::default();
         if has_table(loss::TABLE.name) {
             notices.add_losses(recording, span)?;
@@ -151,7 +152,8 @@ impl PageNotices {
         let mut losses: Vec<LossSpan> = loss_sums.into_iter().map(in_words).collect();
         losses.sort_by_key(|lost| lost.from_ns);
         self.losses = Some(losses);
-        self.note = Losses::from_totals(notes).precision_text().map(|note| printable(&note).into_owned());
+        self.note =
+            Losses::from_totals(notes).precision_text().map(|note| printable(&note).into_owned());
         Ok(())
     }
 
@@ -189,7 +191,9 @@ impl PageNotices {
     /// Every row after the first of each CPU is a change of its state or its counters.
     fn add_cpus(&mut self, recording: &Recording, span: &SelectedTime) -> Result<()> {
         let mut states: BTreeMap<i32, String> = BTreeMap::new();
-        for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["mono_ns", "cpu", "state"])? {
+        for batch in
+            recording.open_table(&cpus::TABLE)?.scan_columns(&["mono_ns", "cpu", "state"])?
+        {
             let batch = batch?;
             let (times, numbers) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
             let words = word_column(&batch, "state")?;
@@ -197,7 +201,9 @@ impl PageNotices {
                 let (ns, cpu) = (times.value(row), numbers.value(row));
                 let state = words.get(row).context("a CPU without a state")?;
                 let previous_state = states.insert(cpu, state.to_owned());
-                if previous_state.is_none_or(|old_state| old_state == state) || !overlaps_span(span, ns, ns) {
+                if previous_state.is_none_or(|old_state| old_state == state)
+                    || !overlaps_span(span, ns, ns)
+                {
                     continue;
                 }
                 if self.cpus.len() >= CHANGES {

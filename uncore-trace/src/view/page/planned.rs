@@ -51,9 +51,15 @@ impl PagePlan {
     }
 
     /// The counters with rows that are on no link, and those that do not count bytes.
-    pub(super) fn counters_off_links<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = &'a PlannedCounter> {
+    pub(super) fn counters_off_links<'a>(
+        &'a self,
+        links: &'a Links,
+    ) -> impl Iterator<Item = &'a PlannedCounter> {
         let counts = |counter: &&PlannedCounter| counter.role != counters::WEIGHT;
-        self.counters.iter().filter(counts).filter(|candidate| candidate.link_and_direction(links).is_none())
+        self.counters
+            .iter()
+            .filter(counts)
+            .filter(|candidate| candidate.link_and_direction(links).is_none())
     }
 }
 

@@ -54,7 +54,11 @@ impl AreaSeries {
     /// Stores the sums of `bucket`, whose windows are complete.
     fn end_bucket(&mut self, bucket: usize) {
         let sum = &mut self.bucket_sum;
-        let figures = sum.confidence.mean_confidence().zip(sum.interval_if_sure(f64::INFINITY)).filter(|_| sum.value > 0.0);
+        let figures = sum
+            .confidence
+            .mean_confidence()
+            .zip(sum.interval_if_sure(f64::INFINITY))
+            .filter(|_| sum.value > 0.0);
         if let Some((confidence, interval)) = figures {
             self.confidence[bucket] = confidence as f32;
             self.low[bucket] = (interval.low / sum.value) as f32;
@@ -168,7 +172,8 @@ impl<'a> SeriesFilling<'a> {
         let both_ways = |(link, direction): &&(usize, Direction)| {
             *direction == Direction::In && of_links.contains_key(&(*link, Direction::Out))
         };
-        let together = of_links.keys().filter(both_ways).map(|(link, _)| (*link, ExtremeRates::new(grid)));
+        let together =
+            of_links.keys().filter(both_ways).map(|(link, _)| (*link, ExtremeRates::new(grid)));
         Self {
             survey,
             links,
@@ -203,18 +208,20 @@ impl<'a> SeriesFilling<'a> {
     /// Where a row belongs: to its link, and to its event if that has a plot of its own.
     fn slots_of_row(&mut self, columns: &FabricColumns<'_>, row: usize) -> [Option<AreaSlot>; 2] {
         let link = self.links.link_of(columns.counter.value(row));
-        let of_link = link.and_then(|link_and_direction| self.plot_of_link.get(&link_and_direction).copied());
+        let of_link =
+            link.and_then(|link_and_direction| self.plot_of_link.get(&link_and_direction).copied());
         let event = columns.event_label(row);
         let of_event = self.plot_of_event.get(&(event.as_str(), columns.row_unit(row))).copied();
         [of_link, of_event].map(|plot| {
             let plot = plot?;
-            let area = self.survey.plots[plot].area_of_line(columns.row_owner(row), columns.line_key(row));
+            let area =
+                self.survey.plots[plot].area_of_line(columns.row_owner(row), columns.line_key(row));
             let Some(area) = area else {
                 return Some(AreaSlot { plot, area: usize::MAX, cause: 0 });
             };
-            let cause = columns
-                .error_cause(row)
-                .map(|(socket, name)| self.all_series.plots[plot].areas[area].bucket_sum.cause_number(socket, name));
+            let cause = columns.error_cause(row).map(|(socket, name)| {
+                self.all_series.plots[plot].areas[area].bucket_sum.cause_number(socket, name)
+            });
             Some(AreaSlot { plot, area, cause: cause.unwrap_or_default() })
         })
     }

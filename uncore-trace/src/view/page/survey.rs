@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::super::key::GroupBy;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
-use super::super::usage::{UsageEvent, ReportLine, UsageQuestion, keep_top_lines};
+use super::super::usage::{ReportLine, UsageEvent, UsageQuestion, keep_top_lines};
 use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -53,7 +53,9 @@ impl PageTenant {
         match line.owner.as_str() {
             owner::DEVICE if grouping != GroupBy::Device => named_owner(AreaKind::Tenant),
             owner::OTHER_TASKS => named_owner(AreaKind::Others),
-            owner::IRQ | owner::SOFTIRQ | owner::IDLE | owner::UNATTRIBUTED => named_owner(AreaKind::Nobody),
+            owner::IRQ | owner::SOFTIRQ | owner::IDLE | owner::UNATTRIBUTED => {
+                named_owner(AreaKind::Nobody)
+            }
             _ => Self { kind: AreaKind::Tenant, name: printable(&line.key).into_owned() },
         }
     }
@@ -151,7 +153,12 @@ pub(super) struct PageSurvey {
 
 impl PageSurvey {
     /// Of the lines of tasks, the `count` largest of each plot are kept.
-    pub(super) fn new(start_ns: i64, events: Vec<UsageEvent>, grouping: GroupBy, count: usize) -> Self {
+    pub(super) fn new(
+        start_ns: i64,
+        events: Vec<UsageEvent>,
+        grouping: GroupBy,
+        count: usize,
+    ) -> Self {
         let shown = events.into_iter().map(|event| EventWithTenants::new(event, grouping, count));
         let shown: Vec<EventWithTenants> = shown.collect();
         let tenants = rank_tenants(&shown);
@@ -179,14 +186,18 @@ pub(super) fn plotted_events(
             usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..question.clone() })?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
-    let names = |plan: &PagePlan| plan.counters_off_links(links).map(|counter| counter.event.clone()).collect();
+    let names = |plan: &PagePlan| {
+        plan.counters_off_links(links).map(|counter| counter.event.clone()).collect()
+    };
     let apart: Option<BTreeSet<String>> = plan.map(names);
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
         let sums = usage_of_tenants(recording, &UsageQuestion { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
         let name = |event: &UsageEvent| event.name.split('[').next().unwrap_or_default().to_owned();
-        let wanted = |event: &UsageEvent| apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)));
+        let wanted = |event: &UsageEvent| {
+            apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)))
+        };
         events.extend(sums.events.into_iter().filter(wanted));
     }
     Ok((start_ns, events))

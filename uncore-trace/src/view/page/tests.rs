@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::super::key::GroupBy;
-use super::super::sample::{Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan};
+use super::super::sample::{
+    Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan,
+};
 use super::super::span::TimePoint;
 use super::*;
 use crate::schema::link::PeakSource;
@@ -14,7 +16,8 @@ const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{
 /// The page of a recording.
 fn page(recording: &Recording, question: UsageQuestion<'_>, tenants: usize) -> String {
     let mut out = Vec::new();
-    write_page(recording, &PageOptions { question, tenants, path: "run.parquet" }, &mut out).unwrap();
+    write_page(recording, &PageOptions { question, tenants, path: "run.parquet" }, &mut out)
+        .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -46,8 +49,11 @@ fn column(entries: &Value) -> Vec<Option<f64>> {
 /// Windows have a length, and the first of two counters is on a link.
 fn linked(pairs: &mut std::collections::BTreeMap<String, String>) {
     pairs.insert(metadata::INTERVAL_NS.to_owned(), "10000000".to_owned());
-    let mut plan: Value =
-        serde_json::from_str(&sample_plan(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 128e6)])])).unwrap();
+    let mut plan: Value = serde_json::from_str(&sample_plan(vec![sample_link(vec![sample_peak(
+        PeakSource::Sysfs,
+        128e6,
+    )])]))
+    .unwrap();
     let counter = |(id, event): (usize, &str)| {
         serde_json::json!({"id": id, "pmu": "test_pmu_0", "family": "test_pmu", "subsystem": "host",
             "event": event, "filter": "", "unit": "count", "scale": 1.0, "attr_type": 40,
@@ -122,12 +128,14 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
     let links = Links::from_metadata(table.metadata_pairs()).unwrap();
     let survey = {
-        let (start_ns, events) = survey::plotted_events(&recording, None, &links, &question).unwrap();
+        let (start_ns, events) =
+            survey::plotted_events(&recording, None, &links, &question).unwrap();
         PageSurvey::new(start_ns, events, question.grouping, 30)
     };
     let grid = PageGrid::new(&span, table.metadata_pairs(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
-    let series = series::fill_series(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
+    let series =
+        series::fill_series(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
     for (plot, series) in survey.plots.iter().zip(&series.plots) {
         let sum: f64 = series.areas.iter().flat_map(|area| &area.value).sum();
         assert!((sum - plot.event.total).abs() < 1e-6 * sum, "{}", plot.event.name);
@@ -200,7 +208,11 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 fn a_part_of_the_time_has_its_own_buckets() {
     let sample = SampleRecording::new(false, &PHASES);
     let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
-    let question = UsageQuestion { begin: at("2s"), end: at("2.5s"), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+    let question = UsageQuestion {
+        begin: at("2s"),
+        end: at("2.5s"),
+        ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+    };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
     assert_eq!(data["time"]["count"], 50);
@@ -228,10 +240,15 @@ fn hostile_names_are_data() {
         ..INTACT
     };
     let sample = SampleRecording::new(false, &hostile);
-    let clean = page(&SampleRecording::new(false, &INTACT).open(), UsageQuestion::grouped_by(GroupBy::Cgroup), TENANTS);
+    let clean = page(
+        &SampleRecording::new(false, &INTACT).open(),
+        UsageQuestion::grouped_by(GroupBy::Cgroup),
+        TENANTS,
+    );
     for by in GroupBy::ALL {
         let mut out = Vec::new();
-        let asked = PageOptions { question: UsageQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
+        let asked =
+            PageOptions { question: UsageQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
         write_page(&sample.open(), &asked, &mut out).unwrap();
         let page = String::from_utf8(out).unwrap();
         for sign in ["</script", "<img", "<!--", "<"] {

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::super::sums::{WindowTimes, MomentRate, TimeSteps as _, CountedTime, Window};
+use super::super::sums::{CountedTime, MomentRate, TimeSteps as _, Window, WindowTimes};
 use super::grid::PageGrid;
 
 /// The highest and lowest rate of windows that end in each bucket, per second; NaN if there is none
@@ -91,7 +91,8 @@ impl PlotTotal {
 mod tests {
     use super::*;
 
-    const GRID: PageGrid = PageGrid { begin_ns: 0, end_ns: 400, bucket_ns: 100, count: 4, window_ns: 50 };
+    const GRID: PageGrid =
+        PageGrid { begin_ns: 0, end_ns: 400, bucket_ns: 100, count: 4, window_ns: 50 };
 
     fn means(total: &PlotTotal) -> Vec<Option<f64>> {
         (0..4).map(|bucket| total.bucket_mean(bucket).map(|mean| mean * 1e-9)).collect()

@@ -1,7 +1,7 @@
 //! Closes windows of a roll-up and makes their rows.
 
 use super::window::{CounterTotals, OwnerSum};
-use super::{WallTimeSource, MAX_OPEN_WINDOWS, RollupRows, RollupSummer};
+use super::{MAX_OPEN_WINDOWS, RollupRows, RollupSummer, WallTimeSource};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 

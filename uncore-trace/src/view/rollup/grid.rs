@@ -79,7 +79,11 @@ impl RollupGrid {
                 break;
             }
             let portion_begin_ns = begin_ns.max(window.0);
-            portions.push(RowPortion { window, time: (portion_begin_ns, portion_end_ns), fraction: 1.0 });
+            portions.push(RowPortion {
+                window,
+                time: (portion_begin_ns, portion_end_ns),
+                fraction: 1.0,
+            });
             portion_end_ns = portion_begin_ns;
         }
         let spread_ns = end_ns.saturating_sub(portion_end_ns) as f64;
@@ -87,7 +91,11 @@ impl RollupGrid {
             [] => {
                 let unwritten_ns = end_ns.max(written_ns.saturating_add(1));
                 let no_time = (end_ns, end_ns);
-                portions.push(RowPortion { window: self.window_at(unwritten_ns), time: no_time, fraction: 1.0 });
+                portions.push(RowPortion {
+                    window: self.window_at(unwritten_ns),
+                    time: no_time,
+                    fraction: 1.0,
+                });
             }
             [_] => {}
             several => several.iter_mut().for_each(|portion| {

@@ -229,8 +229,14 @@ impl RollupSummer {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
             let counter = counters.value(row);
             let counter_index = self.find_or_add_counter(counter, end_ns, batch, row)?;
-            if spread.replace((end_ns, length_ns, counter_index)) != Some((end_ns, length_ns, counter_index)) {
-                self.spread_row(counter_index, (end_ns.saturating_sub(length_ns), end_ns), &mut portions);
+            if spread.replace((end_ns, length_ns, counter_index))
+                != Some((end_ns, length_ns, counter_index))
+            {
+                self.spread_row(
+                    counter_index,
+                    (end_ns.saturating_sub(length_ns), end_ns),
+                    &mut portions,
+                );
             }
             let (value, total) = (nullable_value(values, row), nullable_value(totals, row));
             let is_new = self.last_counted_ns.insert((source, counter), end_ns) != Some(end_ns);
@@ -268,9 +274,13 @@ impl RollupSummer {
                         job: text(jobs.get(row)),
                     };
                     let method = methods.get(row).unwrap_or_default();
-                    let (line, is_joined) = window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
+                    let (line, is_joined) =
+                        window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
                     self.joined_shares += u64::from(is_joined);
-                    let socket = self.rollup_counters.get(counter_index).and_then(|rollup_counter| rollup_counter.socket);
+                    let socket = self
+                        .rollup_counters
+                        .get(counter_index)
+                        .and_then(|rollup_counter| rollup_counter.socket);
                     let owner_kind = kinds.get(row).unwrap_or_default();
                     let cause = cause_name(owner_kind, cgroups.get(row), comms.get(row));
                     (line, window.cause_number(line, socket, cause))
@@ -289,11 +299,19 @@ impl RollupSummer {
     }
 
     /// Spreads a row of a counter over the windows that take it.
-    fn spread_row(&mut self, counter_index: usize, row: (i64, i64), portions: &mut Vec<RowPortion>) {
+    fn spread_row(
+        &mut self,
+        counter_index: usize,
+        row: (i64, i64),
+        portions: &mut Vec<RowPortion>,
+    ) {
         self.newest_ns = self.newest_ns.max(row.1);
         let written_ns = self.written_until_ns.get(counter_index).copied().unwrap_or(i64::MIN);
         let open_windows = &self.open_windows;
-        let has_room = |end_ns, portion_count| open_windows.contains_key(&end_ns) || open_windows.len() + portion_count < MAX_OPEN_WINDOWS;
+        let has_room = |end_ns, portion_count| {
+            open_windows.contains_key(&end_ns)
+                || open_windows.len() + portion_count < MAX_OPEN_WINDOWS
+        };
         self.grid.spread_row(row, written_ns, has_room, portions);
     }
 
@@ -309,14 +327,21 @@ impl RollupSummer {
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in
     /// `rollup_counters`.
-    fn find_or_add_counter(&mut self, id: i32, end_ns: i64, batch: &RecordBatch, row: usize) -> Result<usize> {
+    fn find_or_add_counter(
+        &mut self,
+        id: i32,
+        end_ns: i64,
+        batch: &RecordBatch,
+        row: usize,
+    ) -> Result<usize> {
         if let Some(seen) = self.counters.get_mut(&id) {
             seen.is_gone &= end_ns <= seen.reached_ns;
             seen.reached_ns = seen.reached_ns.max(end_ns);
             return Ok(seen.counter_index);
         }
         let described = self.describe_counter(id, batch, row)?;
-        let known_index = self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
+        let known_index =
+            self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
         let counter_index = known_index.unwrap_or_else(|| {
             self.rollup_counters.push(described);
             self.written_until_ns.push(i64::MIN);
@@ -331,8 +356,9 @@ impl RollupSummer {
             Ok(columns::word_column(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
-        let link_and_direction =
-            self.links.link_of(id).and_then(|(link_index, link_direction)| Some((self.links.links.get(link_index)?, link_direction)));
+        let link_and_direction = self.links.link_of(id).and_then(|(link_index, link_direction)| {
+            Some((self.links.links.get(link_index)?, link_direction))
+        });
         Ok(RollupCounter {
             socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,
@@ -344,7 +370,8 @@ impl RollupSummer {
             direction: link_and_direction.map(|(_, direction)| direction.direction_name()),
             // A memory may have a known peak only for both directions together.
             peak: link_and_direction.and_then(|(link, counted_direction)| {
-                let peak = limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;
+                let peak =
+                    limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;
                 Some((peak.bytes_per_s, peak.direction))
             }),
         })

@@ -2,7 +2,9 @@ use std::collections::BTreeSet;
 
 use arrow::array::{Float64Array, Int64Array};
 
-use super::super::sample::{INTACT, SampleRecording, WINDOWS, sample_link, sample_peak, sample_plan};
+use super::super::sample::{
+    INTACT, SampleRecording, WINDOWS, sample_link, sample_peak, sample_plan,
+};
 use super::*;
 use crate::schema::link::{PeakRate, PeakSource};
 use crate::schema::{fabric, metadata};
@@ -21,9 +23,15 @@ fn rolled(sample: &SampleRecording, mut summer: RollupSummer) -> Vec<RecordBatch
     let mut found = Vec::new();
     for batch in table.scan_columns(&columns).unwrap() {
         summer.add_fabric(0, &batch.unwrap()).unwrap();
-        found.extend(std::iter::from_fn(|| summer.close_complete_window(WallTimeSource::Recorded)).map(|rows| rows.batch));
+        found.extend(
+            std::iter::from_fn(|| summer.close_complete_window(WallTimeSource::Recorded))
+                .map(|rows| rows.batch),
+        );
     }
-    found.extend(std::iter::from_fn(|| summer.close_oldest_window(WallTimeSource::Recorded)).map(|rows| rows.batch));
+    found.extend(
+        std::iter::from_fn(|| summer.close_oldest_window(WallTimeSource::Recorded))
+            .map(|rows| rows.batch),
+    );
     found
 }
 
@@ -136,7 +144,8 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let batches: Vec<_> = table.scan_columns(&columns).unwrap().map(Result::unwrap).collect();
-    let mut summer = RollupSummer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
+    let mut summer =
+        RollupSummer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
     summer.read_metadata(table.metadata_pairs()).unwrap();
     // The first rows of the second half arrive between those of the first half.
     for batch in &batches {
@@ -153,8 +162,10 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
         let events = columns::word_column(batch, "event").unwrap();
         let ends = columns::i64_column(batch, "mono_ns").unwrap();
         for row in 0..batch.num_rows() {
-            let value = nullable_value(columns::f64_column(batch, "value").unwrap(), row).unwrap_or(0.0);
-            let total = nullable_value(columns::f64_column(batch, "total").unwrap(), row).unwrap_or(0.0);
+            let value =
+                nullable_value(columns::f64_column(batch, "value").unwrap(), row).unwrap_or(0.0);
+            let total =
+                nullable_value(columns::f64_column(batch, "total").unwrap(), row).unwrap_or(0.0);
             let sum = totals.entry((events.get(row).unwrap().to_owned(), ends.value(row)));
             let sum = sum.or_insert((0.0, total));
             sum.0 += value;
@@ -185,7 +196,8 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
             columns::f64_column(&batch, "peak").unwrap(),
             columns::word_column(&batch, "peak_direction").unwrap(),
         );
-        let rows = (0..batch.num_rows()).filter_map(|row| Some((nullable_value(found, row)?, ways.get(row)?)));
+        let rows = (0..batch.num_rows())
+            .filter_map(|row| Some((nullable_value(found, row)?, ways.get(row)?)));
         assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));
     }
 }
@@ -212,7 +224,11 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
 /// Windows of a roll-up: end, known time and total, of the counter of the rows.
 fn written(summer: &mut RollupSummer, is_end: bool) -> Vec<(i64, i64, i64)> {
     let next = |summer: &mut RollupSummer| {
-        if is_end { summer.close_oldest_window(WallTimeSource::Recorded) } else { summer.close_complete_window(WallTimeSource::Recorded) }
+        if is_end {
+            summer.close_oldest_window(WallTimeSource::Recorded)
+        } else {
+            summer.close_complete_window(WallTimeSource::Recorded)
+        }
     };
     let mut all = Vec::new();
     while let Some(RollupRows { batch, .. }) = next(summer) {

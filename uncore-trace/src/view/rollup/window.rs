@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::UncertainShare;
-use super::super::sums::{ShareSum, CountedTime, Window};
+use super::super::sums::{CountedTime, ShareSum, Window};
 use super::grid::BeginEndNs;
 use super::{MOST_LINES, RollupOwner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
@@ -70,7 +70,11 @@ impl OwnerSum {
             value,
             low: coarse_down(interval.low).min(value),
             high: coarse_up(interval.high).min(total).max(value),
-            confidence: self.sum.confidence.mean_confidence().map(|mean| ((mean * 100.0).round() / 100.0) as f32),
+            confidence: self
+                .sum
+                .confidence
+                .mean_confidence()
+                .map(|mean| ((mean * 100.0).round() / 100.0) as f32),
         })
     }
 }
@@ -169,7 +173,8 @@ impl OpenWindow {
         let (max_lines, max_lines_of_window) = MOST_LINES;
         let is_full = *open_lines >= max_lines || self.lines.len() >= max_lines_of_window;
         let is_full = is_full && key.1.owner_kind == TASK;
-        let key = if is_full { (counter_index, RollupOwner::with_kind(OTHER_TASKS), key.2) } else { key };
+        let key =
+            if is_full { (counter_index, RollupOwner::with_kind(OTHER_TASKS), key.2) } else { key };
         let window_lines = &mut self.lines;
         let line = *self.index.entry(key).or_insert_with_key(|(new_index, owner, method)| {
             window_lines.push(OwnerSum::new(*new_index, owner.clone(), method.clone()));

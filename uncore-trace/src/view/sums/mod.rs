@@ -16,6 +16,6 @@ mod moment;
 mod share;
 mod time;
 
-pub use self::moment::{HighestRate, Moments, MomentBytes, MomentRate};
+pub use self::moment::{HighestRate, MomentBytes, MomentRate, Moments};
 pub use self::share::{Confidence, ShareSum};
-pub use self::time::{WindowTimes, TimeSteps, CountedTime, Window};
+pub use self::time::{CountedTime, TimeSteps, Window, WindowTimes};

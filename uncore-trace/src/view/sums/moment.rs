@@ -115,7 +115,13 @@ impl Moments {
     }
 
     /// Adds a row; `owner` is the number of the owner.
-    pub fn add_row(&mut self, link: usize, window: Window, owner: Option<usize>, value: Option<f64>) {
+    pub fn add_row(
+        &mut self,
+        link: usize,
+        window: Window,
+        owner: Option<usize>,
+        value: Option<f64>,
+    ) {
         let Some(moved) = self.links.get_mut(link) else { return };
         moved.length_ns = moved.length_ns.max(window.length_ns());
         moved.rate.add_window(value.map(|value| value * window.per_second()));

@@ -4,7 +4,7 @@
 //! sum that is expected in shares that are right. If all values are 0 it is the plain mean. The
 //! interval of a sum is computed from the half widths of its rows ([`super::super::interval`]).
 
-use super::super::interval::{UncertainShare, Interval, LineUncertainty};
+use super::super::interval::{Interval, LineUncertainty, UncertainShare};
 
 /// The confidence of a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -158,7 +158,10 @@ mod tests {
     #[test]
     fn confidence_is_weighted_by_value() {
         let near = |share: &ShareSum, expected: f64| {
-            assert!((share.confidence.mean_confidence().unwrap() - expected).abs() < 1e-6, "{share:?}");
+            assert!(
+                (share.confidence.mean_confidence().unwrap() - expected).abs() < 1e-6,
+                "{share:?}"
+            );
         };
         let some = share(&[(90.0, Some(1.0)), (10.0, Some(0.0)), (50.0, None)]);
         near(&some, 0.9);

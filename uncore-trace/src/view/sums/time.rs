@@ -133,7 +133,8 @@ impl CountedTime {
             if (last_window.begin_ns, last_window.end_ns) == (begin_ns, end_ns) {
                 return false;
             }
-            *last_window = LastWindow { begin_ns, end_ns, is_known: is_known || last_window.is_known };
+            *last_window =
+                LastWindow { begin_ns, end_ns, is_known: is_known || last_window.is_known };
         } else {
             self.last_windows.insert(counter, LastWindow { begin_ns, end_ns, is_known });
         }
@@ -148,11 +149,17 @@ impl CountedTime {
             cells[step].all_ns += length_ns * fraction;
             cells[step].with_value_ns += known_length_ns * fraction;
         });
-        covered.add_span(begin_ns, begin_ns.saturating_add(window.length_ns()), |span_begin_ns, span_end_ns| {
-            let new_ns = span_end_ns.saturating_sub(span_begin_ns) as f64;
-            whole.covered_ns += new_ns;
-            steps.split_time(span_begin_ns, span_end_ns, |step, span_fraction| cells[step].covered_ns += new_ns * span_fraction);
-        });
+        covered.add_span(
+            begin_ns,
+            begin_ns.saturating_add(window.length_ns()),
+            |span_begin_ns, span_end_ns| {
+                let new_ns = span_end_ns.saturating_sub(span_begin_ns) as f64;
+                whole.covered_ns += new_ns;
+                steps.split_time(span_begin_ns, span_end_ns, |step, span_fraction| {
+                    cells[step].covered_ns += new_ns * span_fraction
+                });
+            },
+        );
         true
     }
 
@@ -196,7 +203,9 @@ impl CoveredTime {
     /// Adds a window, and passes the spans that were not covered before to `on_new_span`.
     fn add_span(&mut self, begin_ns: i64, end_ns: i64, mut on_new_span: impl FnMut(i64, i64)) {
         // Windows come in the order of their ends, so most of them continue the last span.
-        if let Some(last_span) = self.0.last_mut().filter(|candidate| candidate.0 <= begin_ns && begin_ns <= candidate.1) {
+        if let Some(last_span) =
+            self.0.last_mut().filter(|candidate| candidate.0 <= begin_ns && begin_ns <= candidate.1)
+        {
             if last_span.1 < end_ns {
                 on_new_span(last_span.1, end_ns);
                 last_span.1 = end_ns;
@@ -204,8 +213,11 @@ impl CoveredTime {
             return;
         }
         let first_joined = self.0.partition_point(|stretch| stretch.1 < begin_ns);
-        let (mut uncovered_ns, mut next_span, mut joined) = (begin_ns, first_joined, (begin_ns, end_ns));
-        while let Some((span_begin_ns, span_end_ns)) = self.0.get(next_span).filter(|span| span.0 <= end_ns) {
+        let (mut uncovered_ns, mut next_span, mut joined) =
+            (begin_ns, first_joined, (begin_ns, end_ns));
+        while let Some((span_begin_ns, span_end_ns)) =
+            self.0.get(next_span).filter(|span| span.0 <= end_ns)
+        {
             if uncovered_ns < *span_begin_ns {
                 on_new_span(uncovered_ns, *span_begin_ns);
             }

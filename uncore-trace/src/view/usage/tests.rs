@@ -16,7 +16,11 @@ fn spans_that_meet_divide_the_recording() {
     let sample = SampleRecording::new(false, &INTACT);
     let of = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-        let question = UsageQuestion { begin: moment(from), end: moment(to), ..UsageQuestion::grouped_by(GroupBy::Pid) };
+        let question = UsageQuestion {
+            begin: moment(from),
+            end: moment(to),
+            ..UsageQuestion::grouped_by(GroupBy::Pid)
+        };
         sums(&usage(&sample.open(), &question).unwrap())
     };
     let whole = of(None, None);
@@ -42,7 +46,9 @@ fn any_number_of_threads_has_the_same_sums() {
     };
     for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
         for by in GroupBy::ALL {
-            let of = |threads| sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap();
+            let of = |threads| {
+                sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap()
+            };
             let one = of(1);
             assert!(one.events.len() > 1, "{by:?}");
             for threads in [2, 3, 9] {
@@ -72,7 +78,11 @@ fn the_peak_is_that_of_the_best_window() {
 }
 
 /// For each line, the ends of its interval as fractions of the value.
-fn intervals(sample: &SampleRecording, by: GroupBy, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
+fn intervals(
+    sample: &SampleRecording,
+    by: GroupBy,
+    most: usize,
+) -> Vec<(String, Option<(f64, f64)>)> {
     let mut usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
     keep_top_lines(&mut usage.events, most);
     let event = &usage.events[1];
@@ -169,7 +179,10 @@ fn cgroups_roll_up() {
     };
     let sample = SampleRecording::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {
-        let question = UsageQuestion { cgroup_depth: Some(depth), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        let question = UsageQuestion {
+            cgroup_depth: Some(depth),
+            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+        };
         let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
         let tasks = lines.into_iter().filter(|line| line.owner == "task");
         tasks.map(|line| (line.key, line.sum.value / (WINDOWS as f64 * 640_000.0))).collect()
@@ -296,7 +309,8 @@ proptest! {
 fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
@@ -306,7 +320,8 @@ fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
     let dir = tempfile::tempdir().unwrap();
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
     let known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
     assert_eq!(known.iter().position(|known| !known), Some(7));
@@ -317,7 +332,8 @@ fn small_processes_of_a_window_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let small = |end| (end, 0, 0, 0, 1, Some(1.0));
     let rows: [Drawn; 4] = [small(10), small(10), small(20), (20, 0, 0, 0, 0, Some(9.0))];
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.most_small_processes()));
     let expected = [("(unknown processes)", 0), ("(small processes)", 6)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);

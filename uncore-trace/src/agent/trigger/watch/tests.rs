@@ -87,7 +87,8 @@ fn a_multiplexed_counter_is_scaled_and_a_tick_in_which_it_stood_decides_nothing(
     let condition = Condition { text: String::new(), meters, lasting_ns: 9 * MS };
     // Four ticks in, four out, a count each half of a millisecond that it runs: 2000 a second while it runs.
     let fired = |counts: u64| {
-        let (mut watch, mut rows) = (ConditionWatch::new(condition.clone()), readings::Builder::default());
+        let (mut watch, mut rows) =
+            (ConditionWatch::new(condition.clone()), readings::Builder::default());
         let (mut value, mut running) = (0, 0);
         for number in 0..20_u64 {
             let time = (number as i64, number as i64 * MS);

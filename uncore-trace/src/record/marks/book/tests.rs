@@ -71,10 +71,13 @@ fn an_end_is_that_of_the_span_begun_last_or_of_the_one_with_its_id() {
 
 #[test]
 fn what_the_metadata_have_no_room_for_is_in_the_table_or_refused() {
-    for (room, taken, left_out) in [(MarkStorage::Table, 3000, 2000), (MarkStorage::Metadata, 1000, 0)] {
+    for (room, taken, left_out) in
+        [(MarkStorage::Table, 3000, 2000), (MarkStorage::Metadata, 1000, 0)]
+    {
         let mut book = MarkBook::new(room);
-        let results: Vec<_> =
-            (0..3000).map(|at| book.take_mark(wish(MarkAct::Instant, "x", at), at * SECOND / 100)).collect();
+        let results: Vec<_> = (0..3000)
+            .map(|at| book.take_mark(wish(MarkAct::Instant, "x", at), at * SECOND / 100))
+            .collect();
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), taken);
         let all = listed(&mut book);
         assert_eq!((all.marks.len(), all.left_out), (LISTED_MARKS, left_out));

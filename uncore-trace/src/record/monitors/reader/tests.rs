@@ -79,7 +79,9 @@ fn what_is_no_count_is_left_out_until_there_are_two() {
         for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
             total(group, text);
         }
-        reader.read_groups(1).map(|its| its.bytes.into_iter().map(|its| its.bytes).collect::<Vec<_>>())
+        reader
+            .read_groups(1)
+            .map(|its| its.bytes.into_iter().map(|its| its.bytes).collect::<Vec<_>>())
     };
     assert_eq!(read(["0", "0", "0"]), None);
     // All, /pods/a without x, x.
@@ -160,7 +162,10 @@ fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
         fake.write_count(group, 0, "mbm_total_bytes", total);
     }
     assert!(reader.read_groups(LOOK_NS).is_none());
-    assert_eq!(flat(&reader.read_groups(LOOK_NS + 1).unwrap()), [(None, 0, 0), (Some("/pods/a"), 0, 0)]);
+    assert_eq!(
+        flat(&reader.read_groups(LOOK_NS + 1).unwrap()),
+        [(None, 0, 0), (Some("/pods/a"), 0, 0)]
+    );
 }
 
 #[test]

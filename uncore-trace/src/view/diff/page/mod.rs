@@ -12,9 +12,9 @@ use super::super::html::json::Json;
 use super::super::html::{self, Page};
 use super::super::render::TextStyle;
 use super::rate::{RateChange, SideRate};
-use super::summary::{tenant_label, summary};
-use super::text::{describe_hidden, describe_change, shown_tenants, verdict_text};
-use super::{SpanFacts, Diff, DiffSubject};
+use super::summary::{summary, tenant_label};
+use super::text::{describe_change, describe_hidden, shown_tenants, verdict_text};
+use super::{Diff, DiffSubject, SpanFacts};
 use crate::text::printable;
 use crate::units;
 
@@ -37,19 +37,35 @@ const WHOLE: TextStyle = TextStyle { ascii: false, width: None };
 /// # Errors
 ///
 /// `writer` fails.
-pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut dyn Write) -> Result<()> {
+pub fn write_page(
+    diff: &Diff,
+    side_names: [&str; 2],
+    top: usize,
+    writer: &mut dyn Write,
+) -> Result<()> {
     html::write_document(writer, &PAGE, |json| {
         json.write_key("answer")?.write_value(&summary(diff, WHOLE))?;
-        json.write_key("sides")?
-            .write_list([("Before", side_names[0], &diff.before_facts), ("After", side_names[1], &diff.after_facts)], write_side)?;
-        json.write_key("notes")?.write_list(&diff.notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("sides")?.write_list(
+            [
+                ("Before", side_names[0], &diff.before_facts),
+                ("After", side_names[1], &diff.after_facts),
+            ],
+            write_side,
+        )?;
+        json.write_key("notes")?
+            .write_list(&diff.notes, |json, note| json.write_value(&printable(note)))?;
         json.write_key("by")?.write_value(diff.grouping.name())?;
-        json.write_key("ways")?.write_list(&diff.subjects, |json, subject| json.write_object(|json| write_subject(json, subject, top)))
+        json.write_key("ways")?.write_list(&diff.subjects, |json, subject| {
+            json.write_object(|json| write_subject(json, subject, top))
+        })
     })
     .context("cannot write the page")
 }
 
-fn write_side(json: &mut Json<'_>, (word, side_name, facts): (&str, &str, &SpanFacts)) -> io::Result<()> {
+fn write_side(
+    json: &mut Json<'_>,
+    (word, side_name, facts): (&str, &str, &SpanFacts),
+) -> io::Result<()> {
     let lacks = facts.incomplete.as_ref().map(|lacks| lacks.summary_line(facts.start_ns));
     json.write_object(|json| {
         json.write_key("word")?.write_value(word)?;
@@ -65,7 +81,8 @@ fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::
     json.write_key("unit")?.write_value(&printable(&subject.unit))?;
     json.write_key("peak")?.write_number(subject.peak)?;
     json.write_key("said")?.write_value(&describe_change(&subject.total, &subject.unit))?;
-    json.write_key("notes")?.write_list(&subject.notes, |json, note| json.write_value(&printable(note)))?;
+    json.write_key("notes")?
+        .write_list(&subject.notes, |json, note| json.write_value(&printable(note)))?;
     json.write_key("total")?.write_object(|json| write_change(json, &subject.total))?;
     json.write_key("rest")?.write_value(describe_hidden(subject, shown.len()).trim())?;
     json.write_key("tenants")?.write_list(shown, |json, tenant| {

@@ -61,7 +61,10 @@ enum FamilyKind {
 }
 
 /// All series, grouped by metric family.
-pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String>) -> Vec<MetricSeries> {
+pub(super) fn list_series(
+    survey: &ExportSurvey,
+    pairs: &BTreeMap<String, String>,
+) -> Vec<MetricSeries> {
     let machine = [("host", metadata::HOST), ("cluster", metadata::CLUSTER)];
     let machine = machine.into_iter().filter_map(|(name, key)| Some((name, pairs.get(key)?)));
     let machine: Vec<(&str, String)> = machine
@@ -70,20 +73,39 @@ pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String
         .collect();
     let mut all_series = Vec::new();
     for (count_index, count) in survey.names.counts().iter().enumerate() {
-        let counters_of_count = survey.counters.values().filter(|counter| counter.count_index == count_index);
+        let counters_of_count =
+            survey.counters.values().filter(|counter| counter.count_index == count_index);
         let times: Vec<(i64, i64)> =
             counters_of_count.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
-        let begin_ns = times.iter().map(|(first_begin_ns, _)| *first_begin_ns).min().unwrap_or_default();
+        let begin_ns =
+            times.iter().map(|(first_begin_ns, _)| *first_begin_ns).min().unwrap_or_default();
         let end_ns = times.iter().map(|(_, last_end_ns)| *last_end_ns).max().unwrap_or_default();
         let lines = survey.lines[count_index].iter().enumerate();
-        let lines = lines.map(|(line_number, line)| (FamilyKind::TenantShares, SeriesKind::TenantLine(line_number), owner_labels(survey, *line)));
+        let lines = lines.map(|(line_number, line)| {
+            (
+                FamilyKind::TenantShares,
+                SeriesKind::TenantLine(line_number),
+                owner_labels(survey, *line),
+            )
+        });
         let total = [(FamilyKind::Totals, SeriesKind::Total, Vec::new())];
         let unknown = [(FamilyKind::UnknownTime, SeriesKind::Unknown, Vec::new())];
         for (family_kind, series_kind, owner) in total.into_iter().chain(lines).chain(unknown) {
             let (family, scale) = family_and_scale(family_kind, count);
             let labels = machine.iter().chain(&count.labels).chain(&owner);
             let labels = format_labels(labels.map(|(name, value)| (*name, value.as_str())));
-            all_series.push((family_kind, MetricSeries { family, count_index, kind: series_kind, scale, begin_ns, end_ns, labels }));
+            all_series.push((
+                family_kind,
+                MetricSeries {
+                    family,
+                    count_index,
+                    kind: series_kind,
+                    scale,
+                    begin_ns,
+                    end_ns,
+                    labels,
+                },
+            ));
         }
     }
     // The most important families come first; the sort is stable and keeps the order of lines.
@@ -94,7 +116,10 @@ pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String
 }
 
 /// Metric family and factor of a count.
-fn family_and_scale(family_kind: FamilyKind, description: &CountDescription) -> (MetricFamily, f64) {
+fn family_and_scale(
+    family_kind: FamilyKind,
+    description: &CountDescription,
+) -> (MetricFamily, f64) {
     let (unit, scale) = match description.unit.as_str() {
         "ns" => ("seconds".to_owned(), 1e-9),
         "" | "count" => (String::new(), 1.0),
@@ -162,7 +187,12 @@ impl MetricFamily {
 
 impl MetricSeries {
     /// Writes one sample, at a time in ms since 1970.
-    pub(super) fn write_sample(&self, wall_ms: i64, value: f64, output: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write_sample(
+        &self,
+        wall_ms: i64,
+        value: f64,
+        output: &mut impl Write,
+    ) -> io::Result<()> {
         let Self { family, labels, .. } = self;
         let (seconds, millis) = (wall_ms.div_euclid(1000), wall_ms.rem_euclid(1000));
         writeln!(output, "{}_total{labels} {value} {seconds}.{millis:03}", family.name)

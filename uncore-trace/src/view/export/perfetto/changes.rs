@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
 use super::packets::{EventDetail, TracePackets, TrackId};
-use crate::schema::columns::{nullable_value, i32_column, i64_column, text_column, word_column};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::{TableDef, counters, cpus, loss};
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::view::span::SelectedTime;
 
@@ -118,8 +118,11 @@ fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     for batch in table.scan_columns(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
         let ids = i32_column(&batch, "counter")?;
-        let [pmus, events, filters] =
-            [word_column(&batch, "pmu")?, word_column(&batch, "event")?, word_column(&batch, "filter")?];
+        let [pmus, events, filters] = [
+            word_column(&batch, "pmu")?,
+            word_column(&batch, "event")?,
+            word_column(&batch, "filter")?,
+        ];
         for row in 0..batch.num_rows() {
             let name_words = [pmus.get(row), events.get(row), filters.get(row)];
             let present_words: Vec<&str> =

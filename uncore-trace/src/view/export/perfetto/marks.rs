@@ -27,7 +27,8 @@ pub(super) fn write_marks<W: Write>(
     let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
     let to_ns = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
     let marks = RecordedMarks::read_list(recording)?;
-    let marks: Vec<RecordedMark> = marks.into_iter().filter(|mark| mark.is_within(from_ns, to_ns)).collect();
+    let marks: Vec<RecordedMark> =
+        marks.into_iter().filter(|mark| mark.is_within(from_ns, to_ns)).collect();
     if marks.is_empty() {
         return Ok(());
     }

@@ -35,10 +35,10 @@ use anyhow::{Context as _, Result};
 
 use self::packets::TracePackets;
 use super::SelectedRows;
-use super::parts::{Grain, ExportNames};
+use super::parts::{ExportNames, Grain};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
-use crate::tables::reader::{Recording, OpenTable};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::view::key::GroupBy;
 use crate::view::span::SelectedTime;
 

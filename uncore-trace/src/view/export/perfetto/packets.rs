@@ -12,11 +12,11 @@ use prost::encoding::{WireType, encode_key};
 
 use super::Clocks;
 use super::proto::{
-    BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, ClockReading, ClockSnapshot,
-    CounterDescriptor, DebugAnnotation, InternedData, InternedName, SEQ_INCREMENTAL_STATE_CLEARED,
-    SEQ_NEEDS_INCREMENTAL_STATE, SIBLING_MERGE_BEHAVIOR_NONE, TRACE_PACKET, TYPE_COUNTER,
-    TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket, TracePacketDefaults,
-    TrackDescriptor, TrackEvent,
+    BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, ClockReading,
+    ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, InternedName,
+    SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, SIBLING_MERGE_BEHAVIOR_NONE,
+    TRACE_PACKET, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket,
+    TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 
 /// Id of the sequence; 0 is not allowed.
@@ -65,7 +65,8 @@ impl<W: Write> TracePackets<W> {
             names: HashMap::new(),
             details: HashMap::new(),
         };
-        let clock = |id, ns: i64| ClockReading { clock_id: Some(id), timestamp: u64::try_from(ns).ok() };
+        let clock =
+            |id, ns: i64| ClockReading { clock_id: Some(id), timestamp: u64::try_from(ns).ok() };
         packets.write_packet(&TracePacket {
             sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
             trace_packet_defaults: Some(TracePacketDefaults {
@@ -120,7 +121,12 @@ impl<W: Write> TracePackets<W> {
     /// Writes that the counter has this value from `ns` on.
     pub(super) fn write_value(&mut self, track: TrackId, ns: i64, value: f64) -> Result<()> {
         let double_counter_value = Some(value);
-        self.write_event(track, ns, TYPE_COUNTER, TrackEvent { double_counter_value, ..<_>::default() })
+        self.write_event(
+            track,
+            ns,
+            TYPE_COUNTER,
+            TrackEvent { double_counter_value, ..<_>::default() },
+        )
     }
 
     /// Begins a slice; the next [`Self::end_slice`] on the track ends it.
@@ -153,7 +159,11 @@ impl<W: Write> TracePackets<W> {
     }
 
     /// An event with a name and details; writes the names that are new.
-    fn named_event(&mut self, name: &str, details: Vec<(&'static str, EventDetail)>) -> Result<TrackEvent> {
+    fn named_event(
+        &mut self,
+        name: &str,
+        details: Vec<(&'static str, EventDetail)>,
+    ) -> Result<TrackEvent> {
         let mut new = InternedData::default();
         let interned =
             |iid, name: &str| InternedName { iid: Some(iid), name: Some(name.to_owned()) };
@@ -192,7 +202,13 @@ impl<W: Write> TracePackets<W> {
         Ok(TrackEvent { name_iid: Some(name_iid), debug_annotations, ..TrackEvent::default() })
     }
 
-    fn write_event(&mut self, track: TrackId, ns: i64, event_type: i32, event: TrackEvent) -> Result<()> {
+    fn write_event(
+        &mut self,
+        track: TrackId,
+        ns: i64,
+        event_type: i32,
+        event: TrackEvent,
+    ) -> Result<()> {
         self.events += 1;
         self.write_packet(&TracePacket {
             timestamp: u64::try_from(ns).ok(),

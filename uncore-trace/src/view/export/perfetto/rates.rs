@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{TracePackets, TrackScale, TrackId};
+use super::packets::{TracePackets, TrackId, TrackScale};
 use crate::view::export::SelectedRows;
 use crate::view::export::parts::{CountDescription, ExportNames};
 use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
@@ -38,7 +38,8 @@ pub(super) fn write_rates<W: Write>(
     let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
     let mut tracks = add_all_tracks(&survey, packets)?;
     let mut sums = StretchSums::new(&survey);
-    let mut write_stretch = |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
+    let mut write_stretch =
+        |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
     survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
     sums.finish(&mut write_stretch)?;
     for count_tracks in tracks.into_iter().filter(|candidate| candidate.is_unknown) {
@@ -48,7 +49,10 @@ pub(super) fn write_rates<W: Write>(
 }
 
 /// The tracks of all totals; those of one group are together.
-fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut TracePackets<W>) -> Result<Vec<CountTracks>> {
+fn add_all_tracks<W: Write>(
+    survey: &ExportSurvey,
+    packets: &mut TracePackets<W>,
+) -> Result<Vec<CountTracks>> {
     let counts = survey.names.counts();
     // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -66,7 +70,10 @@ fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut TracePackets<W>
             _ => packets.add_track(&planned_count.group, None, None)?,
         };
         group = Some((&planned_count.group, parent));
-        indexed_tracks.push((place_in_plan, add_count_tracks(survey, planned_count, &survey.lines[place_in_plan], parent, packets)?));
+        indexed_tracks.push((
+            place_in_plan,
+            add_count_tracks(survey, planned_count, &survey.lines[place_in_plan], parent, packets)?,
+        ));
     }
     indexed_tracks.sort_by_key(|(plan_index, _)| *plan_index);
     Ok(indexed_tracks.into_iter().map(|(_, tracks)| tracks).collect())
@@ -104,7 +111,11 @@ fn add_count_tracks<W: Write>(
 
 impl CountTracks {
     /// Writes the rates of a stretch; a rate that did not change is not written again.
-    fn write_stretch<W: Write>(&mut self, stretch: &RateStretch, packets: &mut TracePackets<W>) -> Result<()> {
+    fn write_stretch<W: Write>(
+        &mut self,
+        stretch: &RateStretch,
+        packets: &mut TracePackets<W>,
+    ) -> Result<()> {
         let begin_ns = stretch.begin_ns;
         self.end_ns = stretch.end_ns;
         let Some(rates) = &stretch.rates else {
@@ -122,7 +133,9 @@ impl CountTracks {
             packets.write_value(self.total, begin_ns, rates.total)?;
         }
         for (line, (track, rate)) in self.lines.iter().zip(&rates.lines).enumerate() {
-            if previous_rates.is_none_or(|previous_lines| previous_lines.lines[line].to_bits() != rate.to_bits()) {
+            if previous_rates
+                .is_none_or(|previous_lines| previous_lines.lines[line].to_bits() != rate.to_bits())
+            {
                 packets.write_value(*track, begin_ns, *rate)?;
             }
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::packets::{EventDetail, TracePackets, TrackId};
 use crate::schema::columns::{bits_column, i32_column, i64_column, text_column, word_column};
 use crate::schema::{cgroups, slices};
-use crate::tables::reader::{Recording, TableScan, OpenTable};
+use crate::tables::reader::{OpenTable, Recording, TableScan};
 use crate::text::printable;
 use crate::view::span::SelectedTime;
 
@@ -41,7 +41,8 @@ pub(super) fn write_slices<W: Write>(
     }
     for batch in scan_span(&table, &COLUMNS, span)? {
         let batch = batch?;
-        let (cpus, tids, pids) = (i32_column(&batch, "cpu")?, i32_column(&batch, "tid")?, i32_column(&batch, "pid")?);
+        let (cpus, tids, pids) =
+            (i32_column(&batch, "cpu")?, i32_column(&batch, "tid")?, i32_column(&batch, "pid")?);
         let (begins, ends) = (i64_column(&batch, "begin_ns")?, i64_column(&batch, "end_ns")?);
         let (comms, ids) = (word_column(&batch, "comm")?, bits_column(&batch, "cgroup_id")?);
         let irqs = i64_column(&batch, "irq_ns")?;

@@ -11,7 +11,9 @@ use crate::schema::link::LinkCounter;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
-use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, sample_link, sample_plan};
+use crate::view::sample::{
+    BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, sample_link, sample_plan,
+};
 
 /// All packets of a trace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -39,9 +41,12 @@ impl Read {
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
-        let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref())
+            .unwrap()
+            .unwrap();
         let mut out = Vec::new();
-        let written = write_perfetto(&recording, &table, &span, (GroupBy::Cgroup, top), &mut out).unwrap();
+        let written =
+            write_perfetto(&recording, &table, &span, (GroupBy::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
     }
 
@@ -245,7 +250,8 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Sel
     let path = dir.path().join("run");
     let pairs = [(metadata::SCHEMA_VERSION.to_owned(), schema::SCHEMA_VERSION.to_string())].into();
     let mut writer =
-        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs)
+            .unwrap();
     rows(&mut writer);
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
