@@ -90,7 +90,8 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
     drop(disk);
 }
 
-/// The disk of ring and roll-up is filled by others: parts of the ring go, rows of the roll-up do not.
+/// The disk of ring and roll-up is filled by others: parts of the ring go, rows of the roll-up do
+/// not.
 #[test]
 fn old_parts_make_room_before_the_roll_up_loses_a_row() {
     let _machine = root_or_skip!();

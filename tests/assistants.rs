@@ -1,5 +1,5 @@
-//! `python -m uncore_trace mcp`, asked by the SDK's own client: the numbers of `report`, refusals, losses, and what an
-//! assistant must not reach.
+//! `python -m uncore_trace mcp`, asked by the SDK's own client: the numbers of `report`, refusals,
+//! losses, and what an assistant must not reach.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

@@ -64,8 +64,8 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
     assert_eq!(recorded.len(), made.len(), "{options:?}");
 }
 
-/// `attribute` with the recording's own options makes its own rows. What a late recorder divided less
-/// exactly, `attribute` divides as usual: then the totals are the same.
+/// `attribute` with the recording's own options makes its own rows. What a late recorder divided
+/// less exactly, `attribute` divides as usual: then the totals are the same.
 pub(crate) fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("attributed.parquet");

@@ -1,4 +1,5 @@
-//! The canary: it is credited what it moved where counts are exact, and nothing of it is left behind.
+//! The canary: it is credited what it moved where counts are exact, and nothing of it is left
+//! behind.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -168,8 +169,8 @@ fn nothing_of_it_is_left_behind() {
     assert!(!cgroup.exists());
 }
 
-/// Also where its cgroup is removed with a capability, in the root of the hierarchy: that is the work of
-/// another process.
+/// Also where its cgroup is removed with a capability, in the root of the hierarchy: that is the
+/// work of another process.
 #[test]
 fn it_keeps_no_capability() {
     let _machine = root_or_skip!();

@@ -36,9 +36,9 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Records in a namespace after a script has mounted what a runtime mounts. `$1` is the mount point
-    /// on the host, `$2` an empty directory, `$3` the namespace's root on the host; the script sets
-    /// `$root`, the place of that root in the namespace.
+    /// Records in a namespace after a script has mounted what a runtime mounts. `$1` is the mount
+    /// point on the host, `$2` an empty directory, `$3` the namespace's root on the host; the
+    /// script sets `$root`, the place of that root in the namespace.
     fn of(tag: &str, mount: &str) -> Result<Self, String> {
         let root = Cgroup::new(tag)?;
         fs::create_dir(root.dir().join("in")).unwrap();

@@ -31,7 +31,8 @@ const SLOTS: &[(&str, f64)] = &[
     ("event=0x1e2", 1200.0),
 ];
 
-/// A main ID register, `caps/slots`, then `frontend_bound`, `backend_bound`, `retiring`, `bad_speculation`.
+/// A main ID register, `caps/slots`, then `frontend_bound`, `backend_bound`, `retiring`,
+/// `bad_speculation`.
 type Core = (&'static str, u64, [f64; 4]);
 
 /// From perf's tables `neoverse-n2-v2`, `neoverse-v1`, `neoverse-v3`, `neoverse-n3`, `nvidia/t410`

@@ -1,5 +1,5 @@
-//! The documents say what the code does: links and paths exist, commands parse, the catalog's keys are
-//! those that are read, and README.md stays short.
+//! The documents say what the code does: links and paths exist, commands parse, the catalog's keys
+//! are those that are read, and README.md stays short.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

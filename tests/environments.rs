@@ -1,5 +1,6 @@
-//! `doctor` and `record` agree in every environment that a container, a batch system or a shell makes:
-//! where `doctor` says that `record` works it does, and where it does not work `doctor` says why.
+//! `doctor` and `record` agree in every environment that a container, a batch system or a shell
+//! makes: where `doctor` says that `record` works it does, and where it does not work `doctor` says
+//! why.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

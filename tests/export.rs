@@ -117,8 +117,8 @@ fn assert_openmetrics(place: &Place) {
             assert_eq!((name, value), ("uncore_trace_unknown_seconds", 0.0));
         }
     }
-    // One tenant of each event has a series. All others are one, where there are any: in a short time
-    // only one may have been moved to another CPU.
+    // One tenant of each event has a series. All others are one, where there are any: in a short
+    // time only one may have been moved to another CPU.
     let tenants = |event: &String| {
         by_cgroup.keys().filter(|(its, key)| its == event && key.starts_with('/')).count()
     };

@@ -1,6 +1,6 @@
-//! Who holds a device, on a machine that has none: the terminals of processes stand for GPUs, because
-//! the recorder sees another `/proc/devices`. Where the kernel does not let files be followed, all of them are
-//! read once a second, and the recording says so.
+//! Who holds a device, on a machine that has none: the terminals of processes stand for GPUs,
+//! because the recorder sees another `/proc/devices`. Where the kernel does not let files be
+//! followed, all of them are read once a second, and the recording says so.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,11 +14,12 @@ use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, Holder};
 use crate::harness::{assert_checked, mono_ns, python, root_or_skip};
 
-/// Longer than the time between two readings of all files of this machine: one takes at most a thousandth of
-/// the time, which beside other work is some 7 s.
+/// Longer than the time between two readings of all files of this machine: one takes at most a
+/// thousandth of the time, which beside other work is some 7 s.
 const READING: Duration = Duration::from_secs(10);
 
-/// The driver of terminals in `/proc/devices`: sysfs has no links to its devices, as to those of NVIDIA.
+/// The driver of terminals in `/proc/devices`: sysfs has no links to its devices, as to those of
+/// NVIDIA.
 const TERMINALS: &str = "136 pts";
 
 /// Opens and closes a terminal as it is told; the first one makes it.
@@ -46,9 +47,10 @@ fn drivers(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Records while one process holds the terminal from the begin on, and another opens and closes it, where a
-/// script has changed what the recorder sees. Returns the rows of the terminal, the two processes, the
-/// times at which the other one opened and closed it, and why files were not followed, if they were not.
+/// Records while one process holds the terminal from the begin on, and another opens and closes it,
+/// where a script has changed what the recorder sees. Returns the rows of the terminal, the two
+/// processes, the times at which the other one opened and closed it, and why files were not
+/// followed, if they were not.
 fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Option<String>) {
     let python = python();
     let mut first = Load::start(&python, &["-c", HOLD, ""]);
@@ -119,7 +121,8 @@ fn holders_are_seen_also_where_files_are_not_followed() {
     assert!(before(closed).contains(&end), "{end} {closed} {unfollowed:?}");
 }
 
-/// A file that sysfs does not know is of no device: a driver without hardware, or a sysfs that cannot be read.
+/// A file that sysfs does not know is of no device: a driver without hardware, or a sysfs that
+/// cannot be read.
 #[test]
 fn without_hardware_there_is_nothing_to_hold() {
     let _machine = root_or_skip!();

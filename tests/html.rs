@@ -98,8 +98,8 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
         // The last bucket may be incomplete: its mean is not over its whole length.
         let last = areas.iter().filter_map(|area| area["value"].as_array()?.last()?.as_f64());
         let last = last.sum::<f64>() * bucket;
-        // A mean is that of the known time, which is not all of a bucket on a busy machine: at worst the
-        // time that is missing is in the bucket that has most.
+        // A mean is that of the known time, which is not all of a bucket on a busy machine: at
+        // worst the time that is missing is in the bucket that has most.
         let of_bucket = |at: usize| -> f64 {
             areas.iter().filter_map(|area| area["value"].as_array()?.get(at)?.as_f64()).sum()
         };

@@ -1,4 +1,5 @@
-//! The group `io` on a disk and an interface of the test's own: no other program moves a byte there.
+//! The group `io` on a disk and an interface of the test's own: no other program moves a byte
+//! there.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
@@ -121,8 +122,8 @@ fn unseen(run: &Path, way: &str) -> u64 {
     its.map(|detail| detail.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Every byte of a disk is of who moved it; what the programs did not see is of the device, and a loss
-/// says so.
+/// Every byte of a disk is of who moved it; what the programs did not see is of the device, and a
+/// loss says so.
 #[test]
 fn the_bytes_of_a_disk_are_exact() {
     let _machine = root_or_skip!();

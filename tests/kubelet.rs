@@ -1,5 +1,5 @@
-//! Assignments of devices to pods, from a kubelet that gRPC's own implementation stands for, and from others
-//! that answer with anything else.
+//! Assignments of devices to pods, from a kubelet that gRPC's own implementation stands for, and
+//! from others that answer with anything else.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

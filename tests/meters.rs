@@ -1,10 +1,11 @@
 //! `--per device`: each function that somebody holds is counted on its own, beside the whole.
 //!
 //! The expected words are those that the drivers read (Linux 7.2): `NV_PCIE_V2_FILTER_*` in
-//! `drivers/perf/arm_cspmu/nvidia_cspmu.c` (id in config1:8-23, enabled by bit 24), `root_port` in config1:0-9 in the
-//! same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in `hisi_pcie_pmu.c`, `HNS3_PMU_FILTER_ATTR(bdf,
-//! config1, 8, 23)` and `(queue, config1, 24, 39)` in `hns3_pmu.c`, `filter_stream_id` in config1:0-31 and
-//! `filter_enable` in bit 33 in `arm_smmuv3_pmu.c`.
+//! `drivers/perf/arm_cspmu/nvidia_cspmu.c` (id in config1:8-23, enabled by bit 24), `root_port` in
+//! config1:0-9 in the same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in
+//! `hisi_pcie_pmu.c`, `HNS3_PMU_FILTER_ATTR(bdf, config1, 8, 23)` and `(queue, config1, 24, 39)` in
+//! `hns3_pmu.c`, `filter_stream_id` in config1:0-31 and `filter_enable` in bit 33 in
+//! `arm_smmuv3_pmu.c`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -21,8 +22,8 @@ use crate::command::Place;
 use crate::devices::{BRIDGE, Function, NIC, NVME, grace, planned, refused, tegra, with_devices};
 use crate::machines::{request, unpacked};
 
-/// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand, and
-/// a process has those open that are `true`.
+/// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand,
+/// and a process has those open that are `true`.
 fn hold(root: &Path, functions: &[(&str, bool)]) {
     let at = |path: String| {
         let path = root.join(path);
@@ -49,8 +50,8 @@ fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
     }
 }
 
-/// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,
-/// `alone` if its group is exclusive.
+/// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and
+/// of the leader, `alone` if its group is exclusive.
 fn shown(plan: &Plan, pmu: &str) -> Vec<String> {
     let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
     let first = its.clone().map(|counter| counter.id).min().unwrap_or_default();
@@ -81,9 +82,9 @@ const T410: [&str; 3] = [
     "pci0002:00/0002:00:02.0/0002:02:00.1",
 ];
 
-/// One counter of each held function, by its requester id. The PMU has one register for that, so the whole
-/// and the parts take turns, and no two of them run together: the driver would write an error into the
-/// kernel's log each time.
+/// One counter of each held function, by its requester id. The PMU has one register for that, so
+/// the whole and the parts take turns, and no two of them run together: the driver would write an
+/// error into the kernel's log each time.
 #[test]
 fn tegra_has_a_counter_of_each_held_function() {
     let (dir, machine) = tegra(true);
@@ -273,7 +274,8 @@ fn pmu(root: &Path, name: &str, files: &[(&str, &str)]) {
     }
 }
 
-/// A card's PMU counts a function by its id, with all its queues, if the event can (`HNS3_PMU_FILTER_*`).
+/// A card's PMU counts a function by its id, with all its queues, if the event can
+/// (`HNS3_PMU_FILTER_*`).
 #[test]
 fn hns3_has_a_counter_of_each_held_function() {
     let dir = unpacked("kunpeng-hip09");
@@ -326,7 +328,8 @@ fn hns3_has_a_counter_of_each_held_function() {
 /// Events of a kind: its name, their names with their filters, and how these end.
 type Kind<'a> = (&'a str, &'a [(&'a str, u32)], [&'a str; 2]);
 
-/// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no others.
+/// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no
+/// others.
 #[test]
 fn hns3_filters_functions_of_the_events_that_can() {
     let catalog = Catalog::load_embedded().unwrap();
@@ -393,7 +396,8 @@ fn hns3_filters_functions_of_the_events_that_can() {
     assert!(!can("pps_intr_msix_nic_intr_num") && !can("pps_msix_nic_time"));
 }
 
-/// An IORT with an `SMMUv3` that sees segment 2, its ids plus 0x10000, and counters at page 0x2b442.
+/// An IORT with an `SMMUv3` that sees segment 2, its ids plus 0x10000, and counters at page
+/// 0x2b442.
 fn iort() -> Vec<u8> {
     let mut table = b"IORT".to_vec();
     table.resize(48, 0);
@@ -458,7 +462,8 @@ fn an_smmu_has_a_counter_of_each_held_function() {
     assert!(shown(&plan, "smmuv3_pmcg_2b462").iter().all(|text| text.contains("[] of -")));
 }
 
-/// A root port of Yitian has no filter: its counter is that of a function if nothing else is below it.
+/// A root port of Yitian has no filter: its counter is that of a function if nothing else is below
+/// it.
 #[test]
 fn yitian_counts_a_function_that_is_alone() {
     let port = "pci0001:00/0001:00:00.0";

@@ -358,8 +358,8 @@ fn the_data_source_of_every_panel_is_a_variable() {
     assert!(panels.iter().all(|panel| ids.insert(panel["id"].as_u64())), "{ids:?}");
 }
 
-/// In a pod, `/sys/fs/cgroup` is the tree of the container's own cgroup namespace, also below a mount of
-/// the node's `/sys`.
+/// In a pod, `/sys/fs/cgroup` is the tree of the container's own cgroup namespace, also below a
+/// mount of the node's `/sys`.
 #[test]
 fn a_pod_and_a_container_see_all_cgroups() {
     let chart = text("helm/uncore-trace/templates/daemonset.yaml");

@@ -62,8 +62,8 @@ fn assert_growth(small: Size, large: Size, most: f64) {
     }
 }
 
-/// Eight times the sockets have eight times the CPUs and the counters: 8 times the time, where their
-/// product would be 64.
+/// Eight times the sockets have eight times the CPUs and the counters: 8 times the time, where
+/// their product would be 64.
 #[test]
 fn time_grows_with_sockets_and_not_with_their_square() {
     let of = |sockets| Size { sockets, cores: 8, boxes: 0 };

@@ -1,5 +1,5 @@
-//! The release workflow, as far as it can be tried without the network: its scripts run with programs that stand in
-//! for `cargo` and `gh`.
+//! The release workflow, as far as it can be tried without the network: its scripts run with
+//! programs that stand in for `cargo` and `gh`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

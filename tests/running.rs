@@ -1,5 +1,5 @@
-//! A recording that goes on: every view shows what is on the disk and says so, and what takes finished
-//! recordings only says that.
+//! A recording that goes on: every view shows what is on the disk and says so, and what takes
+//! finished recordings only says that.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

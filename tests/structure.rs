@@ -1,5 +1,5 @@
-//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and each
-//! imports only modules of the groups before its own.
+//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and
+//! each imports only modules of the groups before its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -121,8 +121,8 @@ fn each_import_list_is_of_one_module() {
 const OF_THE_MACHINE: [&str; 7] =
     ["discover", "catalog", "plan", "open", "identity", "assemble", "doctor"];
 
-/// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links have no
-/// such content, and a loop of links is an error.
+/// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links
+/// have no such content, and a loop of links is an error.
 #[test]
 fn files_of_the_machine_are_read_within_bounds() {
     let mut paths = Vec::new();

@@ -1,5 +1,5 @@
-//! What is left out is said, with its name: by plans as a warning, by `list` as a problem and by `doctor` as
-//! a finding. A PMU that no group opens is never called absent.
+//! What is left out is said, with its name: by plans as a warning, by `list` as a problem and by
+//! `doctor` as a finding. A PMU that no group opens is never called absent.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -23,7 +23,8 @@ fn planned(root: &Path, groups: &[&str], events: &[&str]) -> Result<Plan, String
         .map_err(|error| format!("{error:#}"))
 }
 
-/// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on PMUs.
+/// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on
+/// PMUs.
 fn said(root: &Path, group: &str) -> [String; 3] {
     let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");

@@ -12,8 +12,8 @@ use uncore_trace_ebpf::build::{ObjectOrigin, object};
 use uncore_trace_ebpf::stamp;
 
 fn main() -> Result<()> {
-    // A quarter of the size of line tables that are not compressed, and the standard library reads them. The
-    // static programs are linked otherwise, and have their line tables in another file.
+    // A quarter of the size of line tables that are not compressed, and the standard library reads
+    // them. The static programs are linked otherwise, and have their line tables in another file.
     let is = |name, value| env::var_os(name).is_some_and(|found| found == value);
     if is("CARGO_CFG_TARGET_ENV", "gnu") && is("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");

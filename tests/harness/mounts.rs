@@ -12,8 +12,8 @@ use crate::command::NO_CONFIG;
 /// More than the depth of any root directory.
 const MOST_ABOVE: usize = 64;
 
-/// A shell that ends at the first error, with mounts of its own: what the script mounts or unmounts is
-/// nobody else's.
+/// A shell that ends at the first error, with mounts of its own: what the script mounts or unmounts
+/// is nobody else's.
 pub(crate) fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.env("XDG_CONFIG_HOME", NO_CONFIG).args(["-ec", script]);
@@ -22,8 +22,8 @@ pub(crate) fn shell(script: &str) -> Command {
     command
 }
 
-/// What `unshare --mount` does, also where the root directory is no mount point, as in a chroot: there
-/// unshare(1) fails, since the kernel changes the propagation of mount points only.
+/// What `unshare --mount` does, also where the root directory is no mount point, as in a chroot:
+/// there unshare(1) fails, since the kernel changes the propagation of mount points only.
 fn separate() -> Result<()> {
     // SAFETY: a system call without pointers.
     done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;

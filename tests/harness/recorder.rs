@@ -72,8 +72,8 @@ impl Recorder {
         Self::of(command, output, options, script)
     }
 
-    /// The same as [`Self::start`] where a shell script, such as one that mounts, has changed what it sees of
-    /// the machine.
+    /// The same as [`Self::start`] where a shell script, such as one that mounts, has changed what
+    /// it sees of the machine.
     pub(crate) fn where_done<A: AsRef<OsStr>>(change: &str, output: &Path, options: &[A]) -> Self {
         let mut command = mounts::shell(&format!("{change}; exec \"$0\" \"$@\""));
         command.arg(PROGRAM);

@@ -221,7 +221,8 @@ fn a_known_cause_is_not_replaced() {
     assert!(lenient.warnings.iter().any(|line| line.contains("--cause cpu")), "{lenient:?}");
 }
 
-/// A PMU of each CPU, such as that of a core which the catalog does not know, counts what runs there.
+/// A PMU of each CPU, such as that of a core which the catalog does not know, counts what runs
+/// there.
 #[test]
 fn a_pmu_of_each_cpu_needs_no_cause() {
     let (_dir, machine) = made(&[

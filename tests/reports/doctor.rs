@@ -1,5 +1,5 @@
-//! `doctor` and `record` tell one truth: kernels that are older than their processor, PMUs without known
-//! events, seccomp profiles.
+//! `doctor` and `record` tell one truth: kernels that are older than their processor, PMUs without
+//! known events, seccomp profiles.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -195,8 +195,8 @@ fn units_without_names_are_named_by_their_encoding() {
     }
 }
 
-/// Diamond Rapids' memory controllers have no events in sysfs (`dmr_uncore_imc`, `uncore_snbep.c`, Linux
-/// 7.2), and nobody published those of Hygon's data fabric.
+/// Diamond Rapids' memory controllers have no events in sysfs (`dmr_uncore_imc`, `uncore_snbep.c`,
+/// Linux 7.2), and nobody published those of Hygon's data fabric.
 #[test]
 fn a_pmu_without_known_events_is_no_missing_driver() {
     for (processor, release, pmu) in [
@@ -264,7 +264,8 @@ fn filtered(place: &Place, error: i32, calls: &[libc::c_long], typed: &str) -> A
     Answer::of(command.current_dir(place.path("")).output().unwrap())
 }
 
-/// Report 14: a container's profile answers EPERM to root with all capabilities, an older one ENOSYS.
+/// Report 14: a container's profile answers EPERM to root with all capabilities, an older one
+/// ENOSYS.
 #[test]
 fn a_seccomp_profile_is_named_with_what_allows_it() {
     if !has_root("a seccomp profile that stops root") {

@@ -165,8 +165,8 @@ fn one_config_word_is_one_event() {
     assert_eq!(meaning(&split[0]).0, "event=0x1ff,umask=0x38");
 }
 
-/// Every event of every machine: by name, by its fields, by config words, and by the name and filter
-/// that a recording shows, alone and with each field of the PMU.
+/// Every event of every machine: by name, by its fields, by config words, and by the name and
+/// filter that a recording shows, alone and with each field of the PMU.
 #[test]
 fn every_event_is_the_same_however_it_was_typed() {
     let catalog = Catalog::load_embedded().unwrap();
@@ -232,7 +232,8 @@ fn differences(words: PmuWords<'_>, event: PmuEvent<'_>, text: &str) -> Option<S
     let by_fields = format!("{}{rest}", fields.collect::<Vec<_>>().join(","));
     let shown = [by_name.event.as_str(), by_name.filter.as_str()];
     let shown = shown.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
-    // Other terms made another event of it, which has the unit of the name: only the words are the same.
+    // Other terms made another event of it, which has the unit of the name: only the words are the
+    // same.
     let is_changed = encode(&typed(event, "")).is_ok_and(|plain| plain.event != by_name.event);
     let mut others = if is_changed { Vec::new() } else { vec![shown] };
     if by_name.attr_type == words.pmu.attr_type {

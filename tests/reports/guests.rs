@@ -47,8 +47,8 @@ fn planned(dir: &TempDir, groups: &[&str], events: &[&str]) -> Plan {
     plan(&machine(dir.path()).unwrap(), &Catalog::load_embedded().unwrap(), &request).unwrap()
 }
 
-/// Linux 7.2: `mediated_pmu_account_event` of kernel/events/core.c refuses what counts guests on PMUs
-/// with `PERF_PMU_CAP_MEDIATED_VPMU`, which are those of the cores (arch/x86/events).
+/// Linux 7.2: `mediated_pmu_account_event` of kernel/events/core.c refuses what counts guests on
+/// PMUs with `PERF_PMU_CAP_MEDIATED_VPMU`, which are those of the cores (arch/x86/events).
 #[test]
 fn counters_of_cores_leave_virtual_machines_alone_where_these_have_the_pmu() {
     let dir = with_core("icelake-2s");

@@ -127,8 +127,8 @@ fn every_metric_of_intel_is_planned() {
         }
     }
     assert!(count > 200, "{count}");
-    // The PMU `power` has its events in sysfs only. The others need a filter of the real PMU, or the
-    // clock of sockets.
+    // The PMU `power` has its events in sysfs only. The others need a filter of the real PMU, or
+    // the clock of sockets.
     let known = BTreeSet::from([
         "io_bandwidth_write",
         "lpm_cpu_power_cores",

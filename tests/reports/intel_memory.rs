@@ -1,5 +1,5 @@
-//! Memory of Intel's processors that is counted, or said not to be; perf's names of free-running counters
-//! and its groups of metrics.
+//! Memory of Intel's processors that is counted, or said not to be; perf's names of free-running
+//! counters and its groups of metrics.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ fn client(processor: &str, free_running: bool) -> Machine {
     machine
 }
 
-/// `UNC_M_RD_DATA` and `UNC_M_WR_DATA` of intel/perfmon: chunks of 32 bytes. A free-running counter takes
-/// each CAS for 64.
+/// `UNC_M_RD_DATA` and `UNC_M_WR_DATA` of intel/perfmon: chunks of 32 bytes. A free-running counter
+/// takes each CAS for 64.
 #[test]
 fn clients_since_meteor_lake_count_bytes() {
     for processor in
@@ -181,7 +181,8 @@ fn perfs_names_of_free_running_counters_are_the_kernels_events() {
     }
 }
 
-/// Of the kernel's `mdf_sbo`, `hac_cbox` and `cncu` (`uncore_snbep.c` and `uncore_snb.c`, Linux 7.2).
+/// Of the kernel's `mdf_sbo`, `hac_cbox` and `cncu` (`uncore_snbep.c` and `uncore_snb.c`, Linux
+/// 7.2).
 #[test]
 fn units_have_the_kernels_names() {
     let mut machine = captured("granite-rapids-2s");

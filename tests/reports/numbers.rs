@@ -360,8 +360,8 @@ impl Part {
     }
 }
 
-/// What an event of a family is read on and near to, if the `cpumask` has a CPU of each part: as the
-/// rules of the catalog say, worked out without the planner.
+/// What an event of a family is read on and near to, if the `cpumask` has a CPU of each part: as
+/// the rules of the catalog say, worked out without the planner.
 fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part) {
     let register = match family.register_domain(pmu, event) {
         Some(RegisterDomain::Machine) => Part::Machine,
@@ -384,8 +384,8 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
     (register, near)
 }
 
-/// Every family on a machine of two packages of two dies, each of two cores, a cache and a NUMA node,
-/// with a `cpumask` by package, die and core.
+/// Every family on a machine of two packages of two dies, each of two cores, a cache and a NUMA
+/// node, with a `cpumask` by package, die and core.
 #[test]
 fn each_family_is_read_once_a_register_and_sees_its_part() {
     let catalog = Catalog::load_embedded().unwrap();

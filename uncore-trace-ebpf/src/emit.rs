@@ -25,9 +25,9 @@ pub unsafe fn send_record<T>(record_kind: u32, record: *const T, size: u64) {
     unsafe { send_part(record_kind, record, || Some(size)) }
 }
 
-/// The same with a size that is known only now; `None` if there is nothing to send. It is asked for right
-/// before the call that takes it: the verifier of Linux 6.1 forgets the bound of a number that was put on
-/// the stack before it was compared.
+/// The same with a size that is known only now; `None` if there is nothing to send. It is asked for
+/// right before the call that takes it: the verifier of Linux 6.1 forgets the bound of a number
+/// that was put on the stack before it was compared.
 ///
 /// # Safety
 ///
@@ -60,9 +60,9 @@ pub unsafe fn send_part<T>(record_kind: u32, record: *const T, size: impl FnOnce
 #[inline(always)]
 pub fn count_drop(field: impl FnOnce(*mut Drops) -> *mut u64) {
     if let Some(drops) = DROPS.get_ptr_mut(0) {
-        // One instruction (BPF_ATOMIC, BPF_ADD): read, add and write would set back what a program that
-        // interrupts this one counts in between. `core::sync::atomic` has no `fetch_add` for this target.
-        // SAFETY: `field` returns an aligned count inside the map value.
+        // One instruction (BPF_ATOMIC, BPF_ADD): read, add and write would set back what a program
+        // that interrupts this one counts in between. `core::sync::atomic` has no `fetch_add` for
+        // this target. SAFETY: `field` returns an aligned count inside the map value.
         unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(field(drops), 1) };
     }
 }

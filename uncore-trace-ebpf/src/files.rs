@@ -36,8 +36,8 @@ const KIND: u16 = 0o170_000;
 const CHARACTER: u16 = 0o020_000;
 const BLOCK: u16 = 0o060_000;
 
-/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a place, not the
-/// device.
+/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a
+/// place, not the device.
 const ONLY_PATH: u32 = 1 << 14;
 
 /// Entries of a table that are looked through, some 0.1 ms.
@@ -47,13 +47,13 @@ const MOST_FILES: u32 = 1 << 12;
 #[btf_map]
 static WATCHED: Array<u64, WORDS> = Array::new();
 
-/// What was reported as open: see [`WatchedDevice::holder_key`]. What is forgotten is reported again when it is
-/// opened again.
+/// What was reported as open: see [`WatchedDevice::holder_key`]. What is forgotten is reported
+/// again when it is opened again.
 #[btf_map]
 static HELD: LruHashMap<u64, u32, 1> = LruHashMap::new();
 
-/// Processes that have had the file of a watched device. The copies of one that is forgotten are found
-/// when all files are read.
+/// Processes that have had the file of a watched device. The copies of one that is forgotten are
+/// found when all files are read.
 #[btf_map]
 static HOLDERS: LruHashMap<u32, u32, 1> = LruHashMap::new();
 
@@ -150,9 +150,10 @@ pub fn note_closed(file: *const u8) {
     task::fill_task(&mut holder);
     let key = device.holder_key(holder.pid);
     // Another thread may get a file of the device meanwhile. If it does so after this removal, it
-    // reports that; the report below has a time from before that one. If it does so before, its file
-    // is found below, unless it is not in the table yet: this program is called before `fd_install`
-    // stores the file, and no lock covers both. Such a file is found when all files are read again.
+    // reports that; the report below has a time from before that one. If it does so before, its
+    // file is found below, unless it is not in the table yet: this program is called before
+    // `fd_install` stores the file, and no lock covers both. Such a file is found when all files
+    // are read again.
     let _unknown = HELD.remove(key);
     let mut event = device.file_event(FILE_LEFT, holder);
     match has_device_open(device) {

@@ -101,8 +101,8 @@ pub fn close_renamed() {
     // a switch in between writes all of `next`, and its own slots.
     let run = unsafe { &mut (*state).run };
     let tid = task::current_ids().0;
-    // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it is
-    // written; the lower half is that of the last switch.
+    // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it
+    // is written; the lower half is that of the last switch.
     unsafe { (&raw mut run.next).cast::<u32>().add(NEXT_TID).write(tid) };
     let index = find_slot(run, tid);
     if index < run.len

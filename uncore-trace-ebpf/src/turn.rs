@@ -1,16 +1,16 @@
 //! Turns at counters that several CPUs read.
 //!
-//! Since Linux 6.7, `perf_event_read_local` (kernel/events/core.c) reads some counters on any CPU of
-//! their package (`PERF_EV_CAP_READ_ACTIVE_PKG`, and later `PERF_EV_CAP_READ_SCOPE`). It takes no
-//! lock, and the drivers add what is new to the event's count without one either
+//! Since Linux 6.7, `perf_event_read_local` (kernel/events/core.c) reads some counters on any CPU
+//! of their package (`PERF_EV_CAP_READ_ACTIVE_PKG`, and later `PERF_EV_CAP_READ_SCOPE`). It takes
+//! no lock, and the drivers add what is new to the event's count without one either
 //! (`uncore_perf_event_update`, arch/x86/events/intel/uncore.c, Linux 7.2: `local64_xchg` and
 //! `local64_add`): two CPUs that read at the same time would count twice or lose what is new. So a
 //! CPU reads such counters only while it has their turn, an entry of a hash map. Its insertion is
 //! atomic on every kernel; a compare-and-exchange needs instructions that this object does without.
 //!
 //! The kernel may refuse to remove an entry, because it does not get the lock of the map
-//! (`htab_lock_bucket`, kernel/bpf/hashtab.c, Linux 6.18). So the entry has the CPU that took the turn: the
-//! turn of a CPU that reads nothing now is left over, and that CPU takes it again.
+//! (`htab_lock_bucket`, kernel/bpf/hashtab.c, Linux 6.18). So the entry has the CPU that took the
+//! turn: the turn of a CPU that reads nothing now is left over, and that CPU takes it again.
 
 use core::ffi::c_void;
 
@@ -29,8 +29,8 @@ static TURN_READ: Array<u64, 1> = Array::new();
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 const NO_EXIST: u64 = 1;
 
-/// Most tries to take a turn. Each takes about 100 ns, and another CPU has the turn for as long as it
-/// reads: 1 us for each counter.
+/// Most tries to take a turn. Each takes about 100 ns, and another CPU has the turn for as long as
+/// it reads: 1 us for each counter.
 const TRIES: u32 = 4096;
 
 /// Takes a turn for this CPU, `cpu`, which reads nothing now; `false` if another CPU has it.
@@ -40,7 +40,8 @@ pub fn take_turn(turn: u32, cpu: u32) -> bool {
     TURNS.insert(turn, cpu, NO_EXIST).is_ok() || unsafe { TURNS.get(turn) } == Some(&cpu)
 }
 
-/// As [`take_turn`], and waits for the turn if another CPU has it; `false` if it has it for too long.
+/// As [`take_turn`], and waits for the turn if another CPU has it; `false` if it has it for too
+/// long.
 #[inline(always)]
 pub fn wait_for_turn(turn: u32, cpu: u32) -> bool {
     let mut wanted = WantedTurn { turn, cpu, is_taken: 0 };

@@ -1,4 +1,5 @@
-//! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a collector.
+//! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a
+//! collector.
 //!
 //! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
 //! a client of HTTP over TCP. `uncore-trace upload` runs this program with the same options.

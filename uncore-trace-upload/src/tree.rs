@@ -1,8 +1,8 @@
 //! The complete files of the roll-up directory.
 //!
-//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the directory
-//! no symbolic link is followed, so that a user who can write there cannot make the upload send or
-//! remove other files.
+//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the
+//! directory no symbolic link is followed, so that a user who can write there cannot make the
+//! upload send or remove other files.
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
@@ -149,7 +149,8 @@ fn read_entries(root: &Path, below: &str) -> impl Iterator<Item = io::Result<Dir
     entries.into_iter().flatten()
 }
 
-/// The entries that are directories of the layout, not links to them, and their names below the root.
+/// The entries that are directories of the layout, not links to them, and their names below the
+/// root.
 fn directories_in(
     entries: impl Iterator<Item = io::Result<DirEntry>>,
     above: &str,

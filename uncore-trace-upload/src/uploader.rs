@@ -64,8 +64,8 @@ pub(crate) fn check_task(task: &UploadTask) -> Result<()> {
     directory_exists(&task.directory)
 }
 
-/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files that
-/// exist now. Needs a tokio runtime.
+/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files
+/// that exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///

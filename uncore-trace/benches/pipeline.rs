@@ -1,9 +1,9 @@
 //! Time and memory for processing records to files, for a machine of any size.
 //!
-//! The records are generated: CPUs switch between processes of many cgroups ([`Tenants`]), and one CPU
-//! of each socket reads the counters. They go through the time line, the attributor and the writer as
-//! those of a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs it for many sizes, and
-//! `cargo xtask bench read` reads its recordings.
+//! The records are generated: CPUs switch between processes of many cgroups ([`Tenants`]), and one
+//! CPU of each socket reads the counters. They go through the time line, the attributor and the
+//! writer as those of a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs
+//! it for many sizes, and `cargo xtask bench read` reads its recordings.
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -47,7 +47,8 @@ const LAG_NS: u64 = 1_000_000_000;
 /// Most CPUs of a socket.
 const SOCKET: u32 = 176;
 
-/// The size of the machine, and the limits of the recording in seconds and rows; the first one ends it.
+/// The size of the machine, and the limits of the recording in seconds and rows; the first one ends
+/// it.
 #[derive(Clone, Copy)]
 struct Size {
     cpus: u32,
@@ -95,7 +96,8 @@ struct Tenant {
 }
 
 /// The cgroups of the machine, drawn at random: how much CPU time each wants is log-normal with a
-/// deviation of 1, and its traffic per CPU time with 1.6. A third runs on all sockets, the others on one.
+/// deviation of 1, and its traffic per CPU time with 1.6. A third runs on all sockets, the others
+/// on one.
 struct Tenants {
     of: Vec<Tenant>,
     /// By socket: cumulated weights of the tenants that run there.

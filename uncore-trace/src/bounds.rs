@@ -31,31 +31,31 @@ pub const PAGE: u64 = 8 << 20;
 /// Most bytes of the texts of a batch that come from a dictionary, where they are repeated.
 pub const REPEATED: u64 = 16 << 20;
 
-/// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1 million
-/// rows, and paths have some 100 bytes.
+/// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1
+/// million rows, and paths have some 100 bytes.
 pub const COLUMN: u64 = 128 << 20;
 
-/// Longest string in a table, bytes. The longest is the command that was recorded: its arguments have
-/// at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
+/// Longest string in a table, bytes. The longest is the command that was recorded: its arguments
+/// have at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
 pub const STRING: usize = 4 << 20;
 
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;
 
-/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB. Decoded, a
-/// message without fields takes some 50 times its two bytes.
+/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB.
+/// Decoded, a message without fields takes some 50 times its two bytes.
 pub const METRICS: u64 = 8 << 20;
 
-/// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of sysfs
-/// have a page.
+/// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of
+/// sysfs have a page.
 pub const SYSTEM: u64 = 16 << 20;
 
-/// Largest attribute of a PMU, a CPU or a device in sysfs, bytes. The kernel gives a page, of at most 64 KiB;
-/// its longest list of CPUs, of every second of 8192, has some 20 KiB.
+/// Largest attribute of a PMU, a CPU or a device in sysfs, bytes. The kernel gives a page, of at
+/// most 64 KiB; its longest list of CPUs, of every second of 8192, has some 20 KiB.
 pub const ATTRIBUTE: u64 = 256 << 10;
 
-/// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
-/// not waited for.
+/// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and
+/// is not waited for.
 ///
 /// # Errors
 ///
@@ -117,7 +117,8 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::other(format!("it is not UTF-8: {error}")))
 }
 
-/// The content of a file of sysfs or procfs, of this machine or of a tree that was captured of another.
+/// The content of a file of sysfs or procfs, of this machine or of a tree that was captured of
+/// another.
 ///
 /// # Errors
 ///

@@ -40,9 +40,9 @@ impl Count {
     /// This count, but with the value of `earlier` if the value went down since then. Later counts
     /// make up for it, so that all differences sum to the last value.
     ///
-    /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before
-    /// the counters that they carry into, so a carry between the two reads is in both until the next
-    /// reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
+    /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints
+    /// before the counters that they carry into, so a carry between the two reads is in both until
+    /// the next reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
     #[must_use]
     pub const fn not_below(self, earlier: Self) -> Self {
         if self.value < earlier.value { Self { value: earlier.value, ..self } } else { self }

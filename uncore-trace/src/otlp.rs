@@ -1,8 +1,8 @@
 //! The messages of OTLP, the protocol of OpenTelemetry, that metrics need.
 //!
-//! Names, numbers and types are those of `opentelemetry/proto` in opentelemetry-proto 1.10. The crate of
-//! that name has the same messages, but cannot be built without the SDK (0.33). A reader of another
-//! version ignores the fields that it does not know.
+//! Names, numbers and types are those of `opentelemetry/proto` in opentelemetry-proto 1.10. The
+//! crate of that name has the same messages, but cannot be built without the SDK (0.33). A reader
+//! of another version ignores the fields that it does not know.
 
 use prost::{Message, Oneof};
 

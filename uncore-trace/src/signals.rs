@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result};
 use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the program
-/// without a word. A handler does that and not `SIG_IGN`, which the command would inherit.
+/// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the
+/// program without a word. A handler does that and not `SIG_IGN`, which the command would inherit.
 #[expect(unsafe_code, reason = "the standard library sets no handlers")]
 pub fn survive_file_size_limit() {
     extern "C" fn ignore(_: libc::c_int) {}

@@ -1,7 +1,8 @@
 //! Tables of text that fit the width of a terminal.
 //!
-//! Guarantee: without a width, each row is one line with all columns, in which long names are shortened. With a width, no line is
-//! wider, unless columns of numbers that cannot be dropped need more.
+//! Guarantee: without a width, each row is one line with all columns, in which long names are
+//! shortened. With a width, no line is wider, unless columns of numbers that cannot be dropped need
+//! more.
 
 use std::cmp::Reverse;
 
@@ -15,8 +16,8 @@ const SENTENCE: usize = 24;
 /// Least width of a column of names, as a divisor of the width, if it needs that much; other
 /// columns are dropped for it.
 const NAME_PART: usize = 3;
-/// Most of a name that is shown if there is no width: a tenant may have a path of 4096 bytes, and all
-/// lines would be as long.
+/// Most of a name that is shown if there is no width: a tenant may have a path of 4096 bytes, and
+/// all lines would be as long.
 const NAME_MOST: usize = 160;
 /// Least width of a column of names, however narrow the terminal is.
 const NAME_LEAST: usize = 8;
@@ -239,8 +240,8 @@ impl TextTable {
         draw_columns(&self.columns, &fit_widths(width, std::slice::from_ref(&self.columns)), mark)
     }
 
-    /// As [`TextTable::to_text`], with values that are equal in every row printed once above, and the
-    /// dropped columns named below.
+    /// As [`TextTable::to_text`], with values that are equal in every row printed once above, and
+    /// the dropped columns named below.
     pub fn to_listing(&self, width: Option<usize>) -> String {
         let Some(width) = width else { return self.to_text(None, "") };
         let (constant, varying): (Vec<_>, Vec<_>) =

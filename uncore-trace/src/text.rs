@@ -17,7 +17,8 @@ fn is_hostile(c: char) -> bool {
             | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `a, b, c and 7 more`, escaped for a terminal, with at most `limit` names; `none` if there are none.
+/// `a, b, c and 7 more`, escaped for a terminal, with at most `limit` names; `none` if there are
+/// none.
 pub fn list_few(names: impl IntoIterator<Item: AsRef<str>>, limit: usize) -> String {
     let names: Vec<_> =
         names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();
@@ -81,8 +82,8 @@ pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
 /// some take for them.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 
-/// A text from the machine in a cell of CSV: printable, and behind `'` if a spreadsheet would take it
-/// for a formula. A text that begins with `'` has another one, so that one can be taken away.
+/// A text from the machine in a cell of CSV: printable, and behind `'` if a spreadsheet would take
+/// it for a formula. A text that begins with `'` has another one, so that one can be taken away.
 pub fn csv_text(text: &str) -> Cow<'_, str> {
     let text = printable(text);
     if text.starts_with(FORMULA) || text.starts_with('\'') {

@@ -1,9 +1,9 @@
 //! Formats numbers with their units.
 //!
 //! Guarantees: a single figure ([`human`]) has three significant digits down to 0.01; figures in a
-//! column ([`SharedUnit`]) have the same unit and number of decimals; a value too small for the last
-//! digit is `<0.01`, and only 0 is `0`; prefixes are decimal (1 GB is 10^9 bytes, as in data sheets
-//! of links and memory); a number that is not finite is printed as such.
+//! column ([`SharedUnit`]) have the same unit and number of decimals; a value too small for the
+//! last digit is `<0.01`, and only 0 is `0`; prefixes are decimal (1 GB is 10^9 bytes, as in data
+//! sheets of links and memory); a number that is not finite is printed as such.
 
 use std::cmp::Ordering;
 

@@ -141,8 +141,8 @@ mod tests {
             let path = dir.path().join(name);
             let home = dir.path().display();
             let text = format!("#!/bin/sh\ncd {home}\nPATH=/usr/bin:/bin\n{text}");
-            // A program that this process wrote itself may be "text file busy": a child that another
-            // test forks has a copy of the descriptor until it executes its own program.
+            // A program that this process wrote itself may be "text file busy": a child that
+            // another test forks has a copy of the descriptor until it executes its own program.
             let source = path.with_extension("sh");
             fs::write(&source, text).unwrap();
             let mut install = Command::new("install");

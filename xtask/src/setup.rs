@@ -35,10 +35,11 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
 /// Readers with which recordings and exports are compared, and the object store for roll-ups. They
 /// are pinned, so that a failure is due to a change of this project. Of moto only the requirements
 /// of its S3 server are installed: all of `moto[server]` would be 180 MB more. With fsspec (3 MB)
-/// `DuckDB` reads a bucket through obstore (16 MB). `mcp`, the SDK of the Model Context Protocol, is 3 MB;
-/// with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn, httpx2,
-/// opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway. `opentelemetry-proto`
-/// (0.4 MB) has the definitions of OTLP, and `grpcio` (20 MB) is the other side of the kubelet's client.
+/// `DuckDB` reads a bucket through obstore (16 MB). `mcp`, the SDK of the Model Context Protocol,
+/// is 3 MB; with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn,
+/// httpx2, opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway.
+/// `opentelemetry-proto` (0.4 MB) has the definitions of OTLP, and `grpcio` (20 MB) is the other
+/// side of the kubelet's client.
 pub(crate) const READERS: Venv = Venv {
     name: "venv",
     packages: &[

@@ -1,8 +1,8 @@
 //! Block requests: their owner at the start, and the bytes they moved at the completion.
 //!
-//! `block_io_start(struct request *rq)` (Linux >= 6.5) is called in the context of the submitter. On
-//! older kernels `block_rq_insert` and `block_rq_issue`, with the same argument, are used; they run in
-//! it unless a worker of the block layer comes first. `block_rq_complete(struct request *rq,
+//! `block_io_start(struct request *rq)` (Linux >= 6.5) is called in the context of the submitter.
+//! On older kernels `block_rq_insert` and `block_rq_issue`, with the same argument, are used; they
+//! run in it unless a worker of the block layer comes first. `block_rq_complete(struct request *rq,
 //! blk_status_t error, unsigned int nr_bytes)` is called where `blk_account_io_completion` adds the
 //! same bytes to the disk's statistics (`blk_update_request` and `blk_complete_request`,
 //! block/blk-mq.c, Linux 6.1 to 7.2), several times for a request that completes in parts.

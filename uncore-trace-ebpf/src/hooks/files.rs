@@ -1,8 +1,9 @@
-//! The files of watched devices: `fd_install(unsigned int fd, struct file *file)` puts every file that
-//! a process opens or receives into its table; `locks_remove_posix(struct file *filp, fl_owner_t owner)`
-//! is called for every file that is taken out of one, by `close`, `dup2`, `execve` and the end of the
-//! process (fs/file.c, fs/open.c, Linux 6.1 to 7.2); `sched_process_fork(struct task_struct *parent,
-//! struct task_struct *child)` follows the copy of a table.
+//! The files of watched devices: `fd_install(unsigned int fd, struct file *file)` puts every file
+//! that a process opens or receives into its table; `locks_remove_posix(struct file *filp,
+//! fl_owner_t owner)` is called for every file that is taken out of one, by `close`, `dup2`,
+//! `execve` and the end of the process (fs/file.c, fs/open.c, Linux 6.1 to 7.2);
+//! `sched_process_fork(struct task_struct *parent, struct task_struct *child)` follows the copy of
+//! a table.
 //!
 //! The iterator `task_file` visits every file of every process when user space reads from it.
 

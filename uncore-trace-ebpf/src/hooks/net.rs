@@ -1,11 +1,11 @@
 //! Packets: bytes that interfaces send and receive, their senders, and the tasks that read them.
 //!
 //! `net_dev_start_xmit(const struct sk_buff *skb, const struct net_device *dev)` comes before the
-//! driver has the packet, when its socket is still known; `net_dev_xmit`, after it, comes with memory
-//! that may be free. `netif_receive_skb(struct sk_buff *skb)` is called once for each packet that an
-//! interface received, after GRO. `skb_copy_datagram_iovec(const struct sk_buff *skb, int len)` is
-//! called when a task reads, and the packet tells its last interface. include/trace/events/net.h
-//! and skb.h, Linux 6.1 to 7.2.
+//! driver has the packet, when its socket is still known; `net_dev_xmit`, after it, comes with
+//! memory that may be free. `netif_receive_skb(struct sk_buff *skb)` is called once for each packet
+//! that an interface received, after GRO. `skb_copy_datagram_iovec(const struct sk_buff *skb, int
+//! len)` is called when a task reads, and the packet tells its last interface.
+//! include/trace/events/net.h and skb.h, Linux 6.1 to 7.2.
 
 use aya_ebpf::helpers::bpf_get_current_task;
 use aya_ebpf::macros::raw_tracepoint;

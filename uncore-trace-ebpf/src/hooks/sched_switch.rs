@@ -3,8 +3,8 @@
 //! TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next,
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.
 //!
-//! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`, which reads
-//! the members with a helper.
+//! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`,
+//! which reads the members with a helper.
 
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};

@@ -1,12 +1,12 @@
 //! OTLP: pushes the metrics of the agent to a collector of OpenTelemetry.
 //!
-//! The agent has no network, so it serves its metrics as the body of a request at `/otlp` of its own
-//! sockets; this process asks it for them, completes the resource, and sends them.
+//! The agent has no network, so it serves its metrics as the body of a request at `/otlp` of its
+//! own sockets; this process asks it for them, completes the resource, and sends them.
 //!
 //! Guarantees:
 //! - Nothing is kept: counters are cumulative, so what a failed request lacked is in the next one.
-//! - A request is repeated only after an answer or an error for which the specification of OTLP 1.10
-//!   allows it, and then with the metrics of that time.
+//! - A request is repeated only after an answer or an error for which the specification of OTLP
+//!   1.10 allows it, and then with the metrics of that time.
 //! - A request ends after the timeout, and of an answer at most [`uncore_trace::bounds::ANSWER`]
 //!   bytes are read.
 //! - No value of a header is in a message, not even if the collector returns it.

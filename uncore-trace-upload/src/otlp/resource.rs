@@ -9,8 +9,8 @@ use super::settings::PushSettings;
 /// The namespace of ids of services (semantic conventions, `service.instance.id`).
 const NAMESPACE: u128 = 0x4d63_009a_8d0f_11ee_aad7_4c79_6ed8_e320;
 
-/// The request of the agent with all attributes of the resource. What is no request stays as it is: the
-/// collector says what is wrong with it.
+/// The request of the agent with all attributes of the resource. What is no request stays as it is:
+/// the collector says what is wrong with it.
 pub(super) fn complete_request(request: Vec<u8>, settings: &PushSettings) -> Vec<u8> {
     let Ok(mut decoded) = ExportRequest::decode(request.as_slice()) else { return request };
     // The agent has one resource.
@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn an_instance_is_named_by_cluster_and_host() {
-        // python3 -c "import uuid; print(uuid.uuid5(uuid.UUID('4d63009a-8d0f-11ee-aad7-4c796ed8e320'), 'lab/node-7'))"
+        // python3 -c "import uuid;
+        // print(uuid.uuid5(uuid.UUID('4d63009a-8d0f-11ee-aad7-4c796ed8e320'), 'lab/node-7'))"
         assert_eq!(instance_id("lab", "node-7"), "c744dbd3-1ce0-5343-a1ca-7dbc0ae78ed2");
         assert_ne!(instance_id("lab", "node-7"), instance_id("lab", "node-8"));
     }

@@ -174,7 +174,8 @@ fn read_certificates(name: &str, path: &Path) -> Result<Vec<Certificate>> {
     }
 }
 
-/// Attributes of the resource. As the specification says, a list with a fault is left out as a whole.
+/// Attributes of the resource. As the specification says, a list with a fault is left out as a
+/// whole.
 fn resource_attributes(list: Option<String>, service: Option<String>) -> Vec<(String, String)> {
     let list = list.map(|text| parse_pairs("OTEL_RESOURCE_ATTRIBUTES", &text));
     let list = list.transpose().unwrap_or_else(|error| {

@@ -1,8 +1,8 @@
 //! The floor: what a method that knew all rates would say.
 //!
-//! The true bytes of each process by its time on near and on far CPUs, within [`HALF`] ticks before and after,
-//! times its time in each tick, and the mean of devices; in proportion to what was counted. No model of rates
-//! that is learnt from counts can be expected to do better.
+//! The true bytes of each process by its time on near and on far CPUs, within [`HALF`] ticks before
+//! and after, times its time in each tick, and the mean of devices; in proportion to what was
+//! counted. No model of rates that is learnt from counts can be expected to do better.
 
 use std::collections::{HashMap, VecDeque};
 

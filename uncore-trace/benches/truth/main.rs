@@ -1,11 +1,14 @@
-//! The accuracy and cost of attribution on large machines that are drawn at random, whose truth is known.
+//! The accuracy and cost of attribution on large machines that are drawn at random, whose truth is
+//! known.
 //!
-//! `tenants.rs` draws who runs, `schedule.rs` when and where, `traffic.rs` what they move, and `ticks.rs` what
-//! a recorder logs of that: CPU time, readings of counters, and misses; `monitors.rs` what hardware measures. Each says what is drawn from which
-//! distribution. The attributor divides these entries as those of a live recording, with ticks of 1 ms, and
-//! `scores.rs` holds its rows against the truth. Its CPU time and memory are those of the attributor and of
-//! the file with the rows, without the machine. Prints one line of JSON; `cargo xtask bench truth` runs many
-//! cases. Everything is the same in every run of a seed but CPU time and memory.
+//! `tenants.rs` draws who runs, `schedule.rs` when and where, `traffic.rs` what they move, and
+//! `ticks.rs` what a recorder logs of that: CPU time, readings of counters, and misses;
+//! `monitors.rs` what hardware measures. Each says what is drawn from which distribution. The
+//! attributor divides these entries as those of a live recording, with ticks of 1 ms, and
+//! `scores.rs` holds its rows against the truth. Its CPU time and memory are those of the
+//! attributor and of the file with the rows, without the machine. Prints one line of JSON; `cargo
+//! xtask bench truth` runs many cases. Everything is the same in every run of a seed but CPU time
+//! and memory.
 //!
 //! The figures rank methods and show trends. They are no claim about a real machine.
 #![expect(clippy::print_stdout, reason = "the line is the result")]

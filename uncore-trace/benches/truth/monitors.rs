@@ -1,10 +1,10 @@
-//! What monitors of the hardware measure of a drawn machine: the bytes of the largest tenants, and of all CPUs,
-//! at each socket's memory.
+//! What monitors of the hardware measure of a drawn machine: the bytes of the largest tenants, and
+//! of all CPUs, at each socket's memory.
 //!
-//! The tenants with the most credited bytes have the groups, as with `record --monitor`; they are chosen every
-//! 5 s, for the first time after 5 s, and none rotate.
-//! A group counts what the threads of its tenant moved in a window, with an error of 2 % of each window
-//! (normal). Interrupts count for the default group only.
+//! The tenants with the most credited bytes have the groups, as with `record --monitor`; they are
+//! chosen every 5 s, for the first time after 5 s, and none rotate. A group counts what the threads
+//! of its tenant moved in a window, with an error of 2 % of each window (normal). Interrupts count
+//! for the default group only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

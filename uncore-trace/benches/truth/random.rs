@@ -15,7 +15,8 @@ fn mixed(mut z: u64) -> u64 {
 }
 
 impl Random {
-    /// Random numbers of a place: equal places have equal numbers, in whatever order they are asked for.
+    /// Random numbers of a place: equal places have equal numbers, in whatever order they are asked
+    /// for.
     pub(crate) fn at(what: u64, first: u64, second: u64) -> Self {
         let hashed = mixed(what.wrapping_mul(STEP) ^ first);
         Self(mixed(hashed.wrapping_add(STEP) ^ second))

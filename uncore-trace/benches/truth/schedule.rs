@@ -1,11 +1,12 @@
 //! Who runs when on a drawn machine: a scheduler like EEVDF, event by event.
 //!
-//! Each CPU has a queue. Of the threads whose virtual time is not ahead of the queue's mean, the one with the
-//! earliest virtual deadline runs, until it sleeps or its slice of [`SLICE_NS`] is used up. That is noticed at
-//! the CPU's next timer tick, [`TIMER_NS`] apart, at times of its own. A thread wakes on its last CPU if that
-//! is idle, else on an idle one of its socket if one of [`SEARCHED`] is, else where the fewest of three wait.
-//! CPUs without work take a thread from others of their socket, and others do every 10 to 30 ms. A tenant that
-//! has used its quota waits for the next period.
+//! Each CPU has a queue. Of the threads whose virtual time is not ahead of the queue's mean, the
+//! one with the earliest virtual deadline runs, until it sleeps or its slice of [`SLICE_NS`] is
+//! used up. That is noticed at the CPU's next timer tick, [`TIMER_NS`] apart, at times of its own.
+//! A thread wakes on its last CPU if that is idle, else on an idle one of its socket if one of
+//! [`SEARCHED`] is, else where the fewest of three wait. CPUs without work take a thread from
+//! others of their socket, and others do every 10 to 30 ms. A tenant that has used its quota waits
+//! for the next period.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

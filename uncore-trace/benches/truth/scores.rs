@@ -70,7 +70,8 @@ impl Pair {
     }
 }
 
-/// The values of a counter: tenants, of which the last is the kernel, interrupts, idle time, and unattributed.
+/// The values of a counter: tenants, of which the last is the kernel, interrupts, idle time, and
+/// unattributed.
 type Row = Vec<Pair>;
 
 #[derive(Debug)]

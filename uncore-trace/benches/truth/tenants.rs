@@ -1,10 +1,10 @@
 //! Who runs on a drawn machine: tenants with their threads, and the kernel's threads.
 //!
-//! Each socket is the home of as many tenants. They want CPU time in proportion to log-normal weights
-//! (sigma 1), together [`LOAD`] of the socket. A tenant moves bytes at a log-normal rate (median
-//! 0.3 bytes/ns, sigma 1.6); its threads differ by 30 %. A part of its bytes goes to the memory of the other
-//! socket: 0 to 8 %, and of one tenant in five 10 to 60 %. Tenants that pause as usual are of these kinds
-//! ("a to b": uniform; "a .. b": uniform in the logarithm):
+//! Each socket is the home of as many tenants. They want CPU time in proportion to log-normal
+//! weights (sigma 1), together [`LOAD`] of the socket. A tenant moves bytes at a log-normal rate
+//! (median 0.3 bytes/ns, sigma 1.6); its threads differ by 30 %. A part of its bytes goes to the
+//! memory of the other socket: 0 to 8 %, and of one tenant in five 10 to 60 %. Tenants that pause
+//! as usual are of these kinds ("a to b": uniform; "a .. b": uniform in the logarithm):
 //!
 //! | kind | part | threads |
 //! |---|---|---|
@@ -15,12 +15,14 @@
 //! | short | 8 % | processes that live for 20 .. 300 ms (log-normal, sigma 0.8), 1 .. 20 ms at a time |
 //! | gang | 12 % | busy for 20 to 60 %, 0.5 .. 15 ms, all woken together |
 //!
-//! Three in ten have threads that also run on the other socket. One in five of the larger serve, batch and
-//! gang tenants has a quota of 50 to 90 % of what it wants. Tenants that never pause have one process whose
-//! threads never sleep, each pinned to a CPU of its own if there are enough of them.
+//! Three in ten have threads that also run on the other socket. One in five of the larger serve,
+//! batch and gang tenants has a quota of 50 to 90 % of what it wants. Tenants that never pause have
+//! one process whose threads never sleep, each pinned to a CPU of its own if there are enough of
+//! them.
 //!
-//! The kernel, in the root cgroup, has a worker on each CPU (15 us each 20 ms), one thread for each socket
-//! (10 us each 4 ms), and network softirqs on eight CPUs of a socket (30 us each 0.5 .. 4 ms).
+//! The kernel, in the root cgroup, has a worker on each CPU (15 us each 20 ms), one thread for each
+//! socket (10 us each 4 ms), and network softirqs on eight CPUs of a socket (30 us each 0.5 .. 4
+//! ms).
 
 use super::random::Random;
 use super::{Case, Pauses, SOCKETS};

@@ -67,7 +67,8 @@ pub(crate) struct Tick {
     rest: Vec<f64>,
 }
 
-/// How a process misses: the part of its bytes that is not prefetched, over the bytes of a miss, and noise.
+/// How a process misses: the part of its bytes that is not prefetched, over the bytes of a miss,
+/// and noise.
 #[derive(Debug)]
 struct Missing {
     of_byte: f64,
@@ -269,7 +270,8 @@ impl<'a> Ticks<'a> {
         made
     }
 
-    /// Counts the misses of a piece, and reads them where its thread comes after idle time and leaves.
+    /// Counts the misses of a piece, and reads them where its thread comes after idle time and
+    /// leaves.
     fn misses(
         &mut self,
         piece: Piece,
@@ -313,8 +315,8 @@ fn add(parts: &mut Vec<(Owner, u64)>, owner: Owner, ns: u64) {
     }
 }
 
-/// The plan of the recording: a counter of each socket's memory, which sees all CPUs, or one of what each group
-/// of CPUs moves, ports, and those of misses.
+/// The plan of the recording: a counter of each socket's memory, which sees all CPUs, or one of
+/// what each group of CPUs moves, ports, and those of misses.
 pub(crate) fn plan(case: &Case) -> Plan {
     let cpus = |from: usize, to: usize| (from as u32..to as u32).collect::<CpuList>();
     let all = case.cpus * SOCKETS;

@@ -11,12 +11,13 @@
 //! | noise | 10 to 60 % of the process, in pieces of 0.2 ms or less; less by the root of the length in longer ones |
 //! | link | the fall below |
 //!
-//! and after each switch 5 to 60 us' worth (at most 256 kB) to fill a cold cache. Phases and drift are those
-//! of processes that are there at the begin. A plain machine has rates and a noise of 2 % only.
+//! and after each switch 5 to 60 us' worth (at most 256 kB) to fill a cold cache. Phases and drift
+//! are those of processes that are there at the begin. A plain machine has rates and a noise of 2 %
+//! only.
 //!
-//! Three devices of each socket move together [`DEVICE`] of its traffic, on or off for 37 ms each. Near the
-//! capacity of a socket's memory (`peak` times the mean demand) all bytes of a tick fall by
-//! `(1 + (demand / capacity)^4)^(-1/4)`.
+//! Three devices of each socket move together [`DEVICE`] of its traffic, on or off for 37 ms each.
+//! Near the capacity of a socket's memory (`peak` times the mean demand) all bytes of a tick fall
+//! by `(1 + (demand / capacity)^4)^(-1/4)`.
 
 use super::random::Random;
 use super::schedule::{Schedule, Stretch};

@@ -3,9 +3,9 @@
 //! The parts of the ring that overlap the span are hard-linked first, so that the ring can remove
 //! its own names of them. Then a thread of the lowest priority copies the span out of them
 //! ([`crate::cut`]). Parts that cannot be joined, because the disk was full between them, are saved
-//! separately. Guarantees: a directory gets its name only when it is complete; the quota of a trigger
-//! holds, and its recordings make room for no other trigger's; a trigger's name cannot lead out of
-//! the directory.
+//! separately. Guarantees: a directory gets its name only when it is complete; the quota of a
+//! trigger holds, and its recordings make room for no other trigger's; a trigger's name cannot lead
+//! out of the directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, Metadata};
@@ -204,8 +204,9 @@ fn link_parts(part_paths: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> 
     Ok(())
 }
 
-/// Removes the oldest recordings of the trigger of `newest`, but never that, until they have at most
-/// `quota` bytes; likewise those of all triggers that are no longer there, which share one quota.
+/// Removes the oldest recordings of the trigger of `newest`, but never that, until they have at
+/// most `quota` bytes; likewise those of all triggers that are no longer there, which share one
+/// quota.
 fn trim_kept(kept: &Path, quota: u64, newest: &Path, names: &[String]) -> Result<()> {
     let entries = fs::read_dir(kept).with_context(|| format!("cannot read {}", kept.display()))?;
     let current = newest.file_name().and_then(trigger_of);

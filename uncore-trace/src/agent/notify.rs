@@ -21,8 +21,8 @@ pub(super) struct Notify {
 }
 
 impl Notify {
-    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`. If the socket cannot be reached, nobody is told: a
-    /// shell that systemd started passes the variable on to what runs after its service.
+    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`. If the socket cannot be reached, nobody is told:
+    /// a shell that systemd started passes the variable on to what runs after its service.
     pub(super) fn from_environment() -> Self {
         let path = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
         let socket = path.and_then(|path| {

@@ -1,5 +1,5 @@
-//! Reads the configuration again, in a thread of its own: a file that hangs, such as one of a server
-//! that is away, must not stop the thread that sums.
+//! Reads the configuration again, in a thread of its own: a file that hangs, such as one of a
+//! server that is away, must not stop the thread that sums.
 
 use std::path::PathBuf;
 use std::thread::{Builder, JoinHandle};

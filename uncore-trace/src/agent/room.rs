@@ -1,5 +1,5 @@
-//! Free space on the disk of the ring, which the roll-up mostly shares: the oldest parts of the ring
-//! are removed before the reserve is used up, whoever uses it.
+//! Free space on the disk of the ring, which the roll-up mostly shares: the oldest parts of the
+//! ring are removed before the reserve is used up, whoever uses it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! What devices count themselves, as entries of the windows in which it was read.
 //!
-//! A reading belongs to the window that ends before it, if it was made in the first half of the next
-//! one: they are made when a second ends. One that arrives later belongs to a later window, which costs
-//! precision only, as values are sums.
+//! A reading belongs to the window that ends before it, if it was made in the first half of the
+//! next one: they are made when a second ends. One that arrives later belongs to a later window,
+//! which costs precision only, as values are sums.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl PendingAccounts {
         Self { start_ns: start_ns, window_ns, waiting: VecDeque::new() }
     }
 
-    /// Takes a reading. Readings are in the order of time. The last one before the first window is what
-    /// growth is counted from.
+    /// Takes a reading. Readings are in the order of time. The last one before the first window is
+    /// what growth is counted from.
     pub(super) fn feed_reading(&mut self, reading: &Arc<AccountReading>) {
         if reading.time_ns < self.start_ns + self.window_ns / 2 {
             self.waiting.clear();

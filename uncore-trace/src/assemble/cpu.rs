@@ -1,9 +1,9 @@
 //! The time of one CPU, in bins.
 //!
 //! A CPU's time is known from its records, and from a [`Peek`] at its unsent state when a bin must
-//! be closed and the CPU has not switched since. Both add time only after `accounted_ns`. So a record
-//! that arrives after a peek at the same time is not counted twice, and a lost record shows as a
-//! gap.
+//! be closed and the CPU has not switched since. Both add time only after `accounted_ns`. So a
+//! record that arrives after a peek at the same time is not counted twice, and a lost record shows
+//! as a gap.
 //!
 //! Times add up by construction: tasks (without their interrupts), interrupts, offline time and
 //! unknown time sum to the length of the bin.
@@ -83,7 +83,8 @@ struct LongSlice {
     ends: bool,
 }
 
-/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not known.
+/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not
+/// known.
 #[derive(Clone, Debug)]
 struct Crossing {
     slots: Vec<IrqTime>,
@@ -95,8 +96,9 @@ struct Crossing {
 }
 
 impl Crossing {
-    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their span. Of
-    /// all bins it sums to their time, since each part is the difference of two rounded sums.
+    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their
+    /// span. Of all bins it sums to their time, since each part is the difference of two rounded
+    /// sums.
     fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
         let (span_begin, span_end) = self.span;
         let until_ns = bin_end.min(self.end_ns);
@@ -121,8 +123,8 @@ struct OfflineState {
 }
 
 impl CpuTrack {
-    /// A CPU whose time counts from `start_ns`. If `start_ns` is not a multiple of `bin_ns`, the first
-    /// bin is shorter.
+    /// A CPU whose time counts from `start_ns`. If `start_ns` is not a multiple of `bin_ns`, the
+    /// first bin is shorter.
     pub const fn new(start_ns: u64, bin_ns: u64) -> Self {
         Self {
             bin_ns,
@@ -254,9 +256,9 @@ impl CpuTrack {
         }
     }
 
-    /// Adds the CPU's unsent state up to `end_ns`, which lies before the time of the peek. `running`
-    /// is the task that has run since the CPU's last switch. Returns the span before it for which
-    /// no record exists.
+    /// Adds the CPU's unsent state up to `end_ns`, which lies before the time of the peek.
+    /// `running` is the task that has run since the CPU's last switch. Returns the span before it
+    /// for which no record exists.
     pub fn add_peek(
         &mut self,
         peek: &Peek,
@@ -314,7 +316,8 @@ impl CpuTrack {
         pieces
     }
 
-    /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of one.
+    /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of
+    /// one.
     fn take_crossing_slots(&mut self, end_ns: u64) -> Vec<IrqTime> {
         let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end_ns);
         let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end_ns)).collect();
@@ -339,9 +342,9 @@ impl CpuTrack {
         ns
     }
 
-    /// Adds slots that were combined from `begin_ns` to `end_ns`. The programs combine within one tick
-    /// only, so the slots are either all new or all known. If they cross a bin, their division is
-    /// not known: that time stays unknown.
+    /// Adds slots that were combined from `begin_ns` to `end_ns`. The programs combine within one
+    /// tick only, so the slots are either all new or all known. If they cross a bin, their division
+    /// is not known: that time stays unknown.
     fn add_combined_slots(&mut self, slots: &[TaskSlot], begin_ns: u64, end_ns: u64) {
         let is_new = begin_ns >= self.accounted_ns && begin_ns < end_ns && end_ns <= self.stop_ns;
         if is_new && self.bin_number(begin_ns) == self.bin_number(end_ns - 1) {
@@ -390,8 +393,8 @@ impl CpuTrack {
         }
     }
 
-    /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual machine that
-    /// is paused within one makes it an hour long.
+    /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual
+    /// machine that is paused within one makes it an hour long.
     fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
         let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
         if begin < end {

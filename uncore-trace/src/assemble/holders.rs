@@ -1,8 +1,8 @@
 //! Who holds which device, from what the programs report and from readings of all files.
 //!
-//! A report says that a process got its first file of a device or left its last one, and when. What no
-//! report says is found by the next reading: its time is then that of the reading. A report that was
-//! made during or after a reading is newer than it.
+//! A report says that a process got its first file of a device or left its last one, and when. What
+//! no report says is found by the next reading: its time is then that of the reading. A report that
+//! was made during or after a reading is newer than it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

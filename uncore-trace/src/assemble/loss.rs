@@ -240,8 +240,8 @@ impl Ledger {
         self.pending.push(entry);
     }
 
-    /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of the log that
-    /// were refused.
+    /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of
+    /// the log that were refused.
     pub fn write_rows(&mut self, sink: &mut Sink) {
         for dropped in sink.take_dropped() {
             self.add_dropped_slices(dropped);

@@ -279,8 +279,8 @@ impl Timeline {
         }
     }
 
-    /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
-    /// must have been fed, except with the first one.
+    /// Takes a reading of all files of watched devices, made in `span`. All records sent until its
+    /// end must have been fed, except with the first one.
     pub fn feed_files(&mut self, span: (u64, u64), files: &[FileRecord], sink: &mut Sink) {
         let is_over = self.span.stop_ns.is_some_and(|stop| span.0 > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
@@ -344,9 +344,9 @@ impl Timeline {
         self.statistics.feed_reading(sampled);
     }
 
-    /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time up
-    /// to which all records were fed. A CPU that came back and left again while the ring was behind
-    /// has sent more than at its first departure.
+    /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time
+    /// up to which all records were fed. A CPU that came back and left again while the ring was
+    /// behind has sent more than at its first departure.
     pub fn has_all_records_of(
         &self,
         is_offline: impl Fn(u32) -> bool,
@@ -357,8 +357,8 @@ impl Timeline {
         offline_cpus.all(|cpu| peek(cpu).is_none_or(|state| state.run.end <= fed_ns))
     }
 
-    /// Applies a change of CPUs and counters at `now_ns`. All records sent before the change must have
-    /// been fed. `peek` returns the unsent state of an offline CPU.
+    /// Applies a change of CPUs and counters at `now_ns`. All records sent before the change must
+    /// have been fed. `peek` returns the unsent state of an offline CPU.
     pub fn apply_change(
         &mut self,
         change: &CpuSetChange,
@@ -526,8 +526,8 @@ impl Timeline {
         }
     }
 
-    /// Closes all bins and windows that end by `horizon_ns`. Returns `false` if `sink` is full: hand
-    /// over its rows and call again. `peek` returns a CPU's unsent state. `emptied` says that
+    /// Closes all bins and windows that end by `horizon_ns`. Returns `false` if `sink` is full:
+    /// hand over its rows and call again. `peek` returns a CPU's unsent state. `emptied` says that
     /// everything sent before this call has been fed.
     ///
     /// A CPU that switches between the drain and the peek has sent a record that is still in the
@@ -563,8 +563,8 @@ impl Timeline {
             let late = closable_ns > end_ns + GRACE_NS;
             let tick = end_ns / self.tick_ns;
             let is_last = self.span.stop_ns == Some(end_ns);
-            // A window ends with the reading of its last tick. A reading that is still missing after
-            // the grace will not come: the window is closed without it.
+            // A window ends with the reading of its last tick. A reading that is still missing
+            // after the grace will not come: the window is closed without it.
             if (is_last || self.consumer.needs_readings(tick))
                 && !late
                 && !self.readers.have_read(tick)

@@ -103,7 +103,8 @@ pub(super) mod tests {
     use crate::schema::columns::{bits_column, i64_column};
     use crate::schema::fabric;
 
-    /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if there is one.
+    /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if
+    /// there is one.
     #[derive(Debug, Default)]
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 

@@ -111,8 +111,8 @@ impl Transfers {
         }
     }
 
-    /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the device
-    /// at once.
+    /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the
+    /// device at once.
     pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<DeviceTransfer> {
         self.closed_ns = tick_end_ns;
         let mut open = self.open_ticks.remove(&tick_end_ns).unwrap_or_default();

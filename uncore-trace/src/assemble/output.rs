@@ -22,8 +22,8 @@ pub(super) struct EntryOutput<'a> {
 impl EntryOutput<'_> {
     /// Gives an entry to the consumer.
     pub(super) fn log_entry(&mut self, entry: LogEntry<'_>) {
-        // The order of entries is made in this module, so an error here is a bug. It costs what the entry
-        // says, which is a loss like any other.
+        // The order of entries is made in this module, so an error here is a bug. It costs what the
+        // entry says, which is a loss like any other.
         if let Err(disorder) = self.consumer.take_entry(entry, &mut self.sink.rows.fabric) {
             log::error!("{disorder}");
             self.sink.refuse_entry(disorder);
@@ -80,8 +80,8 @@ fn table_row<'a>(
         value: value.map(|value| value.value),
         enabled: times.map(|(enabled, _)| enabled),
         running: times.map(|(_, running)| running),
-        // A CPU that stands still during a sweep, as that of a virtual machine may, takes longer than the
-        // column can say: 2.1 s.
+        // A CPU that stands still during a sweep, as that of a virtual machine may, takes longer
+        // than the column can say: 2.1 s.
         width_ns: i32::try_from(row.width_ns).unwrap_or(i32::MAX),
         trigger: row.trigger,
         error,

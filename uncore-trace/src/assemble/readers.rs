@@ -196,8 +196,8 @@ impl Readers {
         }
     }
 
-    /// Applies a change of who reads what, at `now_ns`. All samples from before the change have been
-    /// fed.
+    /// Applies a change of who reads what, at `now_ns`. All samples from before the change have
+    /// been fed.
     pub(super) fn apply_change(
         &mut self,
         change: &CpuSetChange,
@@ -287,7 +287,8 @@ impl Readers {
         }
     }
 
-    /// Logs that `cpu` reads a counter from now on; `old_cpu` is the CPU that read it before, if any.
+    /// Logs that `cpu` reads a counter from now on; `old_cpu` is the CPU that read it before, if
+    /// any.
     fn assign_reader(
         &mut self,
         id: u32,

@@ -4,12 +4,13 @@
 //! tick bytes were moved. So the count of a device at the end of a tick is the sum of the bytes
 //! that were seen until then and those that are known to be unseen: by how much the statistics have
 //! grown more than the sum. What moved in the tick of a reading may be before or after it, so the
-//! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far holds
-//! for all later times.
+//! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far
+//! holds for all later times.
 //!
 //! Guarantees: a count never decreases. Over a recording it is what was seen, and unseen bytes that
 //! the statistics prove; they are never more than that. Bytes that are seen and that the statistics
-//! leave out are in the count: requests of a passthrough command, packets that a driver sends twice.
+//! leave out are in the count: requests of a passthrough command, packets that a driver sends
+//! twice.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;

@@ -292,8 +292,8 @@ impl Attributor {
         self.histories.iter().any(Option::is_some)
     }
 
-    /// Whether entries are applied at this tick also if no window ends. What waits does not grow with
-    /// the length of a window.
+    /// Whether entries are applied at this tick also if no window ends. What waits does not grow
+    /// with the length of a window.
     fn applies_entries_at(&self, tick: u64) -> bool {
         let is_long = self.window_ns > LEARN_INTERVAL_NS;
         (is_long || self.has_learners()) && self.schedule.is_learn_tick(tick)
@@ -584,8 +584,8 @@ impl Attributor {
     }
 }
 
-/// Makes the shares of a window those of its rows: shares below `min_share` of the total are united.
-/// `sets` has the set of CPUs of each counter.
+/// Makes the shares of a window those of its rows: shares below `min_share` of the total are
+/// united. `sets` has the set of CPUs of each counter.
 fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
     let mut large: BTreeMap<usize, LargeOwners> = BTreeMap::new();
     for (set, state) in sets.iter().zip(&window.states) {

@@ -3,9 +3,9 @@
 //! A column is a cgroup, or a process of a cgroup that has others beside it, on near or on far
 //! CPUs. An owner without a cgroup, such as an interrupt, is a group of its own. The processes of a
 //! cgroup without a column share that of their cgroup, and so does its largest: its rate is that of
-//! the cgroup, and those of the other processes are expected around it. Groups with little use share
-//! [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use left, and
-//! used again when no stored tick refers to it.
+//! the cgroup, and those of the other processes are expected around it. Groups with little use
+//! share [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use
+//! left, and used again when no stored tick refers to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -172,8 +172,8 @@ impl RateColumns {
     }
 
     /// Gives columns to those with the largest use. `used` has the use of each source, sorted;
-    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a column. Returns
-    /// the slots that have a new column.
+    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a
+    /// column. Returns the slots that have a new column.
     pub(super) fn assign_columns(
         &mut self,
         use_by_source: &[(TrafficSource, f64)],

@@ -138,8 +138,8 @@ impl DividedWindow {
         !matches!(self.method, Method::Exact | Method::Source)
     }
 
-    /// Makes its shares those of rows: without small ones, with one lasting confidence for a cgroup, and
-    /// rounded.
+    /// Makes its shares those of rows: without small ones, with one lasting confidence for a
+    /// cgroup, and rounded.
     pub(super) fn make_rows(&mut self, large: Option<&small::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;
@@ -208,7 +208,8 @@ impl TrackedCounter {
             self.time.clear();
             self.io.clear();
             self.claims = HolderClaims::default();
-            // Counts from readings are only those since the restart; switches are seen all the time.
+            // Counts from readings are only those since the restart; switches are seen all the
+            // time.
             if self.counter.exact_by.is_some() {
                 self.counts.clear();
             }
@@ -483,8 +484,8 @@ impl TrackedCounter {
         self.method.divide_ticks(histories, self.next_begin_tick, last_tick);
     }
 
-    /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are the
-    /// same for all counters, which so share the sums of their use.
+    /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are
+    /// the same for all counters, which so share the sums of their use.
     fn divide_pieces(&mut self, histories: &Histories, last_tick: u64) {
         let begin_tick = self.next_begin_tick.max(self.divided_tick);
         let mut end = self.schedule.next_learn_tick(begin_tick);

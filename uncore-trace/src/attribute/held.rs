@@ -1,27 +1,29 @@
 //! `held`: traffic of devices goes to those who hold the devices.
 //!
-//! It divides the part of a count that a counter's method leaves to [`Owner::Device`]: all of it for
-//! [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that has a
-//! device file open by which it can give the device work ([`crate::discover::nodes::DeviceAccess`]).
+//! It divides the part of a count that a counter's method leaves to [`Owner::Device`]: all of it
+//! for [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that
+//! has a device file open by which it can give the device work
+//! ([`crate::discover::nodes::DeviceAccess`]).
 //!
-//! The count of each tick is divided among the functions behind the counter that somebody holds: by the
-//! bytes that the functions count themselves, if all of them do, else in equal parts. A function's part
-//! is divided among its tenants (cgroups) by the time in which each holds it in the tick, and a tenant's
-//! part among its processes in the same way. If the device counts what each process uses, that divides
-//! the part among the processes that hold it. Devices' counts are read once a second, and each reading is
-//! used until the next. The owner device keeps the part of the time in which no process holds a function.
-//! It also keeps the part of a network controller whose interface is in another network namespace while
-//! no process holds it ([`crate::plan::CountedFunction::unseen`]).
+//! The count of each tick is divided among the functions behind the counter that somebody holds: by
+//! the bytes that the functions count themselves, if all of them do, else in equal parts. A
+//! function's part is divided among its tenants (cgroups) by the time in which each holds it in the
+//! tick, and a tenant's part among its processes in the same way. If the device counts what each
+//! process uses, that divides the part among the processes that hold it. Devices' counts are read
+//! once a second, and each reading is used until the next. The owner device keeps the part of the
+//! time in which no process holds a function. It also keeps the part of a network controller whose
+//! interface is in another network namespace while no process holds it
+//! ([`crate::plan::CountedFunction::unseen`]).
 //!
 //! # Confidence
 //!
-//! The confidence of the device's share by the counter's method, times the probability that nobody but the
-//! holders used the devices ([`SEEN_PROBABILITY`]), times the probability that its part is right then.
-//! What was counted while one owner alone held all devices is its own. Of what was counted while several
-//! held some, any division is equally probable: one part of `k` has the
-//! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two holders
-//! that is 0.1, and less for more, before it is multiplied. What devices count themselves does not raise
-//! it: how well that agrees with bytes on a link was not tried.
+//! The confidence of the device's share by the counter's method, times the probability that nobody
+//! but the holders used the devices ([`SEEN_PROBABILITY`]), times the probability that its part is
+//! right then. What was counted while one owner alone held all devices is its own. Of what was
+//! counted while several held some, any division is equally probable: one part of `k` has the
+//! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two
+//! holders that is 0.1, and less for more, before it is multiplied. What devices count themselves
+//! does not raise it: how well that agrees with bytes on a link was not tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,8 +42,8 @@ use crate::schema::fabric::RIGHT_WITHIN;
 struct HolderFractions {
     /// By owner; `None` for functions without a known holder. Their sum is at most 1.
     by_owner: Vec<(Option<Owner>, f64)>,
-    /// Number of owners that hold a function, also with a fraction of 0. All functions without a known
-    /// holder count as one more.
+    /// Number of owners that hold a function, also with a fraction of 0. All functions without a
+    /// known holder count as one more.
     owners: usize,
     /// Number of tenants that hold a function, counted in the same way.
     tenants: usize,
@@ -101,10 +103,11 @@ pub(super) struct HolderClaims {
 /// Ticks with different fractions that may wait for a count. More ticks count as the last of them.
 const MAX_WAITING: usize = 4096;
 
-/// The probability that no device is used by a process that is not seen to hold it. The kernel shows no file
-/// that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with `io_uring`: it is in no
-/// process's table of files. 0.9 is a choice, not a measurement: what drives a device usually keeps
-/// its file open for as long as it uses it, and nothing of the kernel says when it does not.
+/// The probability that no device is used by a process that is not seen to hold it. The kernel
+/// shows no file that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with
+/// `io_uring`: it is in no process's table of files. 0.9 is a choice, not a measurement: what
+/// drives a device usually keeps its file open for as long as it uses it, and nothing of the kernel
+/// says when it does not.
 const SEEN_PROBABILITY: f64 = 0.9;
 
 /// Processes of a tenant that have shares of their own in a window. Those of more are united.

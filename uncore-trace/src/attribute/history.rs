@@ -26,8 +26,8 @@ const FORGETTING_FACTOR: f64 = 0.99;
 /// The smallest use for a column, in ticks of one CPU.
 const MIN_COLUMN_TICKS: f64 = 2.0;
 
-/// A source is forgotten below this use, in ticks of one CPU or misses. Where sources are many, those
-/// are forgotten that cannot keep a column.
+/// A source is forgotten below this use, in ticks of one CPU or misses. Where sources are many,
+/// those are forgotten that cannot keep a column.
 const MIN_SOURCE_USE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.

@@ -121,16 +121,17 @@ impl Method {
 /// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
-    /// other counters that CPUs share, residency for counters of one CPU
+    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression
+    /// for other counters that CPUs share, residency for counters of one CPU
     #[default]
     Auto,
     /// In proportion to time on the CPUs that the counter sees
     Residency,
-    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by residency
+    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by
+    /// residency
     Io,
-    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss counter at
-    /// every context switch and tick of these CPUs
+    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss
+    /// counter at every context switch and tick of these CPUs
     Misses,
     /// By rates learnt from ticks, or residency where nothing can be learnt
     Regression,

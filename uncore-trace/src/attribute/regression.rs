@@ -29,8 +29,8 @@
 //!   "Measurement Error Models", 1987, 1.1).
 //!
 //! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
-//! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
-//! all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
+//! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
+//! of all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
 
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
@@ -265,8 +265,8 @@ impl ShareVariances {
 }
 
 impl Regression {
-    /// The shares of a window by its parts, if there are any. Counts for which there were no rates are divided
-    /// by time.
+    /// The shares of a window by its parts, if there are any. Counts for which there were no rates
+    /// are divided by time.
     fn window_shares(
         &self,
         window_parts: &WindowParts,
@@ -341,7 +341,8 @@ mod tests {
     const WINDOW: u64 = 10;
 
     /// The part of the second of two owners in each window of 10 ms, and how the last was made. It
-    /// begins at tick `begin` and moves three times as much per time as the first. Windows do not wait.
+    /// begins at tick `begin` and moves three times as much per time as the first. Windows do not
+    /// wait.
     fn parts(begin: u64) -> (Vec<f64>, Method) {
         let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
         let mut random = SplitMix(7);

@@ -41,8 +41,8 @@ pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &Counte
     }
 }
 
-/// Divides `total` by nanoseconds. `sees_one_cpu` says that the counter sees only the one CPU whose time
-/// is given; `running` is the part of the window in which the counter ran.
+/// Divides `total` by nanoseconds. `sees_one_cpu` says that the counter sees only the one CPU whose
+/// time is given; `running` is the part of the window in which the counter ran.
 fn divide_by_time(
     total: f64,
     time: &[(Owner, u64)],

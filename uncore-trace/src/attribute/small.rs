@@ -1,14 +1,15 @@
 //! Small shares: those of processes below a part of the window's total become one share.
 //!
-//! A window of a large machine has hundreds of processes, most with less than a thousandth of a count,
-//! which is no more than the step to which shares are rounded ([`super::grid`]). The small processes
-//! of a cgroup become one share of the cgroup without a process, so its sum does not change. A cgroup
-//! that is small itself becomes a part of [`Owner::OtherTasks`]. So a sum over windows lacks less than
-//! this part of the counter's total for each cgroup, and `other_tasks` has what they lack.
+//! A window of a large machine has hundreds of processes, most with less than a thousandth of a
+//! count, which is no more than the step to which shares are rounded ([`super::grid`]). The small
+//! processes of a cgroup become one share of the cgroup without a process, so its sum does not
+//! change. A cgroup that is small itself becomes a part of [`Owner::OtherTasks`]. So a sum over
+//! windows lacks less than this part of the counter's total for each cgroup, and `other_tasks` has
+//! what they lack.
 //!
-//! What is small in every counter of a set of CPUs is small: so a process has rows of all of them or
-//! of none, and their columns stay runs. The confidence of a sum is the mean of its parts', weighed by
-//! value: errors that cancel out are not considered.
+//! What is small in every counter of a set of CPUs is small: so a process has rows of all of them
+//! or of none, and their columns stay runs. The confidence of a sum is the mean of its parts',
+//! weighed by value: errors that cancel out are not considered.
 
 use std::collections::{HashMap, HashSet};
 

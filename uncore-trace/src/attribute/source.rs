@@ -1,5 +1,5 @@
-//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes, or
-//! of which nothing says who causes it. CPU time says nothing about it.
+//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes,
+//! or of which nothing says who causes it. CPU time says nothing about it.
 //!
 //! Devices get all that they cause. What is caused by another socket whose CPUs are not seen (they
 //! are all offline, or belong to another system), or whose cause is unknown, is unattributed.

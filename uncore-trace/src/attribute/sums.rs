@@ -2,8 +2,8 @@
 //!
 //! What rates do not explain of a count lasts: phases, drift, devices. Errors of neighbouring ticks
 //! are alike, and least squares over ticks would take them for independent. So the ticks are split
-//! by time scale: differences within 8 ticks, of means of 8 within 64, of means of 64 within 512, and
-//! means of 512. Each scale has sums of its own, and the variance of its errors weighs it.
+//! by time scale: differences within 8 ticks, of means of 8 within 64, of means of 64 within 512,
+//! and means of 512. Each scale has sums of its own, and the variance of its errors weighs it.
 //!
 //! Who ran is the same for all counters that see a set of CPUs, so its sums ([`Design`]) are made
 //! once. A counter adds the products with its counts ([`Counts`]). Old ticks are forgotten

@@ -80,8 +80,8 @@ impl Attribution for BySwitches {
 }
 
 impl BySwitches {
-    /// Divides `total` switches. `seen` are those of the owners in the window. `running` ran most of
-    /// the time; `None` if a part of the time is unknown, in which anyone may have switched.
+    /// Divides `total` switches. `seen` are those of the owners in the window. `running` ran most
+    /// of the time; `None` if a part of the time is unknown, in which anyone may have switched.
     fn divide_switches(
         &mut self,
         total: u64,

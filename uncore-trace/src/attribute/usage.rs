@@ -12,8 +12,9 @@ use crate::plan::{Counter, Plan};
 /// The weight of time on a far CPU when a count is divided by time is one over this number.
 ///
 /// Linux allocates a page on the node of the CPU that first touches it
-/// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to another
-/// socket's memory is the exception. Methods that learn have separate rates for near and far CPUs.
+/// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to
+/// another socket's memory is the exception. Methods that learn have separate rates for near and
+/// far CPUs.
 const FAR_DIVISOR: u64 = 4;
 
 /// The CPUs that a counter sees.
@@ -60,8 +61,8 @@ pub(super) struct CpuUsage {
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
 }
 
-/// The distinct sets of CPUs that the plan's counters see, in the order of their first use, and for each
-/// counter the index of its set.
+/// The distinct sets of CPUs that the plan's counters see, in the order of their first use, and for
+/// each counter the index of its set.
 pub(super) fn distinct_cpu_sets(plan: &Plan) -> (Vec<CpuSet>, Vec<usize>) {
     let mut sets: Vec<CpuSet> = Vec::new();
     let mut index_of: HashMap<CpuSet, usize> = HashMap::new();
@@ -76,8 +77,8 @@ pub(super) fn distinct_cpu_sets(plan: &Plan) -> (Vec<CpuSet>, Vec<usize>) {
     (sets, of_counters)
 }
 
-/// For each of so many sets of CPUs, whether a counter that sees it learns from ticks; `set_of` is the
-/// set of each counter.
+/// For each of so many sets of CPUs, whether a counter that sees it learns from ticks; `set_of` is
+/// the set of each counter.
 pub(super) fn sets_with_learners(
     sets: usize,
     set_of: &[usize],

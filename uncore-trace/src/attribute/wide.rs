@@ -1,8 +1,8 @@
 //! Arithmetic in the widest vectors that the CPU has.
 
-/// Runs `work` compiled for AVX2 where the CPU has it: the baseline of `x86_64` has vectors of half the
-/// width. Functions that `work` calls must be inlined. Results are the same, because sums have a fixed
-/// order.
+/// Runs `work` compiled for AVX2 where the CPU has it: the baseline of `x86_64` has vectors of half
+/// the width. Functions that `work` calls must be inlined. Results are the same, because sums have
+/// a fixed order.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
 pub(super) fn run_with_wide_vectors<R>(work: impl FnOnce() -> R) -> R {

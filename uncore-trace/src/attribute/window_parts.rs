@@ -1,8 +1,8 @@
 //! The parts of owners in the count of a window that is not over.
 //!
-//! A window may be longer than the time for which the use of its ticks is kept. So it is divided in pieces, each
-//! while its ticks are kept. Of a piece only sums for each owner are left: what is kept of a window depends on
-//! its owners, and not on its length.
+//! A window may be longer than the time for which the use of its ticks is kept. So it is divided in
+//! pieces, each while its ticks are kept. Of a piece only sums for each owner are left: what is
+//! kept of a window depends on its owners, and not on its length.
 
 use std::cmp::Ordering;
 
@@ -181,8 +181,8 @@ mod tests {
     /// Owners of a run. Each runs for some tenths of a second and pauses for some.
     const OWNERS: usize = 8;
 
-    /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns are
-    /// `offset` ticks after the ends of windows.
+    /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns
+    /// are `offset` ticks after the ends of windows.
     fn given(by: Predictor, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
         let mut random = SplitMix(seed);
         let mut histories = Histories::new(TICK_NS, by == Predictor::Misses);
@@ -250,8 +250,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-        /// Within a thousandth of the count: owners of a column share what a piece has of it, and not what
-        /// a tick has.
+        /// Within a thousandth of the count: owners of a column share what a piece has of it, and
+        /// not what a tick has.
         #[test]
         fn a_long_window_is_the_sum_of_its_ticks(
             length in prop::sample::select(vec![50, 250, 1000, 2500, 5000]),

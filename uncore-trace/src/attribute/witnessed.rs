@@ -9,8 +9,8 @@
 //! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from
 //! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
 //! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it. So it
-//! does if a virtual machine ran in it whose misses are not counted ([`crate::entries::RAN_GUEST`]); nothing is
-//! learnt from such ticks.
+//! does if a virtual machine ran in it whose misses are not counted
+//! ([`crate::entries::RAN_GUEST`]); nothing is learnt from such ticks.
 //!
 //! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time
 //! after the counts, when the ports have divided them, so counts wait until then.

@@ -6,8 +6,8 @@ use std::thread::{Builder, scope};
 
 use crate::priority;
 
-/// A thread for each number of CPUs like this, at least one: dividing for a machine takes some hundredths
-/// of it (docs/cost.md).
+/// A thread for each number of CPUs like this, at least one: dividing for a machine takes some
+/// hundredths of it (docs/cost.md).
 const CPUS: usize = 16;
 
 /// The number of threads for a live recording on this machine.
@@ -20,8 +20,8 @@ pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Does `work` for each of `jobs` on at most `threads` threads, this one included. The others have the
-/// priority of the tenants.
+/// Does `work` for each of `jobs` on at most `threads` threads, this one included. The others have
+/// the priority of the tenants.
 pub(super) fn run_jobs<J: Send>(threads: usize, jobs: &mut [J], work: impl Fn(&mut J) + Sync) {
     let threads = threads.min(jobs.len());
     let remaining = Mutex::new(jobs.iter_mut());

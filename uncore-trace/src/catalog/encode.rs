@@ -3,10 +3,10 @@
 //! Names and fields come from sysfs or, if missing there, from the catalog. A value that does not
 //! fit, an unknown term or a filter that would count nothing is an error with its column.
 //!
-//! Guarantees: terms set the bits that they set in perf; and name, filter, unit and scale follow from the
-//! config words alone ([`super::naming`]), so that an event is the same however it was typed: by name,
-//! by fields or by config words. Only where other terms change the bits of a named event, its unit and
-//! scale are still those of the name, as in perf.
+//! Guarantees: terms set the bits that they set in perf; and name, filter, unit and scale follow
+//! from the config words alone ([`super::naming`]), so that an event is the same however it was
+//! typed: by name, by fields or by config words. Only where other terms change the bits of a named
+//! event, its unit and scale are still those of the name, as in perf.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -107,7 +107,8 @@ impl<'a> PmuWords<'a> {
         }
         let (unit, scale) = self.event_unit(measured);
         let mut shown = self.narrowing_fields(&config, event, &typed, &selectors);
-        // A value of zero is shown where the default is another one, or where the event asks for it.
+        // A value of zero is shown where the default is another one, or where the event asks for
+        // it.
         let names: BTreeSet<&str> = shown.iter().map(|field| field.name.as_ref()).collect();
         let defaults = self.default_fields(event, &names, leader).unwrap_or_default();
         shown.extend(defaults);
@@ -157,7 +158,8 @@ impl<'a> PmuWords<'a> {
                     Some(event) => alias = Some(event),
                     None => typed_fields.push(field(*value)?),
                 },
-                // All of the event, as in perf (`pmu_find_alias`, tools/perf/util/pmu.c, Linux 7.2).
+                // All of the event, as in perf (`pmu_find_alias`, tools/perf/util/pmu.c, Linux
+                // 7.2).
                 TermValue::Symbol(symbol) if term.name.eq_ignore_ascii_case("event") => {
                     name(
                         self.find_event(symbol).ok_or_else(|| self.no_event_error(term, symbol))?,
@@ -361,9 +363,9 @@ pub fn parse_raw(typed: &str) -> Option<u64> {
     digits.then(|| u64::from_str_radix(hex, 16).ok())?
 }
 
-/// The config words of fields with values that are known to fit, as perf makes them (`config_attr` and
-/// `perf_pmu__format_pack`, tools/perf/util, Linux 7.2): the last of several whole words counts, and
-/// the bits of all fields are added to it, in whatever order they are.
+/// The config words of fields with values that are known to fit, as perf makes them (`config_attr`
+/// and `perf_pmu__format_pack`, tools/perf/util, Linux 7.2): the last of several whole words
+/// counts, and the bits of all fields are added to it, in whatever order they are.
 fn combine_fields<'g>(fields: impl Iterator<Item = &'g FieldValue<'g>> + Clone) -> [u64; WORDS] {
     let mut config = [0; WORDS];
     for field in fields.clone().filter(|field| field.is_whole()) {

@@ -66,8 +66,8 @@ pub struct OverlapRule {
     /// Events of `family` that count it.
     #[serde(deserialize_with = "non_empty_list")]
     pub others: Vec<String>,
-    /// Whether the two are two views of one traffic, at one place: `-p auto` then leaves these events
-    /// out if the others are counted.
+    /// Whether the two are two views of one traffic, at one place: `-p auto` then leaves these
+    /// events out if the others are counted.
     #[serde(default)]
     pub yields: bool,
     /// A note for the user, one line.
@@ -153,8 +153,8 @@ pub struct Family {
     pub identifiers: Vec<String>,
     /// Group of the events that are in no list of `opens`.
     pub group: Group,
-    /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine that
-    /// it does not count.
+    /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine
+    /// that it does not count.
     pub memory: Option<String>,
     /// Events that count the bytes of persistent memory on the same channels. The group `mem` opens
     /// them where the firmware describes such memory.
@@ -179,8 +179,8 @@ pub struct Family {
     /// Whether opening an event sets the counts of others, which are open, to 0.
     #[serde(default)]
     pub opening_resets: bool,
-    /// A family that counts the same traffic better: a group or metric opens this family only if that
-    /// one has no events for it here.
+    /// A family that counts the same traffic better: a group or metric opens this family only if
+    /// that one has no events for it here.
     pub yields_to: Option<String>,
     /// The events that each group opens; `*` matches anything.
     #[serde(default)]
@@ -247,7 +247,8 @@ pub struct Family {
     pub notes: Vec<NoteRule>,
     /// How its root ports are distinguished.
     pub ports: Option<PortsRule>,
-    /// The devices whose traffic it counts if it has no root ports: those of the first rule that has any.
+    /// The devices whose traffic it counts if it has no root ports: those of the first rule that
+    /// has any.
     #[serde(default)]
     pub behind: Vec<BehindRule>,
     /// Its links, with the events that count their bytes.
@@ -352,8 +353,8 @@ impl Family {
         self.units.iter().find(applies).map(|rule| (rule.unit.as_str(), rule.factor))
     }
 
-    /// The unit in `stat` of events with this unit, if it is another one. The name of an event does not
-    /// say it, because the user may have given it.
+    /// The unit in `stat` of events with this unit, if it is another one. The name of an event does
+    /// not say it, because the user may have given it.
     pub fn stat_unit(&self, unit: &str) -> Option<&StatUnit> {
         self.units.iter().filter(|rule| rule.unit == unit).find_map(|rule| rule.stat.as_ref())
     }

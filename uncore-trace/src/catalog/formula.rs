@@ -1,9 +1,9 @@
 //! Formulas of metrics: parsed once, evaluated for each reading.
 //!
-//! A formula has numbers, names, `+ - * /`, parentheses and `max(A, B)`. `*` and `/` take precedence; operators
-//! of equal precedence are evaluated from the left. A name starts with a letter or `_`, followed by
-//! letters, digits, `_` and `.`, and by `-` if a character of a name follows directly, as in event
-//! names. So subtraction needs a blank before the `-`.
+//! A formula has numbers, names, `+ - * /`, parentheses and `max(A, B)`. `*` and `/` take
+//! precedence; operators of equal precedence are evaluated from the left. A name starts with a
+//! letter or `_`, followed by letters, digits, `_` and `.`, and by `-` if a character of a name
+//! follows directly, as in event names. So subtraction needs a blank before the `-`.
 //!
 //! Guarantees: no text causes a panic or unbounded recursion. An error has its column. An undefined
 //! value (above all a division by zero) makes the whole result undefined, never 0 or infinite: `x /
@@ -70,8 +70,8 @@ impl FormulaOperator {
 }
 
 impl Formula {
-    /// The value, with `value_of` giving that of each name; `None` if it is undefined. A name without a
-    /// finite value makes it undefined.
+    /// The value, with `value_of` giving that of each name; `None` if it is undefined. A name
+    /// without a finite value makes it undefined.
     pub fn evaluate(&self, value_of: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
         self.root.evaluate(value_of)
     }

@@ -1,5 +1,5 @@
-//! What keeps the uncore counters of a machine from being counted although a driver is there: a kernel
-//! that is older than the processor, and PMUs of which no event is known.
+//! What keeps the uncore counters of a machine from being counted although a driver is there: a
+//! kernel that is older than the processor, and PMUs of which no event is known.
 //!
 //! Planning and `doctor` say it in the same words.
 
@@ -57,8 +57,8 @@ struct KernelRule {
     families: Vec<String>,
     #[serde(deserialize_with = "deserialize_version")]
     since: KernelVersion,
-    /// Whether only PMUs without a name show that something is missing: not every such processor has
-    /// the units.
+    /// Whether only PMUs without a name show that something is missing: not every such processor
+    /// has the units.
     #[serde(default)]
     only_nameless: bool,
     /// Events of PMUs without a name that count the most useful part.
@@ -264,8 +264,8 @@ fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]
     }
 }
 
-/// PMUs of known families, of which neither the kernel nor the catalog names an event. One gap for each
-/// family.
+/// PMUs of known families, of which neither the kernel nor the catalog names an event. One gap for
+/// each family.
 fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> {
     let mut gaps = Vec::new();
     let is_silent = |words: &PmuWords<'_>| {

@@ -1,9 +1,9 @@
 //! Metrics: values with a unit, computed from readings.
 //!
 //! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs
-//! ([`Planned`]), and [`evaluate_metric`] computes a value from counts. It always uses the counts of the
-//! whole time in question, not values of shorter times, because a ratio of sums is not a mean of
-//! ratios.
+//! ([`Planned`]), and [`evaluate_metric`] computes a value from counts. It always uses the counts
+//! of the whole time in question, not values of shorter times, because a ratio of sums is not a
+//! mean of ratios.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub struct Metric {
     pub name: String,
     /// Description in one line.
     pub about: String,
-    /// Unit of the value: `GB/s` (1e9 bytes), `MB/s`, `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
-    /// `cycles`, `W`, `MPKI` (misses per thousand instructions), `PKI`, `FLOP/s`.
+    /// Unit of the value: `GB/s` (1e9 bytes), `MB/s`, `ns`, `GHz`, `%`, `1` for a ratio,
+    /// `req/cycle`, `cycles`, `W`, `MPKI` (misses per thousand instructions), `PKI`, `FLOP/s`.
     pub unit: String,
     /// A formula of events of the family in their unit (bytes, not beats), constants and
     /// [`DURATION_NS`].
@@ -131,8 +131,9 @@ pub enum MetricValue {
 /// did not run. `duration_ns` is the counted time, which is the same for all. An instance without
 /// the count of an input is left out; if no instance has all inputs, the result is
 /// [`MetricValue::Missing`]. Instances of different families add up only with [`Across::Sum`]; with
-/// [`Across::Pool`] the result is [`MetricValue::Undefined`], as it is without instances. A constant that
-/// differs between pooled instances is averaged, which is exact if their clocks are the same.
+/// [`Across::Pool`] the result is [`MetricValue::Undefined`], as it is without instances. A
+/// constant that differs between pooled instances is averaged, which is exact if their clocks are
+/// the same.
 pub fn evaluate_metric(
     instances: &[&PlannedMetric],
     count: &dyn Fn(u32) -> Option<f64>,

@@ -186,8 +186,8 @@ impl Catalog {
         self.families.iter().find(|known| known.family == family)
     }
 
-    /// The unit in which `stat` prints events with this unit of the family called `family`, if it is
-    /// another one.
+    /// The unit in which `stat` prints events with this unit of the family called `family`, if it
+    /// is another one.
     pub fn stat_unit(&self, family: &str, unit: &str) -> Option<&StatUnit> {
         self.family_named(family)?.stat_unit(unit)
     }

@@ -1,7 +1,7 @@
 //! Names the event that config words select, and the fields that narrow it.
 //!
-//! Only the words count, not how they were typed. Two terms with overlapping bits are an exception: the
-//! filter then has the one that was typed. So is a named event whose bits other terms change.
+//! Only the words count, not how they were typed. Two terms with overlapping bits are an exception:
+//! the filter then has the one that was typed. So is a named event whose bits other terms change.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -56,9 +56,9 @@ impl<'a> PmuWords<'a> {
     }
 
     /// For an event that was typed by name, and whose config words are `own_words`: the event that
-    /// `config` selects, and the event whose unit and scale it has. That is always the typed one, as
-    /// in perf, whichever bits other terms add (`perf_pmu__check_alias`, tools/perf/util/pmu.c, Linux
-    /// 7.2); an event of another unit gives no name.
+    /// `config` selects, and the event whose unit and scale it has. That is always the typed one,
+    /// as in perf, whichever bits other terms add (`perf_pmu__check_alias`, tools/perf/util/pmu.c,
+    /// Linux 7.2); an event of another unit gives no name.
     pub(super) fn changed_event(
         &self,
         config: &ConfigWords,
@@ -99,8 +99,8 @@ impl<'a> PmuWords<'a> {
         union_of_masks(numbers.filter_map(|term| self.term_format(&term.name)))
     }
 
-    /// The set bits of `config` that select an event, and those of no field. A bit that is also part
-    /// of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
+    /// The set bits of `config` that select an event, and those of no field. A bit that is also
+    /// part of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
     fn selecting_bits(&self, config: &ConfigWords, selectors: &BTreeSet<&str>) -> ConfigWords {
         let fields = self.own_formats();
         let narrow = fields.iter().filter(|(name, _)| !selects_event(selectors, name));

@@ -12,8 +12,8 @@ pub fn match_any_name() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters match
-/// themselves.
+/// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters
+/// match themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
     is_match(pattern.as_bytes(), text.as_bytes(), u8::eq)
 }

@@ -41,7 +41,8 @@ fn port_count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequesterFilter {
-    /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the `StreamID`.
+    /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the
+    /// `StreamID`.
     pub term: String,
     /// The terms that it needs, with their values.
     #[serde(default, deserialize_with = "super::family::deserialize_optional_values")]

@@ -1,8 +1,8 @@
 //! The grammar of `-e`: parses perf's event texts into plain data.
 //!
 //! The grammar is that of perf's lexer and parser (`tools/perf/util/parse-events.l` and `.y`, Linux
-//! 7.2), which skip blanks. It does not depend on a machine: whether a PMU or term exists is checked
-//! later. Every part keeps its column for error messages.
+//! 7.2), which skip blanks. It does not depend on a machine: whether a PMU or term exists is
+//! checked later. Every part keeps its column for error messages.
 
 use std::fmt;
 
@@ -176,8 +176,8 @@ impl SpecCursor {
         self.chars[start..self.position].iter().collect()
     }
 
-    /// Whether a group starts here, with or without a name, which is skipped: perf prints it only in
-    /// reports of samples.
+    /// Whether a group starts here, with or without a name, which is skipped: perf prints it only
+    /// in reports of samples.
     fn opens_group(&mut self) -> bool {
         let start = self.position;
         self.read_word("");
@@ -235,8 +235,8 @@ impl SpecCursor {
         Ok(EventSpec { pmu, terms, column, notes: std::mem::take(&mut self.notes) })
     }
 
-    /// Adds the config of `TYPE:CONFIG` to the type in `word`. Modifiers are left; a tracepoint or a
-    /// breakpoint is an error.
+    /// Adds the config of `TYPE:CONFIG` to the type in `word`. Modifiers are left; a tracepoint or
+    /// a breakpoint is an error.
     fn read_after_colon(&mut self, word: &mut String, column: usize) -> Result<(), ColumnError> {
         if word == "mem" {
             return Err(ColumnError::new(

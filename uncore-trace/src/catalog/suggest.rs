@@ -1,7 +1,7 @@
 //! "Did you mean": the known name nearest to a wrong one, and a short list of names.
 //!
-//! Names of events and metrics differ in a word where their meanings do (`upi`, `qpi`; `rd`, `wr`), so
-//! for these only a misspelling of the same words is suggested ([`is_misspelling`]).
+//! Names of events and metrics differ in a word where their meanings do (`upi`, `qpi`; `rd`, `wr`),
+//! so for these only a misspelling of the same words is suggested ([`is_misspelling`]).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Events and metrics by the names that vendors and perf give them, as `cargo xtask import` made them.
+//! Events and metrics by the names that vendors and perf give them, as `cargo xtask import` made
+//! them.
 //!
 //! They are of a PMU and a processor, whatever the family. Names in sysfs and in the catalog's own
 //! files win over them. Patterns match them only where the family says `imports`; elsewhere a name
@@ -41,8 +42,8 @@ const IMPORTS: [VendorImport; 2] = [
     },
 ];
 
-/// The metrics of perf's groups that are not imported, because they have events of the cores or of several
-/// PMUs: names by group, for groups with an imported metric.
+/// The metrics of perf's groups that are not imported, because they have events of the cores or of
+/// several PMUs: names by group, for groups with an imported metric.
 const GROUPS: &str = include_str!("../../catalog/perf/groups.txt");
 
 /// The metrics of perf's tables that are not imported: names by the reason, which is a key of
@@ -229,8 +230,8 @@ pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static s
         .collect()
 }
 
-/// Why a metric of perf's tables for a processor is not imported; `None` if they have none with this
-/// name.
+/// Why a metric of perf's tables for a processor is not imported; `None` if they have none with
+/// this name.
 pub(crate) fn why_left_out(metric: &str, processor: &str) -> Option<&'static str> {
     let mut sections = parse_sections(LEFT_OUT).into_iter();
     let section = sections.find(|section| {
@@ -241,9 +242,9 @@ pub(crate) fn why_left_out(metric: &str, processor: &str) -> Option<&'static str
     Some(reason.1)
 }
 
-/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`, and events
-/// with terms the formula: `where INPUT:EVENT,TERM=VALUE`. Words of the formula are separated by
-/// blanks. The processors are those of the section; `*` is any machine.
+/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`, and
+/// events with terms the formula: `where INPUT:EVENT,TERM=VALUE`. Words of the formula are
+/// separated by blanks. The processors are those of the section; `*` is any machine.
 fn parse_metric(line: &str, section: &VendorSection, about: &str) -> Result<Metric> {
     let (line, inputs) = line.split_once(" where ").unwrap_or((line, ""));
     let input = |text: &str| -> Result<(String, Vec<Term>)> {
@@ -319,8 +320,9 @@ mod tests {
         hac_arb hac_cbox hbm iio iio_free_running imc imc_free_running imc_free_running_0 \
         imc_free_running_1 irp m2m m2pcie m3upi mdf mdf_sbo pcu qpi r2pcie r3qpi sbox ubox upi";
 
-    /// Names of perf's tables that no driver gives a PMU: `gnr_uncores` has no mesh stops of caches, and
-    /// the mesh of Xeon Max keeps the number of its type. HBM has a name of the kernel's too.
+    /// Names of perf's tables that no driver gives a PMU: `gnr_uncores` has no mesh stops of
+    /// caches, and the mesh of Xeon Max keeps the number of its type. HBM has a name of the
+    /// kernel's too.
     const NAMELESS: [&str; 3] = ["chacms", "m2hbm", "mchbm"];
 
     #[test]

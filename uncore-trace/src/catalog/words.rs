@@ -99,8 +99,8 @@ impl<'a> PmuWords<'a> {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
     }
 
-    /// Whether another PMU is of the same kind: of the same family, or with the same name but for its
-    /// number.
+    /// Whether another PMU is of the same kind: of the same family, or with the same name but for
+    /// its number.
     pub fn is_of_kind(&self, pmu: &Pmu) -> bool {
         match self.family {
             Some(family) => family.recognises_pmu(pmu),
@@ -189,7 +189,8 @@ impl<'a> PmuWords<'a> {
         self.vendor_events_if(|_| true)
     }
 
-    /// Those of them for whose encoding `has_encoding` is true; it is asked first, as there are thousands.
+    /// Those of them for whose encoding `has_encoding` is true; it is asked first, as there are
+    /// thousands.
     pub(super) fn vendor_events_if<F: Fn(&EventAlias) -> bool>(
         &self,
         has_encoding: F,
@@ -275,9 +276,9 @@ impl<'a> PmuWords<'a> {
 /// sysfs prints scales with ten digits (`3.814697266e-6` MiB is a little more than 4 bytes), so a
 /// result within 1e-9 of a whole number of bytes is rounded to it.
 ///
-/// Drivers mean 2^20 bytes by MB too (`9.536743164e-07` of `drivers/devfreq/event/rockchip-dfi.c`, Linux
-/// 7.2, is 2^-20). So KB, MB and GB are powers of ten only where these make whole bytes of a count, and
-/// powers of two do not.
+/// Drivers mean 2^20 bytes by MB too (`9.536743164e-07` of `drivers/devfreq/event/rockchip-dfi.c`,
+/// Linux 7.2, is 2^-20). So KB, MB and GB are powers of ten only where these make whole bytes of a
+/// count, and powers of two do not.
 fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     const PREFIXES: [char; 4] = ['k', 'm', 'g', 't'];
     let lower = unit.to_ascii_lowercase();

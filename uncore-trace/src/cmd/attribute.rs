@@ -21,9 +21,9 @@ use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote, with
-/// the same or another method, in windows of the same or another length. Counters that were read at
-/// every context switch stay exact.
+/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote,
+/// with the same or another method, in windows of the same or another length. Counters that were
+/// read at every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,8 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites none
-    /// [default: as the recording did]
+    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites
+    /// none [default: as the recording did]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 

@@ -29,9 +29,9 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Measure the peak bandwidth of the memory of this machine
 ///
 /// Loads the memory of every socket with one thread per core: a few seconds with reads, and a few
-/// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw in
-/// one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs are
-/// slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
+/// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw
+/// in one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs
+/// are slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds, help_heading = MEASURE)]
     seconds: Duration,
 
-    /// Memory that each thread uses, in MiB; all threads together must use much more than the caches hold
+    /// Memory that each thread uses, in MiB; all threads together must use much more than the
+    /// caches hold
     #[arg(long, value_name = "MIB", default_value_t = 192, value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
@@ -125,7 +126,8 @@ fn format_peaks(links: &[MeasuredPeak]) -> String {
     table.to_text(None, "")
 }
 
-/// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be created.
+/// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be
+/// created.
 fn save_needs(path: &Path) -> ThreadNeeds {
     match path.parent() {
         Some(folder) if !folder.is_dir() => ThreadNeeds::to_write(folder),

@@ -15,12 +15,12 @@ use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
 ///
-/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the first
-/// place where it does not hold, or `-` with the reason why it cannot be verified (a single file has no
-/// raw tables to compare with). The last line is the verdict.
+/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the
+/// first place where it does not hold, or `-` with the reason why it cannot be verified (a single
+/// file has no raw tables to compare with). The last line is the verdict.
 ///
-/// Of a roll-up it also says which files are not those of their directory: of another host or cluster, with windows
-/// outside of their hour, or where the layout has none.
+/// Of a roll-up it also says which files are not those of their directory: of another host or
+/// cluster, with windows outside of their hour, or where the layout has none.
 ///
 /// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
@@ -31,15 +31,16 @@ Examples:
   uncore-trace check /bucket --host 'node-00*' \\
     --from 2026-11-17T10:00:00Z --to 2026-11-17T12:00:00Z")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
 
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// Only the hours of a roll-up with windows that end after this wall time, e.g. 2026-01-31T12:00:00Z
+    /// Only the hours of a roll-up with windows that end after this wall time, e.g.
+    /// 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<TimePoint>,
 

@@ -21,7 +21,8 @@ use crate::discover::{self, Machine};
 /// Print what a shell needs to complete commands and options
 ///
 /// Save the output where your shell looks for completions, and start a new shell. For zsh that is a
-/// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this machine.
+/// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   uncore-trace completions bash > /etc/bash_completion.d/uncore-trace

@@ -16,8 +16,9 @@ use crate::view::span::{SpanEdge, TimePoint};
 
 /// Copy a span of time to a new recording, or join the parts of a rotated recording
 ///
-/// Copies the whole windows between two times to a new directory. If DIR was written by `record --rotate`,
-/// its parts become one recording, which all commands can read. Shares are copied and not computed again.
+/// Copies the whole windows between two times to a new directory. If DIR was written by `record
+/// --rotate`, its parts become one recording, which all commands can read. Shares are copied and
+/// not computed again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +49,8 @@ pub struct Args {
     permissions: ModeArg,
 
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
-    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name
+    /// (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<TimePoint>,
 

@@ -56,12 +56,13 @@ pub struct Args {
     /// The recording before: a .parquet file, or a directory that `record` wrote; or a roll-up
     #[arg(value_name = "BEFORE")]
     first: PathBuf,
-    /// The recording after; without it, two spans of BEFORE are compared, and --before and --after are needed
+    /// The recording after; without it, two spans of BEFORE are compared, and --before and --after
+    /// are needed
     #[arg(value_name = "AFTER")]
     second: Option<PathBuf>,
-    /// Only this span of the first recording: FROM..TO. Each is a time after the start of the recording
-    /// (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be left out;
-    /// mark:NAME alone is the span of that mark
+    /// Only this span of the first recording: FROM..TO. Each is a time after the start of the
+    /// recording (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be
+    /// left out; mark:NAME alone is the span of that mark
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
     before: Option<TypedSpan>,
     /// Only this span of the second recording, written as for --before
@@ -78,10 +79,12 @@ pub struct Args {
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     cgroup_depth: Option<usize>,
-    /// Exit with 1 if a total or a tenant grew by more than this, and by more than its error, e.g. 10%
+    /// Exit with 1 if a total or a tenant grew by more than this, and by more than its error, e.g.
+    /// 10%
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = FAIL)]
     fail_above: Option<f64>,
-    /// With --fail-above, leave out tenants with less of the total, and links with less of their peak
+    /// With --fail-above, leave out tenants with less of the total, and links with less of their
+    /// peak
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%", help_heading = FAIL)]
     min_share: f64,
     /// Print JSON lines instead of tables
@@ -93,8 +96,8 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     wide: bool,
-    /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-` is
-    /// standard output
+    /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-`
+    /// is standard output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "ascii", "wide"])]
     html: Option<PathBuf>,

@@ -26,13 +26,13 @@ use crate::view::span::{SelectedTime, TimePoint};
 /// Write a recording in the formats of other programs
 ///
 /// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
-/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters with times,
-/// which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write the rows of a
-/// table. Several may be given at once; FILE may be - for standard output. A file appears when it is
-/// complete.
+/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters
+/// with times, which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write
+/// the rows of a table. Several may be given at once; FILE may be - for standard output. A file
+/// appears when it is complete.
 ///
-/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty in
-/// CSV, and never 0. If the recording is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty
+/// in CSV, and never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
@@ -56,8 +56,8 @@ tasks that have no series of their own. uncore_trace_unknown_seconds_total is
 for how long counts are not known; in such a step they have no sample."
 )]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
 
@@ -69,8 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     openmetrics: Option<PathBuf>,
 
-    /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it, so
-    /// that no spreadsheet takes it for a formula
+    /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
+    /// so that no spreadsheet takes it for a formula
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     csv: Option<PathBuf>,
 
@@ -83,8 +83,8 @@ pub struct Args {
           value_parser = table(), help_heading = FORMAT)]
     table: &'static TableDef,
 
-    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number is
-    /// seconds), or a wall time (2026-01-31T12:00:00Z)
+    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number
+    /// is seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<TimePoint>,
 
@@ -95,8 +95,8 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of each
-    /// quantity
+    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of
+    /// each quantity
     #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
     top: usize,
 

@@ -12,14 +12,15 @@ use crate::view::span::{TimePoint, wall_range};
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct HostArgs {
-    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all, added up]
+    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all,
+    /// added up]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]
     hosts: Vec<String>,
 }
 
 impl HostArgs {
-    /// Opens the recording or roll-up at `path`: of a roll-up these hosts, and where both moments are wall times or
-    /// missing, the hours with windows between them.
+    /// Opens the recording or roll-up at `path`: of a roll-up these hosts, and where both moments
+    /// are wall times or missing, the hours with windows between them.
     ///
     /// # Errors
     ///

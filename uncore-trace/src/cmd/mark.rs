@@ -21,9 +21,9 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// Name a moment or a span in the recordings that run
 ///
-/// The mark goes into the table `marks` and the metadata of every recording that runs. `report` shows
-/// it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who records may
-/// mark a recording.
+/// The mark goes into the table `marks` and the metadata of every recording that runs. `report`
+/// shows it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who
+/// records may mark a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: a moment, a span in two steps, and a span that is a command's run

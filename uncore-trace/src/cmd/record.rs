@@ -244,8 +244,8 @@ fn ring_buffer_bytes(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
     Ok(mib << 20)
 }
 
-/// Cgroups without a path are warned of, and those that are asked for and missing: they may be created
-/// during the recording.
+/// Cgroups without a path are warned of, and those that are asked for and missing: they may be
+/// created during the recording.
 fn warn_of_missing_cgroups(wanted: &[String], cgroups: &CgroupMounts) {
     if let Some(unnamed) = cgroups.unnamed_reason() {
         log::warn!("{unnamed}");

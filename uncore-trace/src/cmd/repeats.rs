@@ -1,7 +1,7 @@
 //! Warnings of a service that repeat: a full disk must not fill the log too.
 //!
-//! Guarantee: of warnings that differ only in digits, such as numbers and times, one line an hour is
-//! printed. The next one says how many were left out.
+//! Guarantee: of warnings that differ only in digits, such as numbers and times, one line an hour
+//! is printed. The next one says how many were left out.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -32,22 +32,23 @@ use crate::view::usage::{GroupBy, Usage, UsageQuestion, keep_top_lines};
 /// First the answer in a sentence: who had most of what went over the fullest link. If there was a
 /// canary (`record --canary`), another sentence says how many of its bytes it was credited.
 ///
-/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and highest rate, both in percent
-/// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
-/// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
+/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and
+/// highest rate, both in percent of its peak where that is known, for how long it was above 80 % of
+/// the peak, and who filled it then. `!` marks a rate above the peak, and two sources of a peak
+/// that differ by more than 20 %.
 ///
-/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process name, PMU, port,
-/// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
-/// All numbers of a column have the same unit, which is printed below its heading. What is the same
-/// in every line is printed once, above the tables. If the recording is incomplete, the first line
-/// says what is missing. Marks are printed before the tables.
+/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process
+/// name, PMU, port, device, owner). Interrupts, idle time and counts without an owner always have
+/// lines of their own. All numbers of a column have the same unit, which is printed below its
+/// heading. What is the same in every line is printed once, above the tables. If the recording is
+/// incomplete, the first line says what is missing. Marks are printed before the tables.
 ///
-/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that do not
-/// fit are left out; the last line names them.
+/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that
+/// do not fit are left out; the last line names them.
 ///
-/// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads took
-/// while each tenant used the link: with the other tenants quiet, and with them busy. The difference is a
-/// correlation, not a cause.
+/// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads
+/// took while each tenant used the link: with the other tenants quiet, and with them busy. The
+/// difference is a correlation, not a cause.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
@@ -107,54 +108,55 @@ left out. They are what --marks --json and --marks --csv print: text, kind
 (instant or span), begin_s, end_s (seconds after the start of the recording),
 begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has more
-    /// than 90 %]
+    /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has
+    /// more than 90 %]
     #[arg(long, value_enum, help_heading = LINE)]
     pub by: Option<GroupBy>,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
-    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be given
-    /// several times
+    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be
+    /// given several times
     #[arg(long = "event", value_name = "NAME", conflicts_with = "marks", help_heading = LINE)]
     pub events: Vec<String>,
-    /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares are
-    /// still those of the whole; may be given several times
+    /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares
+    /// are still those of the whole; may be given several times
     #[arg(long = "cgroup", value_name = "PATH", conflicts_with = "marks", help_heading = LINE)]
     pub cgroups: Vec<String>,
     /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub top: Option<usize>,
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
-    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name
+    /// (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub from: Option<TimePoint>,
-    /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end of the
-    /// recording if the span was not ended
+    /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end
+    /// of the recording if the span was not ended
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub to: Option<TimePoint>,
     #[command(flatten)]
     hosts: HostArgs,
-    /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
-    /// that were above 80 % of their peak
+    /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled
+    /// those that were above 80 % of their peak
     #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]
     pub links: bool,
     /// List the marks of that time instead of who used how much
     #[arg(long, conflicts_with_all = ["by", "cgroup_depth", "top"], help_heading = PRINT)]
     pub marks: bool,
-    /// Show only how long reads took on the links that each tenant used, with the other tenants quiet and
-    /// with them busy
+    /// Show only how long reads took on the links that each tenant used, with the other tenants
+    /// quiet and with them busy
     #[arg(long, conflicts_with_all = ["csv", "links", "marks"], help_heading = PRINT)]
     pub latency: bool,
     /// Print JSON lines instead of tables
     #[arg(long, conflicts_with = "csv", help_heading = PRINT)]
     pub json: bool,
-    /// Print CSV instead of tables. A text that begins with =, +, -, @ or ' has a ' before it, so that no
-    /// spreadsheet takes it for a formula
+    /// Print CSV instead of tables. A text that begins with =, +, -, @ or ' has a ' before it, so
+    /// that no spreadsheet takes it for a formula
     #[arg(long, help_heading = PRINT)]
     pub csv: bool,
     /// Draw with ASCII only
@@ -163,7 +165,8 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     pub wide: bool,
-    /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard output
+    /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
     pub html: Option<PathBuf>,
@@ -252,7 +255,8 @@ fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// The answer, and the table of links if the recording has any: printed before the tables of events.
+/// The answer, and the table of links if the recording has any: printed before the tables of
+/// events.
 fn answer_text(
     recording: &Recording,
     question: &UsageQuestion<'_>,

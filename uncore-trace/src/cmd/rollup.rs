@@ -22,15 +22,17 @@ use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Writes Parquet files with each owner's share of each counter, in windows of a second or longer,
-/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace agent` makes the
-/// same while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
+/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace
+/// agent` makes the same while it records. The shares of a window still sum to what was counted;
+/// each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   uncore-trace rollup run.parquet -o rollups/
   uncore-trace rollup run/0000* -o rollups/ --window 1s --cluster lab")]
 pub struct Args {
-    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their order
+    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their
+    /// order
     #[arg(value_name = "RECORDING", required = true)]
     paths: Vec<PathBuf>,
 
@@ -42,7 +44,8 @@ pub struct Args {
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds, help_heading = TIME)]
     window: Duration,
 
-    /// How many cgroups have a row of their own for each counter and window; the others share one row
+    /// How many cgroups have a row of their own for each counter and window; the others share one
+    /// row
     #[arg(long, value_name = "COUNT", default_value_t = 100, help_heading = WRITE)]
     owners: usize,
 

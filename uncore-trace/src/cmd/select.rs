@@ -16,10 +16,10 @@ use crate::plan::{DeclaredCause, PlanRequest};
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io,
-    /// all, or auto: all traffic that this machine can count, nothing of it twice; host and io where there
-    /// is none
-    /// [default: auto, in `stat` also host, if -e, -M and --device are not given either]
+    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core,
+    /// host, io, all, or auto: all traffic that this machine can count, nothing of it twice; host
+    /// and io where there is none [default: auto, in `stat` also host, if -e, -M and --device are
+    /// not given either]
     #[arg(
         short = 'p',
         long = "groups",
@@ -38,19 +38,18 @@ pub struct SelectArgs {
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',', help_heading = COUNT)]
     metrics: Vec<String>,
 
-    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io also
-    /// one of several layers such as loop0 or eth0.5; may be given several times
+    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io
+    /// also one of several layers such as loop0 or eth0.5; may be given several times
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 
-    /// Split PCIe counters by root port; or count also each function that somebody holds at the start
-    /// (or that --device names) on its own, where the PMU can select it
+    /// Split PCIe counters by root port; or count also each function that somebody holds at the
+    /// start (or that --device names) on its own, where the PMU can select it
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a PMU that
-    /// it lacks (`unknown` in `list events`)
-    /// [default: their counts stay unattributed]
+    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a
+    /// PMU that it lacks (`unknown` in `list events`) [default: their counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
     cause: Option<DeclaredCause>,
 
@@ -91,7 +90,8 @@ impl SelectArgs {
         lists.into_iter().any(|list| !list.is_empty()) || self.per.is_some()
     }
 
-    /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of `window_ns`.
+    /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of
+    /// `window_ns`.
     pub fn plan_request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> PlanRequest {
         PlanRequest {
             groups: self.groups.clone(),

@@ -106,7 +106,8 @@ fn check_args(args: &Args) -> Result<()> {
 
 impl Args {
     /// What is asked for; the software events of perf and all traffic if that is nothing. With
-    /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
+    /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch
+    /// then.
     fn plan_request(&self, machine: &Machine) -> PlanRequest {
         let window = attributed::choose_window(self.interval);
         let whole = self.for_each_cgroup.is_none();

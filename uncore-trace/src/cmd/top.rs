@@ -38,14 +38,14 @@ const COLUMNS: usize = 132;
 
 /// Show the traffic of each link and each tenant, live or of a recording
 ///
-/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in and out
-/// (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and the last
-/// minute. The lower list has the tenants: their rate in each group, their share of the selected link,
-/// the confidence of that share, and the CPUs that they use. A machine without such counters shows the
-/// events of the group host. The key `?` shows all keys.
+/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in
+/// and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and
+/// the last minute. The lower list has the tenants: their rate in each group, their share of the
+/// selected link, the confidence of that share, and the CPUs that they use. A machine without such
+/// counters shows the events of the group host. The key `?` shows all keys.
 ///
-/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and Right go
-/// back and on, and it stays at its last update.
+/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and
+/// Right go back and on, and it stays at its last update.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: live; a recording from its second minute on; the end of one as text;
@@ -63,8 +63,8 @@ other: of another source's peak, in a conflict), within_per_s, history), groups
 per_s of each group, link_per_s, share, confidence, cpus, history). What is not
 known is null, never 0.")]
 pub struct Args {
-    /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up [default: what
-    /// is measured now]
+    /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
+    /// [default: what is measured now]
     #[arg(value_name = "FILE|DIR", conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
     path: Option<PathBuf>,
 
@@ -82,8 +82,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
-    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number is
-    /// seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
+    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number
+    /// is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     from: Option<TimePoint>,
 
@@ -91,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     to: Option<TimePoint>,
 
-    /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more than
-    /// 90 % of the selected link]
+    /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more
+    /// than 90 % of the selected link]
     #[arg(long, value_enum, help_heading = LINE)]
     by: Option<GroupBy>,
 

@@ -16,14 +16,14 @@ const PROGRAM: &str = "uncore-trace-upload";
 
 /// Send finished hours of the roll-up to an object store
 ///
-/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace agent`, and runs
-/// beside the agent as a separate process. It needs a network and the right to read and write that
-/// directory, and no privileges. The name of an object is the path of its file below the directory. A
-/// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
-/// wait than `queue` of `[upload]` allows.
+/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace
+/// agent`, and runs beside the agent as a separate process. It needs a network and the right to
+/// read and write that directory, and no privileges. The name of an object is the path of its file
+/// below the directory. A failed request is repeated. No file is removed before the store has
+/// confirmed it, unless more bytes wait than `queue` of `[upload]` allows.
 ///
-/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics of the agent
-/// to a collector of OpenTelemetry. Then `[upload]` may be left out.
+/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics
+/// of the agent to a collector of OpenTelemetry. Then `[upload]` may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY

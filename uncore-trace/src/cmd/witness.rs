@@ -19,9 +19,9 @@ const BUDGET: f64 = 2.0;
 /// The options.
 #[derive(clap::Args, Debug)]
 pub(super) struct WitnessArgs {
-    /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A witness is
-    /// a counter of each CPU, such as its last-level cache misses, that is read at every context switch
-    /// and tells whose traffic it was. 0: none is opened
+    /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
+    /// witness is a counter of each CPU, such as its last-level cache misses, that is read at every
+    /// context switch and tells whose traffic it was. 0: none is opened
     #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent, help_heading = COST)]
     witness_budget: f64,
     /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs

@@ -2,10 +2,10 @@
 //!
 //! The filter refuses (EPERM) system calls that no thread of a confined process makes. A list of
 //! allowed calls would differ between C libraries and architectures, and a call that a new version
-//! of a library makes would end a recording or an upload. So the filter does not prove that the rest is
-//! harmless. It removes what turns a fault of the process into lasting damage: executing programs,
-//! inspecting or signalling other processes, connecting sockets, loading BPF programs and modules,
-//! changing file systems and namespaces, and interfaces of the kernel that are not used.
+//! of a library makes would end a recording or an upload. So the filter does not prove that the
+//! rest is harmless. It removes what turns a fault of the process into lasting damage: executing
+//! programs, inspecting or signalling other processes, connecting sockets, loading BPF programs and
+//! modules, changing file systems and namespaces, and interfaces of the kernel that are not used.
 //!
 //! Two kinds of calls are left to who needs them: counters to a recorder, and connections over TCP
 //! and the look-up of host names over UDP to the uploader. Landlock has the ports.
@@ -114,10 +114,9 @@ const REFUSED_HERE: &[libc::c_long] = &[
 const REFUSED_HERE: &[libc::c_long] = &[];
 
 /// Commands of bpf(2) that are needed to follow a counter to another CPU, and to read records and
-/// the files of all processes, as
-/// numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
-/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`, `ITER_CREATE`. None of them loads a program or creates
-/// a map.
+/// the files of all processes, as numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`,
+/// `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`, `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`, `ITER_CREATE`.
+/// None of them loads a program or creates a map.
 const BPF_COMMANDS: [u64; 6] = [1, 2, 10, 15, 17, 33];
 
 /// Pushes input into a terminal, `include/uapi/asm-generic/ioctls.h`. The type of libc's constant

@@ -18,8 +18,8 @@ pub(super) struct LossTotals {
     pub first_ns: BTreeMap<String, u64>,
 }
 
-/// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such as a
-/// counter that could not be opened, has a row in each part, and is copied once.
+/// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such
+/// as a counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy_losses(
     source_parts: &[PartToCut],
     begin_ns: i64,

@@ -3,9 +3,9 @@
 //! Rows are copied unchanged. Guarantees: the new recording begins and ends at the end of a window
 //! at which every counter was read, so no count is in part outside, and has every row in between.
 //! States that hold at its begin (names, states of CPUs, counters that could not be opened) are
-//! included even if their rows are older. Where two parts meet, no row is missing or doubled. Losses
-//! and CPU times are those of the new recording. Memory is a few batches and the state of each live
-//! task, whatever the length of the recording.
+//! included even if their rows are older. Where two parts meet, no row is missing or doubled.
+//! Losses and CPU times are those of the new recording. Memory is a few batches and the state of
+//! each live task, whatever the length of the recording.
 
 mod held;
 mod losses;
@@ -48,9 +48,9 @@ pub fn open_parts(path: &Path) -> Result<Vec<Recording>> {
     part_paths.iter().map(|part_path| Recording::open(part_path)).collect()
 }
 
-/// Copies the time from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of consecutive
-/// recordings to the new recording `target`. Whole windows are copied, so up to one window more at
-/// each end; and more where a counter was not read at the end of that window.
+/// Copies the time from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of
+/// consecutive recordings to the new recording `target`. Whole windows are copied, so up to one
+/// window more at each end; and more where a counter was not read at the end of that window.
 ///
 /// # Errors
 ///
@@ -88,7 +88,8 @@ pub fn cut_recordings(
     for part_to_copy in &chosen {
         place::require_apart(&part_to_copy.recording, target)?;
     }
-    // Asked before anything is written: only a directory that this call makes is removed on failure.
+    // Asked before anything is written: only a directory that this call makes is removed on
+    // failure.
     let is_new = !target.exists();
     let finished = copy_parts(&chosen, begin_ns, end_ns, target, create);
     if finished.is_err() && is_new {
@@ -162,8 +163,8 @@ fn copy_parts(
                     copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
                 }
                 RowTime::Holds { since, key, last_row: last } => {
-                    // Only the first part can begin before `begin_ns`; the states of later parts are compared
-                    // with those that were already written.
+                    // Only the first part can begin before `begin_ns`; the states of later parts
+                    // are compared with those that were already written.
                     let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
                     held_states.copy_table(
                         &table,

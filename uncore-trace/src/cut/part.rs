@@ -116,7 +116,8 @@ impl PartToCut {
         (begin / self.tick_ns, end / self.tick_ns)
     }
 
-    /// Begin of the window that contains `time`, or of an earlier one: all counters were read at it.
+    /// Begin of the window that contains `time`, or of an earlier one: all counters were read at
+    /// it.
     pub(super) fn window_begin(&self, time: i64) -> Result<i64> {
         let unread = self.unread_boundaries()?;
         let mut search_end_ns = time;

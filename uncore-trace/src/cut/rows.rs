@@ -24,11 +24,11 @@ pub(super) struct ReadingsCopier {
 }
 
 impl ReadingsCopier {
-    /// Copies the readings of the ticks from `begin_tick` to `end_tick`. If the begin is cut, the timer's
-    /// readings at the end of the first tick are the start values of the counts. Other readings have
-    /// the number of the tick whose end is the last before them: those before the timer's belong to
-    /// the time before. Readings of a CPU are in the order of time. Parts that meet both have the
-    /// readings of that moment, which are copied once.
+    /// Copies the readings of the ticks from `begin_tick` to `end_tick`. If the begin is cut, the
+    /// timer's readings at the end of the first tick are the start values of the counts. Other
+    /// readings have the number of the tick whose end is the last before them: those before the
+    /// timer's belong to the time before. Readings of a CPU are in the order of time. Parts that
+    /// meet both have the readings of that moment, which are copied once.
     pub(super) fn copy_ticks(
         &mut self,
         table: &OpenTable,

@@ -1,7 +1,7 @@
 //! The PCI functions that somebody holds: those behind the device files that processes have open.
 //!
-//! On the running machine a file is known by its numbers. In a captured tree `proc/PID/fd/N` is a link
-//! with the file's usual path, which is not followed.
+//! On the running machine a file is known by its numbers. In a captured tree `proc/PID/fd/N` is a
+//! link with the file's usual path, which is not followed.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,10 +5,10 @@
 //!
 //! Paths of one cgroup come from three places that begin at different roots: directories below the
 //! mount point at the mount's root, `/proc/PID/cgroup` at the root of the reader's cgroup namespace
-//! (`cgroup_path_ns`, kernel/cgroup/cgroup.c, Linux 7.2), and records of the kernel at the root of the
-//! hierarchy. The tables have the first: it exists for every cgroup that is named, and it is what a
-//! user sees. [`CgroupView::path_of`] and [`crate::identity::cgroups::Cgroups::learn_from_kernel`]
-//! convert the others.
+//! (`cgroup_path_ns`, kernel/cgroup/cgroup.c, Linux 7.2), and records of the kernel at the root of
+//! the hierarchy. The tables have the first: it exists for every cgroup that is named, and it is
+//! what a user sees. [`CgroupView::path_of`] and
+//! [`crate::identity::cgroups::Cgroups::learn_from_kernel`] convert the others.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -203,8 +203,8 @@ fn above_and_below(path: &Path) -> (usize, &Path) {
     (ups, components.as_path())
 }
 
-/// The root of this process's cgroup namespace, as a path of `ups` components below `mount`: no file
-/// has it, so this process is looked for, which knows its path from that root.
+/// The root of this process's cgroup namespace, as a path of `ups` components below `mount`: no
+/// file has it, so this process is looked for, which knows its path from that root.
 fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
     let text = bounds::system_text(root.join("proc/self/cgroup")).ok()?;
     let own_path = text.lines().find_map(|line| line.strip_prefix("0::"))?;

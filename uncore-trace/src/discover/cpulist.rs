@@ -1,5 +1,5 @@
-//! Sets of CPUs, and the parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and similar
-//! files.
+//! Sets of CPUs, and the parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and
+//! similar files.
 //!
 //! A [`CpuList`] is a bit set that its copies share: thousands of counters see the same CPUs, and
 //! intersections take a word for 64 CPUs. Lists of the same CPUs are equal, and print as the kernel
@@ -20,8 +20,8 @@ const MAX_CPU: u32 = 65_535;
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuList {
-    /// 64 CPUs in each word, the lowest in its lowest bit. The last word is not 0, so that equal sets
-    /// have equal words.
+    /// 64 CPUs in each word, the lowest in its lowest bit. The last word is not 0, so that equal
+    /// sets have equal words.
     words: Arc<[u64]>,
 }
 

@@ -96,8 +96,8 @@ pub struct Cpus {
     topology: Topology,
 }
 
-/// What follows from the locations of the CPUs, made when it is first asked for: it is asked for each of
-/// thousands of counters.
+/// What follows from the locations of the CPUs, made when it is first asked for: it is asked for
+/// each of thousands of counters.
 #[derive(Debug, Clone, Default)]
 struct Topology {
     /// The CPUs of each set, for each level.
@@ -197,14 +197,14 @@ impl Cpus {
     }
 
     /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
-    /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2); `None` if its package is
-    /// not known.
+    /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2); `None` if its
+    /// package is not known.
     pub fn die_number(&self, cpu: u32) -> Option<u32> {
         self.die_numbers().get(&die_key(self.cpu_location(cpu))?).copied()
     }
 
-    /// The number of the only die of the machine; `None` if there are several, or the package of a CPU
-    /// is not known.
+    /// The number of the only die of the machine; `None` if there are several, or the package of a
+    /// CPU is not known.
     pub fn only_die(&self) -> Option<u32> {
         let are_known = self.places.values().all(|location| location.package.is_some());
         let mut numbers = self.die_numbers().values();
@@ -248,8 +248,8 @@ fn die_key(location: CpuLocation) -> Option<(i16, i16)> {
     Some((location.package?, location.die.unwrap_or_default()))
 }
 
-/// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that share
-/// it (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
+/// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that
+/// share it (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
 fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<(u32, CpuList)> {
     let caches = problems.read_names(dir).into_iter().filter(|name| name.starts_with("index"));
     let caches: Vec<_> = caches.map(|name| dir.join(name)).collect();

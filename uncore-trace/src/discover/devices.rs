@@ -1,8 +1,8 @@
 //! Block and network devices: the PCI functions behind each device name.
 //!
 //! Like [`super::pci`], this uses the texts of links. Partitions are below their disk, a namespace
-//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
-//! bridge) has those of the devices below it.
+//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond,
+//! VLAN, bridge) has those of the devices below it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -116,8 +116,8 @@ fn add_functions_behind(
     add_controller_functions(root, &dir, depth, functions);
 }
 
-/// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem with
-/// several of them.
+/// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem
+/// with several of them.
 fn add_controller_functions(
     root: &Path,
     dir: &Path,

@@ -1,8 +1,8 @@
 //! The `StreamID`s of PCI functions, from the firmware's table IORT: sysfs has none.
 //!
-//! The kernel reads the same fields (`drivers/acpi/arm64/iort.c`, `include/acpi/actbl2.h`, Linux 7.2). Only
-//! root complexes whose ids go to an `SMMUv3` without another mapping between are used. The table is read
-//! as untrusted bytes; only root can read it.
+//! The kernel reads the same fields (`drivers/acpi/arm64/iort.c`, `include/acpi/actbl2.h`, Linux
+//! 7.2). Only root complexes whose ids go to an `SMMUv3` without another mapping between are used.
+//! The table is read as untrusted bytes; only root can read it.
 
 use std::path::Path;
 
@@ -24,7 +24,8 @@ const MAPPING: usize = 20;
 /// `ACPI_IORT_ID_SINGLE_MAPPING`: the input id does not matter.
 const SINGLE: u32 = 1;
 
-/// Pages of registers have 4 KiB (`SMMU_PMCG_PA_SHIFT`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
+/// Pages of registers have 4 KiB (`SMMU_PMCG_PA_SHIFT`, `drivers/perf/arm_smmuv3_pmu.c`, Linux
+/// 7.2).
 const PAGE_SHIFT: u32 = 12;
 
 /// The requester ids of a segment that an SMMU sees.
@@ -59,8 +60,8 @@ impl StreamIds {
         self.counters.is_empty()
     }
 
-    /// The `StreamID` of a function at the SMMU whose counters are at this page; `None` if the table does
-    /// not say, or says more than one thing.
+    /// The `StreamID` of a function at the SMMU whose counters are at this page; `None` if the
+    /// table does not say, or says more than one thing.
     pub fn stream_id(&self, page: u64, function: PciAddress) -> Option<u32> {
         let (_, smmu) = self.counters.iter().find(|(counter_page, _)| *counter_page == page)?;
         let id = u32::from(function.requester_id());

@@ -51,7 +51,8 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 pub struct Machine {
     /// The root that was read: `/`, or a captured tree.
     pub root: PathBuf,
-    /// Its PMUs in perf's order ([`name::compare_names`]), then its disks and interfaces ([`statistics`]).
+    /// Its PMUs in perf's order ([`name::compare_names`]), then its disks and interfaces
+    /// ([`statistics`]).
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,

@@ -20,8 +20,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`. `None` for a line in another
-    /// format, which must not hide the others.
+    /// `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`. `None` for a line in
+    /// another format, which must not hide the others.
     fn parse(line: &str) -> Option<Self> {
         let (mount_text, super_text) = line.split_once(" - ")?;
         let mut mount_fields = mount_text.split(' ');
@@ -52,8 +52,8 @@ impl MountTable {
         self.0.iter().filter(move |mount| mount.fs_type == fs_type && self.is_reached(mount))
     }
 
-    /// Whether the mount point leads to this mount. Another one may lie on it, or on a directory above
-    /// it: container runtimes mount their own `/sys/fs/cgroup` over that of the host.
+    /// Whether the mount point leads to this mount. Another one may lie on it, or on a directory
+    /// above it: container runtimes mount their own `/sys/fs/cgroup` over that of the host.
     fn is_reached(&self, mount: &Mount) -> bool {
         let mut above: Vec<&Path> = mount.point.ancestors().collect();
         above.reverse();

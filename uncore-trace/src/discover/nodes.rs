@@ -1,8 +1,8 @@
 //! Device files by which a process uses a device itself, and the PCI functions behind them.
 //!
 //! [`KINDS`] is what is known of them. A file is identified by its numbers, as the kernel has them:
-//! its name in `/dev` is only a label, and a container may give it another. Like [`super::pci`], this
-//! uses the texts of links below a root.
+//! its name in `/dev` is only a label, and a container may give it another. Like [`super::pci`],
+//! this uses the texts of links below a root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -79,8 +79,8 @@ struct DeviceNodeKind {
 pub enum DeviceAccess {
     /// Give the device work: have it read and write memory.
     Work,
-    /// That too, if it has a file of this kind open as well. Programs that manage or watch the device
-    /// have none.
+    /// That too, if it has a file of this kind open as well. Programs that manage or watch the
+    /// device have none.
     With(&'static str),
     /// Manage the device, or send requests that the kernel knows.
     Manage,
@@ -99,11 +99,12 @@ const fn device_file_kind(
 }
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
-/// `drivers/vfio/{group,device_cdev}.c`, `"nvme"` and `"nvme-generic"` in `drivers/nvme/host/core.c`,
-/// `"accel"` in `drivers/accel/drm_accel.c`, `"drm"` in `drivers/gpu/drm/drm_drv.c`, `"infiniband_verbs"` in
-/// `drivers/infiniband/core/uverbs_main.c`, `"kfd"` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c` (Linux 6.1
-/// to 7.2); `"nvidia"`, in older versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in
-/// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
+/// `drivers/vfio/{group,device_cdev}.c`, `"nvme"` and `"nvme-generic"` in
+/// `drivers/nvme/host/core.c`, `"accel"` in `drivers/accel/drm_accel.c`, `"drm"` in
+/// `drivers/gpu/drm/drm_drv.c`, `"infiniband_verbs"` in `drivers/infiniband/core/uverbs_main.c`,
+/// `"kfd"` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c` (Linux 6.1 to 7.2); `"nvidia"`, in older
+/// versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in NVIDIA's
+/// open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
 const KINDS: [DeviceNodeKind; 14] = [
     device_file_kind(
@@ -177,8 +178,8 @@ pub struct DeviceNode {
     pub kind_name: &'static str,
     /// What who has it open can do.
     pub access: DeviceAccess,
-    /// The functions behind it, in ascending order; empty if it serves all devices of its driver, or
-    /// its device is not on PCI.
+    /// The functions behind it, in ascending order; empty if it serves all devices of its driver,
+    /// or its device is not on PCI.
     pub functions: Vec<PciAddress>,
 }
 
@@ -220,7 +221,8 @@ impl DeviceDrivers {
         drivers
     }
 
-    /// Drops block devices of kinds without a loaded driver of their own: every machine has `"blkext"`.
+    /// Drops block devices of kinds without a loaded driver of their own: every machine has
+    /// `"blkext"`.
     fn drop_foreign(&mut self) {
         let kind_names = |kinds: &[usize]| -> Vec<&str> {
             kinds.iter().filter_map(|index| Some(KINDS.get(*index)?.name)).collect()

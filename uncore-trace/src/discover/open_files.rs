@@ -9,14 +9,15 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use super::nodes::DeviceNumber;
 use crate::bounds;
 
-/// File systems whose files may not be looked at without asking another machine or process: by the begin
-/// of their names in `/proc/PID/mountinfo`.
+/// File systems whose files may not be looked at without asking another machine or process: by the
+/// begin of their names in `/proc/PID/mountinfo`.
 const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre", "afs", "gfs"];
 
-/// Calls `visit` with the number and the directory of each process, and with the device files that it has
-/// open. `false` if the files of some processes may not be read.
+/// Calls `visit` with the number and the directory of each process, and with the device files that
+/// it has open. `false` if the files of some processes may not be read.
 ///
-/// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited for.
+/// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited
+/// for.
 pub fn for_each_process(
     root: &Path,
     mut visit: impl FnMut(u32, &Path, BTreeSet<DeviceNumber>),

@@ -34,8 +34,8 @@ pub struct Pmu {
     pub associated_cpus: Option<CpuList>,
     /// `identifier`, or the corresponding file of Alibaba's driver.
     pub identifier: Option<String>,
-    /// The processor that it belongs to ([`Processor::generation_name`]); for a core PMU that of its
-    /// first CPU. It distinguishes the generations of a PMU, which its files do not.
+    /// The processor that it belongs to ([`Processor::generation_name`]); for a core PMU that of
+    /// its first CPU. It distinguishes the generations of a PMU, which its files do not.
     pub processor: Option<String>,
     /// `die<N>` of Intel's PMUs: the unit on the N-th die, which for an IIO stack is the
     /// `domain:bus` of a root bus (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).

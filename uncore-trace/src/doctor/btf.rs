@@ -1,8 +1,8 @@
 //! The kernel's own type information.
 //!
 //! The programs attach to typed tracepoints (`tp_btf`) and read a few kernel structures at offsets
-//! taken from it. A file with the types of the same kernel gives the offsets too; the programs then attach
-//! to raw tracepoints.
+//! taken from it. A file with the types of the same kernel gives the offsets too; the programs then
+//! attach to raw tracepoints.
 
 use std::io::ErrorKind;
 

@@ -1,9 +1,9 @@
 //! Whether the kernel lets this process open counters and load programs.
 //!
-//! Files do not show it: the seccomp profile of a container and a security module refuse both to a process
-//! with all privileges. So one counter of each PMU is opened, disabled, and closed at once, and one program
-//! is loaded and not attached. Nothing is counted, and other users of the counters do not see it; the PMUs
-//! of a driver that resets open counters are left out.
+//! Files do not show it: the seccomp profile of a container and a security module refuse both to a
+//! process with all privileges. So one counter of each PMU is opened, disabled, and closed at once,
+//! and one program is loaded and not attached. Nothing is counted, and other users of the counters
+//! do not see it; the PMUs of a driver that resets open counters are left out.
 
 use std::collections::BTreeMap;
 use std::io;

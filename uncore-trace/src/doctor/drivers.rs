@@ -58,8 +58,8 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
             continue;
         }
         let finding = judge_driver(machine, &platform, driver, config.as_ref());
-        // A driver that is there is not all right if it does not know the machine, and loading it then
-        // would not help.
+        // A driver that is there is not all right if it does not know the machine, and loading it
+        // then would not help.
         let is_useless = driver_gaps.iter().any(|(gap, _)| gap.is_whole);
         if driver_gaps.is_empty() || (!is_useless && !matches!(finding.state, FindingState::Ok)) {
             findings.push(finding);
@@ -74,7 +74,8 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
     findings
 }
 
-/// What keeps counters of this machine from being counted, each with what counts the same all the same.
+/// What keeps counters of this machine from being counted, each with what counts the same all the
+/// same.
 fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
     let Ok(KnownMachine { machine, catalog }) = machine.known_machine() else { return Vec::new() };
     let with_instead = |gap: CounterGap| {

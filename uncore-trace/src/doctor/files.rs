@@ -1,5 +1,5 @@
-//! The limits on files: how many may be open, as every counter, map, program and link is one, and how
-//! large they may be.
+//! The limits on files: how many may be open, as every counter, map, program and link is one, and
+//! how large they may be.
 
 use rustix::thread::CapabilitySet;
 
@@ -83,7 +83,8 @@ fn describe_limit(limit: u64) -> String {
     if limit == u64::MAX { "any number".to_owned() } else { limit.to_string() }
 }
 
-/// Soft and hard limit in a line such as `Max open files  1024  524288  files` of `proc/PID/limits`.
+/// Soft and hard limit in a line such as `Max open files  1024  524288  files` of
+/// `proc/PID/limits`.
 pub(super) fn limit_of(limits: &str, name: &str) -> Option<(u64, u64)> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = line.split_whitespace().map(|value| match value {

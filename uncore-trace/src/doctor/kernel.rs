@@ -28,9 +28,9 @@ pub(super) fn kernel_release(machine: &ExaminedMachine) -> Option<String> {
     read.or_else(|| (machine.root_dir() == Path::new("/")).then(running_release).flatten())
 }
 
-/// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a file. Its
-/// verifier refuses programs with a `bpf_timer` (`process_timer_func`, kernel/bpf/verifier.c, Linux 6.1 to
-/// 7.2).
+/// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a
+/// file. Its verifier refuses programs with a `bpf_timer` (`process_timer_func`,
+/// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 fn is_realtime(machine: &ExaminedMachine) -> bool {
     release::is_realtime(&machine.read_text("proc/sys/kernel/version").unwrap_or_default())
         || machine.read_number("sys/kernel/realtime") == Some(1)

@@ -1,7 +1,7 @@
 //! Reading the machine under a root directory.
 //!
-//! Every check reads through [`ExaminedMachine`], so that reads are bounded in size, tolerate bytes that
-//! are not UTF-8, and come from one tree.
+//! Every check reads through [`ExaminedMachine`], so that reads are bounded in size, tolerate bytes
+//! that are not UTF-8, and come from one tree.
 
 use std::cell::OnceCell;
 use std::fs;

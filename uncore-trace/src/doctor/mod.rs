@@ -1,10 +1,11 @@
 //! What recording needs from this machine: each requirement, its state, and how to fix it.
 //!
-//! A check is a function of the files under a root directory and of the [`Privileges`](crate::open::Privileges) of the process, so
-//! it can be tested on made-up trees. One check, [`calls`], also opens counters and loads a program on the
-//! running machine, since no file shows whether the kernel allows it; it closes them at once. No check
-//! changes a setting or starts a counter, so `doctor` is safe on a production host. A check that cannot
-//! find out says so, and never reads an unreadable file as a good or a bad answer.
+//! A check is a function of the files under a root directory and of the
+//! [`Privileges`](crate::open::Privileges) of the process, so it can be tested on made-up trees.
+//! One check, [`calls`], also opens counters and loads a program on the running machine, since no
+//! file shows whether the kernel allows it; it closes them at once. No check changes a setting or
+//! starts a counter, so `doctor` is safe on a production host. A check that cannot find out says
+//! so, and never reads an unreadable file as a good or a bad answer.
 //!
 //! To add a check, add a file with a function `check`, its `mod` line and its line in [`CHECKS`].
 

@@ -90,7 +90,8 @@ impl Driver {
         self.required_devices().next().is_none()
     }
 
-    /// Whether the machine has one of its devices; `None` if it needs none, or if that cannot be read.
+    /// Whether the machine has one of its devices; `None` if it needs none, or if that cannot be
+    /// read.
     pub(super) fn has_device(&self, machine: &ExaminedMachine) -> Option<bool> {
         let (directory, _, wanted) = self.required_devices().next()?;
         let device_names = machine.read_names(directory).ok().filter(|names| !names.is_empty())?;
@@ -118,8 +119,8 @@ fn pci_id(machine: &ExaminedMachine, name: &str) -> String {
     format!("{}:{}", id("vendor"), id("device"))
 }
 
-/// The name of the machine's platform, and the drivers that its PMUs need: those of its processor, and
-/// those of its devices. `None` if nothing is known of the processor.
+/// The name of the machine's platform, and the drivers that its PMUs need: those of its processor,
+/// and those of its devices. `None` if nothing is known of the processor.
 pub(super) fn needed_drivers(
     machine: &ExaminedMachine,
     processor: &Processor,
@@ -151,8 +152,8 @@ mod tests {
 
     const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
 
-    /// Families whose PMUs have no driver of a processor: of the core kernel, of an architecture, of a
-    /// device that any machine may have, and of systems that a device tree describes.
+    /// Families whose PMUs have no driver of a processor: of the core kernel, of an architecture,
+    /// of a device that any machine may have, and of systems that a device tree describes.
     const ELSEWHERE: [&str; 22] = [
         "accelerator",
         "amd_iommu",

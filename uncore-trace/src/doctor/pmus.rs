@@ -80,7 +80,8 @@ fn misnamed_finding(machine: &ExaminedMachine, name: &str) -> Option<Finding> {
 }
 
 /// A finding for each PMU, CPU, socket or box that no counter counts although it is here. Without a
-/// plan, because the tree has no CPUs or a PMU has no type, for each PMU whose CPUs are all offline.
+/// plan, because the tree has no CPUs or a PMU has no type, for each PMU whose CPUs are all
+/// offline.
 fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Finding> {
     let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
     let finding = |message: String| {

@@ -35,8 +35,8 @@ impl Comm {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         let name = self.0.get(..end).unwrap_or_default();
         if end <= 15 && std::str::from_utf8(name).is_ok() {
-            // Older kernels leave what was behind the end (`bpf_get_current_comm`, kernel/bpf/helpers.c, Linux
-            // 6.1); the same names must be equal.
+            // Older kernels leave what was behind the end (`bpf_get_current_comm`,
+            // kernel/bpf/helpers.c, Linux 6.1); the same names must be equal.
             return Self::from_bytes(name);
         }
         let text = self.to_text();

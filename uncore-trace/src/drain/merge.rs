@@ -28,8 +28,8 @@ impl Merge {
         Self { rings: std::iter::repeat_with(RingHead::default).take(rings).collect() }
     }
 
-    /// The next record; `None` if all rings are empty. `read` takes the next one out of the ring with
-    /// this number.
+    /// The next record; `None` if all rings are empty. `read` takes the next one out of the ring
+    /// with this number.
     pub fn next(
         &mut self,
         mut read: impl FnMut(usize) -> Option<DecodedRecord>,

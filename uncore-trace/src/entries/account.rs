@@ -44,15 +44,16 @@ impl AccountGrowth {
         growth.last_value = accounted.value;
     }
 
-    /// Begins anew: growth is counted from the last values on. Accounts that are gone are forgotten.
+    /// Begins anew: growth is counted from the last values on. Accounts that are gone are
+    /// forgotten.
     pub fn restart(&mut self) {
         self.0.retain(|_, growth| growth.last_value.is_some());
         self.0.values_mut().for_each(|growth| growth.since = None);
     }
 
-    /// Bytes that a function moved, in a direction or in both; `None` if nothing counts them, or it was
-    /// not read twice. What its physical function counts for a virtual one has all bytes. Otherwise
-    /// packets and RDMA are counted apart.
+    /// Bytes that a function moved, in a direction or in both; `None` if nothing counts them, or it
+    /// was not read twice. What its physical function counts for a virtual one has all bytes.
+    /// Otherwise packets and RDMA are counted apart.
     pub fn moved_bytes(&self, function: PciAddress, direction: Option<IoDirection>) -> Option<u64> {
         let sum = |sources: &[AccountSource]| {
             let is_wanted = |candidate: &Account| {
@@ -69,9 +70,9 @@ impl AccountGrowth {
     }
 
     /// What each process used of a function, of the best measure that any of them has: the time in
-    /// which engines copied for it (kfd), the time or the cycles in which engines worked for it (drm),
-    /// or the memory that it has. Empty if nothing is counted by process; a process without an entry
-    /// used nothing of it.
+    /// which engines copied for it (kfd), the time or the cycles in which engines worked for it
+    /// (drm), or the memory that it has. Empty if nothing is counted by process; a process without
+    /// an entry used nothing of it.
     pub fn usage_by_process(&self, function: PciAddress) -> BTreeMap<u32, u64> {
         const MEASURES: [(AccountSource, Unit); 5] = [
             (AccountSource::Kfd, Unit::Ns),

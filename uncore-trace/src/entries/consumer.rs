@@ -12,7 +12,8 @@ pub const ROWS_AT_ONCE: usize = 32_768;
 
 /// Takes the entries of a log in order, and makes rows of `fabric`.
 pub trait LogConsumer: Debug {
-    /// Takes an entry. Pending rows ([`LogConsumer::make_rows`]) are made first, however many there are.
+    /// Takes an entry. Pending rows ([`LogConsumer::make_rows`]) are made first, however many there
+    /// are.
     ///
     /// # Errors
     ///

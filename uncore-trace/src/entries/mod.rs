@@ -17,10 +17,10 @@
 //! | [`LogEntry::Interrupt`] | `irqs` |
 //! | [`LogEntry::EndOfTick`] | one for each tick of `runtime` |
 //!
-//! Order: the entries of a tick come before its [`LogEntry::EndOfTick`]. Readings of one counter are
-//! in the order of time, and their ticks never decrease. A reading that arrives after the end of
-//! its tick is logged in a later tick ([`CounterReading::is_late`]): its count is kept, but it ends no
-//! window. A reading may be logged before the end of an earlier tick.
+//! Order: the entries of a tick come before its [`LogEntry::EndOfTick`]. Readings of one counter
+//! are in the order of time, and their ticks never decrease. A reading that arrives after the end
+//! of its tick is logged in a later tick ([`CounterReading::is_late`]): its count is kept, but it
+//! ends no window. A reading may be logged before the end of an earlier tick.
 
 mod account;
 mod consumer;
@@ -138,8 +138,8 @@ pub struct CounterReading {
     pub cpu: u32,
     /// What triggered it.
     pub trigger: ReadingTrigger,
-    /// The value, or the errno of the failed read. For [`ReadingTrigger::Start`], which reads nothing, it
-    /// is 0.
+    /// The value, or the errno of the failed read. For [`ReadingTrigger::Start`], which reads
+    /// nothing, it is 0.
     pub value: Result<CounterValue, i32>,
     /// The owner of the count since the last reading, if known.
     pub owner: Option<Owner>,

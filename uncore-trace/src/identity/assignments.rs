@@ -1,7 +1,7 @@
 //! Which devices the kubelet has assigned to which containers, and the PCI functions that they are.
 //!
-//! An id means what its plugin says. So a function is known only where the id is its address and it is
-//! there, where NVIDIA's driver has a GPU of this id, or where files of CDI name device files.
+//! An id means what its plugin says. So a function is known only where the id is its address and it
+//! is there, where NVIDIA's driver has a GPU of this id, or where files of CDI name device files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,8 @@ pub fn cdi_trees(root: &Path) -> impl Iterator<Item = PathBuf> {
     cdi::DIRS.into_iter().map(|dir| root.join(dir))
 }
 
-/// The assignments in an answer of the kubelet, without doubles. Sysfs and the rest are under `root`.
+/// The assignments in an answer of the kubelet, without doubles. Sysfs and the rest are under
+/// `root`.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Finds the path of a cgroup id, and the container, pod and job that contain it.
 //!
-//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths are those below
-//! the mount point ([`CgroupView`]). They come from the records of cgroups that are created during the
-//! recording. For other ids, the hierarchy is walked when the id is first seen.
+//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths are those
+//! below the mount point ([`CgroupView`]). They come from the records of cgroups that are created
+//! during the recording. For other ids, the hierarchy is walked when the id is first seen.
 //!
 //! Guarantee: a cgroup has one path, whichever source it comes from.
 
@@ -48,8 +48,8 @@ struct KnownCgroup {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     view: CgroupView,
-    /// The path of the mount's root in the hierarchy, without a slash at its end; `None` until a record
-    /// of the kernel tells.
+    /// The path of the mount's root in the hierarchy, without a slash at its end; `None` until a
+    /// record of the kernel tells.
     root_path: Option<String>,
     runtimes: Runtimes,
     qemu: Qemu,
@@ -66,9 +66,9 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Paths below the mount point of the whole v2 hierarchy. Without a mount point no path is known.
-    /// Names of containers come from files below `root`. Below the cgroups `trusted`, all names are
-    /// believed.
+    /// Paths below the mount point of the whole v2 hierarchy. Without a mount point no path is
+    /// known. Names of containers come from files below `root`. Below the cgroups `trusted`, all
+    /// names are believed.
     pub fn new(mount: Option<&Path>, root: &Path, trusted: Vec<String>) -> Self {
         Self {
             mount: mount.map(Path::to_owned),
@@ -107,8 +107,8 @@ impl Cgroups {
         self.known_path(id)
     }
 
-    /// A cgroup with its container, pod and job. Their names are looked up once, so that they do not
-    /// change within a recording.
+    /// A cgroup with its container, pod and job. Their names are looked up once, so that they do
+    /// not change within a recording.
     pub fn cgroup_names(&mut self, id: u64, now_ns: u64) -> Option<&Arc<CgroupNames>> {
         if !self.by_id.contains_key(&id) {
             self.cgroup_path(id, now_ns)?;
@@ -154,8 +154,8 @@ impl Cgroups {
         fs::metadata(dir).ok().map(|metadata| metadata.ino())
     }
 
-    /// Notes the path of a cgroup that was created or used, as the kernel's records have it: from the
-    /// root of the hierarchy. A cgroup that is not below the mount point has no path.
+    /// Notes the path of a cgroup that was created or used, as the kernel's records have it: from
+    /// the root of the hierarchy. A cgroup that is not below the mount point has no path.
     pub fn learn_from_kernel(&mut self, id: u64, path: &str) {
         if self.root_path.is_none() {
             self.root_path = self.root_above(id, path).map(str::to_owned);
@@ -168,8 +168,8 @@ impl Cgroups {
         }
     }
 
-    /// The path of the mount's root in the hierarchy, from a cgroup whose directory has the end of its
-    /// path.
+    /// The path of the mount's root in the hierarchy, from a cgroup whose directory has the end of
+    /// its path.
     fn root_above<'a>(&self, id: u64, path: &'a str) -> Option<&'a str> {
         let slashes = path.match_indices('/').map(|(begin, _)| begin);
         let mut ends = slashes.chain([path.len()]).map(|begin| path.split_at(begin));
@@ -177,8 +177,8 @@ impl Cgroups {
             .map(|(above, _)| above)
     }
 
-    /// Notes the path of a cgroup below the mount point. Cgroups are never renamed, so the first path
-    /// stays.
+    /// Notes the path of a cgroup below the mount point. Cgroups are never renamed, so the first
+    /// path stays.
     pub fn learn_path(&mut self, id: u64, path: String) {
         let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let learnt = KnownCgroup { names, named: false, logged: false };
@@ -216,8 +216,8 @@ impl Cgroups {
         }
     }
 
-    /// The cgroups whose path has the form of a container, pod or job that others than root may have
-    /// named, since the last call.
+    /// The cgroups whose path has the form of a container, pod or job that others than root may
+    /// have named, since the last call.
     pub fn take_refused(&mut self) -> Vec<Arc<CgroupNames>> {
         std::mem::take(&mut self.refused)
     }

@@ -3,8 +3,8 @@
 //! The forms are those of Slurm 26.05 and before (`src/plugins/cgroup/v2/cgroup_v2.c`,
 //! `cgroup_p_step_create`, and `v1/xcgroup.c`, `xcgroup_create_hierarchy`):
 //!
-//! - v2: `slurmstepd.scope/job_JOB/step_STEP`, or `NODE_slurmstepd.scope` where several daemons run. Newer
-//!   ones have the job's SLUID in place of `job_JOB`, unless `CgroupJobIdPaths=yes`.
+//! - v2: `slurmstepd.scope/job_JOB/step_STEP`, or `NODE_slurmstepd.scope` where several daemons
+//!   run. Newer ones have the job's SLUID in place of `job_JOB`, unless `CgroupJobIdPaths=yes`.
 //! - v1: `uid_UID/job_JOB/step_STEP`, below any prefix (`CgroupPrepend`).
 //!
 //! The job of an array and a component of a heterogeneous job have numbers of their own, as in
@@ -18,8 +18,8 @@ const SCOPE: &str = "slurmstepd.scope";
 /// Steps without a number (`log_build_step_id_str`, `src/common/log.c`).
 const STEPS: [&str; 4] = ["batch", "extern", "interactive", "TBD"];
 
-/// Characters of a SLUID after its `s` (`print_sluid`, `src/common/sluid.c`): 64 bits in Crockford's
-/// base 32.
+/// Characters of a SLUID after its `s` (`print_sluid`, `src/common/sluid.c`): 64 bits in
+/// Crockford's base 32.
 const SLUID: usize = 13;
 
 /// Finds the outermost job of a path, component by component.
@@ -30,8 +30,8 @@ pub(super) struct JobFinder<'a> {
 }
 
 impl<'a> JobFinder<'a> {
-    /// Looks at the next component, which is below `above`. Whether it is of the job, which is then in
-    /// `job_name`.
+    /// Looks at the next component, which is below `above`. Whether it is of the job, which is then
+    /// in `job_name`.
     pub(super) fn find_job(
         &mut self,
         component: &'a str,

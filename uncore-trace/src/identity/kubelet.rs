@@ -1,11 +1,11 @@
 //! Asks the kubelet which devices it has assigned to which pods: the method `List` of its service
 //! `PodResources` (gRPC over a Unix socket that only root can open).
 //!
-//! gRPC is here what one call of one method needs: a message behind five bytes, on HTTP/2 by the crate h2,
-//! which the upload has anyway. `tonic` would add a dozen crates for the same call.
+//! gRPC is here what one call of one method needs: a message behind five bytes, on HTTP/2 by the
+//! crate h2, which the upload has anyway. `tonic` would add a dozen crates for the same call.
 //!
-//! Messages are those of `pkg/apis/podresources/v1/api.proto` (Kubernetes 1.20 to 1.36). An answer is
-//! bounded in size and time, whoever gives it.
+//! Messages are those of `pkg/apis/podresources/v1/api.proto` (Kubernetes 1.20 to 1.36). An answer
+//! is bounded in size and time, whoever gives it.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -35,7 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of an answer. One of 500 pods with 30 devices each has less than 1 MiB.
 const MOST: usize = 4 << 20;
 
-/// Most fields of an answer. One of two bytes makes a message of some 100, and each id is looked up.
+/// Most fields of an answer. One of two bytes makes a message of some 100, and each id is looked
+/// up.
 const FIELDS: usize = 1 << 16;
 
 /// Most bytes that are under way, and of the headers.
@@ -136,8 +137,8 @@ pub fn socket(root: &Path) -> PathBuf {
     root.join(SOCKET)
 }
 
-/// Connects to the socket of a kubelet that root runs; `None` if there is no kubelet, or the user may not
-/// ask it.
+/// Connects to the socket of a kubelet that root runs; `None` if there is no kubelet, or the user
+/// may not ask it.
 ///
 /// # Errors
 ///

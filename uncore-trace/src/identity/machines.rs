@@ -49,8 +49,8 @@ fn by_libvirt(component: &str) -> Option<&str> {
 
 /// The domain in a machine name of libvirt: `DRIVER-ID-DOMAIN`, with the user before the id in a
 /// session, and `embed-HASH` there for an embedded driver (`virDomainDriverGenerateMachineName`,
-/// `src/hypervisor/domain_driver.c`). libvirt leaves characters out that a host name has not, and cuts
-/// the whole at 64.
+/// `src/hypervisor/domain_driver.c`). libvirt leaves characters out that a host name has not, and
+/// cuts the whole at 64.
 fn libvirt_domain(machine: &str) -> Option<&str> {
     let (driver, mut id_and_domain) = machine.split_once('-')?;
     if !DRIVERS.contains(&driver) {
@@ -68,8 +68,8 @@ fn libvirt_domain(machine: &str) -> Option<&str> {
     }
 }
 
-/// Firecracker's jailer: a cgroup with the id below one with the name of the program, which may have
-/// a version (docs/jailer.md).
+/// Firecracker's jailer: a cgroup with the id below one with the name of the program, which may
+/// have a version (docs/jailer.md).
 fn jailed_machine<'a>(component: &'a str, above: &str) -> Option<&'a str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let program = above.strip_prefix("firecracker")?;

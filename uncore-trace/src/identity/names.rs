@@ -98,7 +98,8 @@ impl TaskNames {
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
-    /// The owner of what a process does whose task is not running: its name is the last that is known.
+    /// The owner of what a process does whose task is not running: its name is the last that is
+    /// known.
     pub fn owner_of_process(&mut self, task: &TaskIdentity, now_ns: u64) -> Owner {
         let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;

@@ -1,7 +1,8 @@
 //! The name of a virtual machine from QEMU's command line: `-name` (qemu(1)).
 //!
-//! A process can write over its command line, so it counts only where root runs QEMU: in a scope of Proxmox
-//! VE, whose path has only the number of the machine, and in a unit in which QEMU is the only process.
+//! A process can write over its command line, so it counts only where root runs QEMU: in a scope of
+//! Proxmox VE, whose path has only the number of the machine, and in a unit in which QEMU is the
+//! only process.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ impl Qemu {
         Self { mount: mount.map(Path::to_owned), proc: root.join("proc") }
     }
 
-    /// The name of the machine in a unit whose only process is QEMU. `believed` is the part of the path
-    /// that only root can have named.
+    /// The name of the machine in a unit whose only process is QEMU. `believed` is the part of the
+    /// path that only root can have named.
     pub(super) fn machine_of_unit<'a>(
         &self,
         path: &str,
@@ -73,7 +74,8 @@ impl Qemu {
     fn machine_of_process(&self, process: u32) -> Option<String> {
         let dir = self.proc.join(process.to_string());
         let status = read_file(&dir.join("status"))?;
-        // The owner of the directory is not the one of the process: it is root if that may not be dumped.
+        // The owner of the directory is not the one of the process: it is root if that may not be
+        // dumped.
         let status = String::from_utf8_lossy(&status).into_owned();
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         if users.split_whitespace().any(|user| user != "0") {
@@ -108,7 +110,8 @@ fn guest_name(line: &[u8]) -> Option<String> {
     (!name.is_empty() && name.len() <= LONGEST).then_some(name)
 }
 
-/// Options with commas between them; two commas stand for one (`get_opt_value`, util/qemu-option.c).
+/// Options with commas between them; two commas stand for one (`get_opt_value`,
+/// util/qemu-option.c).
 fn split_options(text: &str) -> Vec<String> {
     let mut values = vec![String::new()];
     let mut characters = text.chars().peekable();

@@ -1,8 +1,9 @@
 //! Names of containers and pods, from files of the container runtimes and the kubelet.
 //!
 //! Guarantees: no daemon is asked. No file outside the given root is opened, whatever symbolic
-//! links point to. Only regular files of at most [`LARGEST`] bytes are read, to which root alone can
-//! write. If a file is missing, belongs to another user or has another form, the name stays unknown.
+//! links point to. Only regular files of at most [`LARGEST`] bytes are read, to which root alone
+//! can write. If a file is missing, belongs to another user or has another form, the name stays
+//! unknown.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -97,8 +98,8 @@ impl Runtimes {
     }
 
     /// The names of a container, from the files of the runtimes. `id` must be a single path
-    /// component. The names of Kubernetes count only for a container that is in a pod: elsewhere who
-    /// made an image may have put them into its labels.
+    /// component. The names of Kubernetes count only for a container that is in a pod: elsewhere
+    /// who made an image may have put them into its labels.
     pub fn container_names(&self, id: &str, in_pod: bool) -> ContainerNames {
         if id.contains(['/', '\0']) || id.starts_with('.') {
             return ContainerNames::default();
@@ -201,8 +202,8 @@ impl Runtimes {
 }
 
 /// The names from the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with
-/// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
-/// 2.1).
+/// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`,
+/// containerd 2.1).
 fn names_by_labels(labels: &BTreeMap<String, String>) -> ContainerNames {
     let first_label =
         |keys: &[&str]| keys.iter().find_map(|key| sane_name(labels.get(*key)?.clone()));

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use super::containers::is_id;
 use crate::schema::cgroups::is_within;
 
-/// Units with `Delegate=yes` below which their daemon, which is root's, names cgroups of containers,
-/// pods, virtual machines or jobs (their unit files: docker 28, containerd 2.1, CRI-O 1.33, k3s and
-/// RKE2 1.33, the snaps of `MicroK8s` and LXD, LXC 6, Incus 6, libvirt 11, Slurm 24.11, whose
-/// `slurmstepd.scope` has a prefix where several daemons run).
+/// Units with `Delegate=yes` below which their daemon, which is root's, names cgroups of
+/// containers, pods, virtual machines or jobs (their unit files: docker 28, containerd 2.1, CRI-O
+/// 1.33, k3s and RKE2 1.33, the snaps of `MicroK8s` and LXD, LXC 6, Incus 6, libvirt 11, Slurm
+/// 24.11, whose `slurmstepd.scope` has a prefix where several daemons run).
 pub(super) const RUNTIMES: [&str; 16] = [
     "containerd.service",
     "crio.service",
@@ -116,8 +116,8 @@ impl Trust {
 
 /// Whether the daemon of a unit with `Delegate=yes`, and nobody else, gives its cgroups such names.
 fn may_name(component: &str, unit: &str) -> bool {
-    // podman with `--cgroups=split`, as a Quadlet has it, is the unit's own process. It moves itself
-    // and the container's processes into cgroups of these names.
+    // podman with `--cgroups=split`, as a Quadlet has it, is the unit's own process. It moves
+    // itself and the container's processes into cgroups of these names.
     let of_podman = component.strip_prefix("libpod-payload-").is_some_and(is_id);
     of_podman && unit.ends_with(".service")
         || RUNTIMES.contains(&unit)

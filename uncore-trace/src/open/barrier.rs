@@ -1,5 +1,5 @@
-//! What keeps this process from `perf_event_open` and `bpf`, and the way out: a privilege that it lacks,
-//! the seccomp profile of a container, or a kernel without the call.
+//! What keeps this process from `perf_event_open` and `bpf`, and the way out: a privilege that it
+//! lacks, the seccomp profile of a container, or a kernel without the call.
 //!
 //! The error number alone does not say it: a profile answers EPERM, older ones ENOSYS, whatever the
 //! capabilities are.
@@ -83,8 +83,8 @@ const CAPABILITIES: [&str; 2] = [
 #[derive(Clone, Copy, Debug)]
 struct OwnProcess {
     privileges: Privileges,
-    /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do with
-    /// `kernel.perf_event_paranoid` above 2.
+    /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do
+    /// with `kernel.perf_event_paranoid` above 2.
     is_paranoid: bool,
 }
 

@@ -15,8 +15,8 @@ use crate::bounds;
 /// The kernel's own type information.
 pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// Where packages of debug information put the kernel's own ELF file, without the root; those of libbpf
-/// (`btf__load_vmlinux_btf`, tools/lib/bpf/btf.c, Linux 7.2). `{}` is the release.
+/// Where packages of debug information put the kernel's own ELF file, without the root; those of
+/// libbpf (`btf__load_vmlinux_btf`, tools/lib/bpf/btf.c, Linux 7.2). `{}` is the release.
 const ELSEWHERE: [&str; 7] = [
     "boot/vmlinux-{}",
     "lib/modules/{}/vmlinux-{}",
@@ -52,8 +52,8 @@ pub struct KernelTypes {
 }
 
 impl KernelTypes {
-    /// The types of the running kernel, and whether they are its own: of `given_file`, else its own, else of a
-    /// file with its debug information.
+    /// The types of the running kernel, and whether they are its own: of `given_file`, else its
+    /// own, else of a file with its debug information.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl KernelTypes {
         Some(*self.type_offsets.get((number as usize).checked_sub(1)?)? as usize)
     }
 
-    /// Byte offset of a member in the structure or union at `type_offset`. `depth` limits the nesting of
-    /// anonymous types, `members_left` the members that are examined.
+    /// Byte offset of a member in the structure or union at `type_offset`. `depth` limits the
+    /// nesting of anonymous types, `members_left` the members that are examined.
     fn find_member(
         &self,
         type_offset: usize,
@@ -214,8 +214,8 @@ impl KernelTypes {
     }
 }
 
-/// A file below `root` with the types of the kernel of this release, for a kernel that was built without;
-/// and these types.
+/// A file below `root` with the types of the kernel of this release, for a kernel that was built
+/// without; and these types.
 pub fn find_elsewhere(root: &Path, release: &str) -> Option<(PathBuf, KernelTypes)> {
     if release.is_empty() || release.contains('/') {
         return None;

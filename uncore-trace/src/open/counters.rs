@@ -84,8 +84,8 @@ pub(super) fn create_map(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `attr` is given whole to be changed: some commands write their answer into it (`BPF_PROG_TEST_RUN`:
-/// `bpf_test_finish`, `net/bpf/test_run.c`).
+/// `attr` is given whole to be changed: some commands write their answer into it
+/// (`BPF_PROG_TEST_RUN`: `bpf_test_finish`, `net/bpf/test_run.c`).
 pub(super) fn bpf_call<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
     // SAFETY: `attr` has the layout that `command` reads and writes, and its size is given.
     let result =

@@ -1,5 +1,5 @@
-//! Counters of a plan that are read with read(2), without a BPF program: perf events, and the kernel's
-//! statistics of devices.
+//! Counters of a plan that are read with read(2), without a BPF program: perf events, and the
+//! kernel's statistics of devices.
 //!
 //! Guarantees: all counters are opened before the first is enabled, because opening an event resets
 //! the others in some drivers (`ali_drw` is one). A counter that cannot be opened is reported and
@@ -82,8 +82,8 @@ impl Counting {
         events.chain(self.statistic_counts())
     }
 
-    /// The counts of the statistics while the counters were enabled. One that cannot be read is left
-    /// out.
+    /// The counts of the statistics while the counters were enabled. One that cannot be read is
+    /// left out.
     fn statistic_counts(&self) -> BTreeMap<u32, Count> {
         let Some(start) = &self.start_sample else { return self.earlier_counts.clone() };
         let current = self.statistics.read(mono_ns() as u64);

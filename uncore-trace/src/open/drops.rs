@@ -41,9 +41,9 @@ impl DropCounts {
         sum
     }
 
-    /// Takes over a newer look at the same counts, and returns what is new in it. A count that is lower
-    /// than before (`missed` is less than it was where a file of `/proc` could not be read) has nothing
-    /// new, and stays as it was: it would be counted again with the next look.
+    /// Takes over a newer look at the same counts, and returns what is new in it. A count that is
+    /// lower than before (`missed` is less than it was where a file of `/proc` could not be read)
+    /// has nothing new, and stays as it was: it would be counted again with the next look.
     #[must_use]
     pub fn advance(&mut self, mut newer: Self) -> Self {
         let mut new = Self::default();

@@ -1,8 +1,8 @@
-//! The BPF programs that see who holds which device: those that follow the files of watched devices,
-//! and the iterator over the files of all processes.
+//! The BPF programs that see who holds which device: those that follow the files of watched
+//! devices, and the iterator over the files of all processes.
 //!
-//! Guarantee: if the kernel lacks what it takes to follow files, they can still be read now and then, and
-//! a text says so.
+//! Guarantee: if the kernel lacks what it takes to follow files, they can still be read now and
+//! then, and a text says so.
 #![expect(
     unsafe_code,
     reason = "bpf(2) has no safe wrapper for an iterator that is read repeatedly"
@@ -41,8 +41,8 @@ const FORK: &str = "sched_process_fork";
 /// Visits all files; also the name of what it iterates over.
 pub(super) const ITERATOR: &str = "task_file";
 
-/// Processes and devices that the programs remember, 1 MiB of kernel memory. Servers of GPUs have some
-/// thousand processes with some ten devices each at most.
+/// Processes and devices that the programs remember, 1 MiB of kernel memory. Servers of GPUs have
+/// some thousand processes with some ten devices each at most.
 const REMEMBERED: u32 = 1 << 13;
 
 /// Processes and devices in a reading, 20 MiB.
@@ -55,7 +55,8 @@ const KEY: [usize; 3] =
 /// Size of the buffer that the iterator fills, in bytes: whole records.
 const CHUNK: usize = 512 * size_of::<FileEvent>();
 
-/// Major numbers have 12 bits: `MINORBITS` is 20 of 32 (`include/linux/kdev_t.h`, Linux 6.1 to 7.2).
+/// Major numbers have 12 bits: `MINORBITS` is 20 of 32 (`include/linux/kdev_t.h`, Linux 6.1 to
+/// 7.2).
 const MAJORS: u32 = 1 << 12;
 
 /// `BPF_LINK_CREATE`, `BPF_ITER_CREATE` and `BPF_TRACE_ITER`, `include/uapi/linux/bpf.h`.
@@ -142,7 +143,8 @@ pub(super) struct HolderPrograms {
 }
 
 impl HolderPrograms {
-    /// Loads and attaches the programs for devices with these major numbers; `true` for block devices.
+    /// Loads and attaches the programs for devices with these major numbers; `true` for block
+    /// devices.
     ///
     /// # Errors
     ///
@@ -185,8 +187,8 @@ impl HolderPrograms {
         let mut seen: HashSet<[u32; 3]> = HashSet::new();
         let mut chunk = vec![0; CHUNK];
         loop {
-            // The kernel gives whole records (`bpf_seq_read`, kernel/bpf/bpf_iter.c, Linux 6.1 to 7.2), and
-            // fewer than the buffer has room for; the next read goes on.
+            // The kernel gives whole records (`bpf_seq_read`, kernel/bpf/bpf_iter.c, Linux 6.1 to
+            // 7.2), and fewer than the buffer has room for; the next read goes on.
             let len = match file.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(len) => len,
@@ -249,8 +251,8 @@ mod tests {
     use crate::discover::nodes::DeviceNumber;
     use crate::drain::{DrainedRecord, FileChange, FileRecord, decode_record};
 
-    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`HolderPrograms`];
-    /// it stands for one that every machine has.
+    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of
+    /// [`HolderPrograms`]; it stands for one that every machine has.
     const MEM: (bool, u32) = (false, 1);
     /// `/dev/full`.
     const FULL: DeviceNumber = DeviceNumber { is_block: false, major: 1, minor: 7 };
@@ -306,7 +308,8 @@ print(os.getpid(), child)
             Self { rings, holders, _ebpf: ebpf }
         }
 
-        /// What was reported of `/dev/full` since the last call, and all copies, in the order of time.
+        /// What was reported of `/dev/full` since the last call, and all copies, in the order of
+        /// time.
         fn events(&mut self) -> Vec<FileRecord> {
             let mut found = Vec::new();
             for ring in &mut self.rings {

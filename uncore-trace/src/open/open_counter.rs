@@ -140,8 +140,8 @@ pub(super) fn open_counters(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unop
     (opened_counters, unopened)
 }
 
-/// Assigns a slot to every counter that has a reader, from slot `first_slot` on. The counters of a CPU
-/// get consecutive slots.
+/// Assigns a slot to every counter that has a reader, from slot `first_slot` on. The counters of a
+/// CPU get consecutive slots.
 pub(super) fn lay_out(counters: &mut [OpenCounter], first_slot: u32) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     let mut slots = first_slot..;

@@ -41,9 +41,9 @@ impl PerfEvent {
     /// Opens a counter on its CPU, disabled, for all tasks. A member of a group starts to count
     /// when its leader is enabled.
     ///
-    /// Only the encoding is set, `exclusive` for counters that take turns, and `exclude_guest` where a
-    /// core PMU needs it: uncore PMUs refuse
-    /// `exclude_*` and sampling, and events in a perf event array refuse `inherit`.
+    /// Only the encoding is set, `exclusive` for counters that take turns, and `exclude_guest`
+    /// where a core PMU needs it: uncore PMUs refuse `exclude_*` and sampling, and events in a perf
+    /// event array refuse `inherit`.
     pub(super) fn open(request: &EventRequest, leader: Option<&Self>) -> io::Result<Self> {
         let [config, config1, config2, config3, config4] = request.config;
         let mut attr = perf_event_attr { type_: request.attr_type, config, ..Default::default() };

@@ -22,8 +22,8 @@ use crate::discover::release::is_realtime;
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
 /// Raw tracepoint programs that not every recording attaches: two run on a CPU through
-/// `BPF_PROG_TEST_RUN`, `others` is only for counters that several CPUs read, and [`RAW_SWITCH`] for
-/// kernels without BTF.
+/// `BPF_PROG_TEST_RUN`, `others` is only for counters that several CPUs read, and [`RAW_SWITCH`]
+/// for kernels without BTF.
 const SELDOM: [&str; 4] = ["others", "probe", RAW_SWITCH, "run_on_cpu"];
 
 /// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints.
@@ -43,15 +43,15 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
 ];
 
-/// How the lines of the verifier's statistics begin (`print_verification_stats`, kernel/bpf/verifier.c,
-/// Linux 6.1 to 7.2).
+/// How the lines of the verifier's statistics begin (`print_verification_stats`,
+/// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 const STATISTICS: [&str; 4] =
     ["verification time ", "stack depth ", "insns processed ", "processed "];
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io`
-/// that I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or attached yet. `log` is the level of the verifier's
-/// log for programs that it refuses.
+/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io` that
+/// I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or
+/// attached yet. `log` is the level of the verifier's log for programs that it refuses.
 pub(super) fn load_object(
     options: &SessionOptions,
     cpus: u32,
@@ -115,8 +115,9 @@ fn replace_counters(map: &MapData, counters: &CounterArray) -> Result<()> {
 }
 
 /// Loads and attaches the programs that every recording needs: all raw tracepoint programs except
-/// those for I/O and for files of devices, each to the tracepoint of its name. `sched_switch` is last, because time is
-/// accounted from there on: by then the programs that keep names correct see every change.
+/// those for I/O and for files of devices, each to the tracepoint of its name. `sched_switch` is
+/// last, because time is accounted from there on: by then the programs that keep names correct see
+/// every change.
 pub(super) fn attach_programs(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
     let realtime = is_realtime(&uname().version().to_string_lossy());
     let is_for_every_recording = |name: &&str| {

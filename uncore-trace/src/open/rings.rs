@@ -19,7 +19,8 @@ const RINGBUF: u32 = 27;
 /// The smallest ring: a page of any kernel.
 const LEAST_BYTES: u32 = 1 << 16;
 
-/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into `rings_of_cpus`.
+/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into
+/// `rings_of_cpus`.
 pub(super) fn make_rings(
     rings_of_cpus: &mut ArrayOfMaps<&mut MapData, RingBuf<MapData>>,
     online: &[u32],

@@ -141,8 +141,8 @@ fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Re
 }
 
 impl RunningSampler {
-    /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in `readers_before`.
-    /// `false` if a CPU could not be reached yet.
+    /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in
+    /// `readers_before`. `false` if a CPU could not be reached yet.
     pub(super) fn reassign(
         &self,
         ebpf: &mut Ebpf,

@@ -73,8 +73,8 @@ pub struct Session {
     holders: Option<Result<HolderPrograms, String>>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
-    /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once the
-    /// programs are loaded.
+    /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once
+    /// the programs are loaded.
     kernel: Option<Btf>,
     /// Whether the kernel has its own BTF.
     has_types: bool,
@@ -321,8 +321,8 @@ impl Session {
         self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
     }
 
-    /// Whether it is seen who holds which device: that was asked for, a driver of such devices is loaded,
-    /// and the kernel can do it.
+    /// Whether it is seen who holds which device: that was asked for, a driver of such devices is
+    /// loaded, and the kernel can do it.
     pub const fn sees_holders(&self) -> bool {
         matches!(self.holders, Some(Ok(_)))
     }

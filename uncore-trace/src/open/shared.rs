@@ -1,8 +1,8 @@
 //! Counters that several CPUs read: with `--sample-on sched`, at the switches of each.
 //!
-//! Most counters can be read on one CPU only. Since Linux 6.7 a program reads those of Intel's uncore
-//! on any CPU of their package, and later kernels more (`perf_event_read_local`, kernel/events/core.c).
-//! Which, is tried with the program `probe`.
+//! Most counters can be read on one CPU only. Since Linux 6.7 a program reads those of Intel's
+//! uncore on any CPU of their package, and later kernels more (`perf_event_read_local`,
+//! kernel/events/core.c). Which, is tried with the program `probe`.
 //!
 //! The timer's readings, which end windows, stay those of the reader CPU. A CPU reads while it has
 //! the turn of that reader: see `uncore-trace-ebpf/src/turn.rs`.
@@ -124,8 +124,8 @@ impl Session {
     }
 }
 
-/// Number of CPUs on which a counter is tried. With CPUs of packages in turns (0, 2, 4 and so on), the
-/// nearest of two, four or eight packages are among them.
+/// Number of CPUs on which a counter is tried. With CPUs of packages in turns (0, 2, 4 and so on),
+/// the nearest of two, four or eight packages are among them.
 const NEAR: usize = 16;
 
 /// Has the CPUs read what `layouts` says about the counters of others.

@@ -1,5 +1,5 @@
-//! Resolves what `-e` takes without a PMU: times of the measurement, software and hardware events, events
-//! of any PMU, `rNNN`, `TYPE:CONFIG`.
+//! Resolves what `-e` takes without a PMU: times of the measurement, software and hardware events,
+//! events of any PMU, `rNNN`, `TYPE:CONFIG`.
 
 use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::cache_names::is_cache_event;
@@ -49,8 +49,8 @@ impl<'a> Resolver<'a> {
             || self.pmu_words().any(|words| words.find_event(typed).is_some())
     }
 
-    /// A name without a PMU, with further terms: a time, a software or hardware event, an event of any
-    /// PMU, `rNNN`, `TYPE:CONFIG`.
+    /// A name without a PMU, with further terms: a time, a software or hardware event, an event of
+    /// any PMU, `rNNN`, `TYPE:CONFIG`.
     pub(super) fn resolve_bare(
         &mut self,
         name: &Term,

@@ -38,7 +38,8 @@ impl Plan {
     }
 }
 
-/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
+/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not
+/// known.
 ///
 /// `below` is what is below its root ports.
 pub(super) fn counted_functions<'a>(
@@ -96,8 +97,8 @@ fn functions_of_rule<'a>(
     first_match.unwrap_or_default()
 }
 
-/// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
-/// all are attached to it.
+/// Whether a function is attached to this side of the socket of `cpu`. On a machine with one
+/// socket, all are attached to it.
 fn is_attached(
     machine: &Machine,
     function: &PciFunction,
@@ -126,8 +127,8 @@ mod tests {
 
     const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
 
-    /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
-    /// socket.
+    /// What is behind the only counter of `event`, on a machine with a GPU or another device on
+    /// each socket.
     fn behind(machine: &str, event: &str, class: u32) -> (Vec<CountedFunction>, Option<String>) {
         let mut machine = captured_machine(machine);
         let root: PciAddress = "0007:00:00.0".parse().unwrap();

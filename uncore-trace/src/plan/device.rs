@@ -1,9 +1,9 @@
 //! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
 //! Disks and interfaces are PMUs of their own too.
 //!
-//! Sysfs says where a device is attached; [`PortsRule`] of the PMU's family says what that means for
-//! the PMU. A device that no PMU can single out is an error: its traffic is never replaced by the
-//! total.
+//! Sysfs says where a device is attached; [`PortsRule`] of the PMU's family says what that means
+//! for the PMU. A device that no PMU can single out is an error: its traffic is never replaced by
+//! the total.
 
 use std::collections::BTreeSet;
 
@@ -373,8 +373,8 @@ pub(super) fn id_of(
     }
 }
 
-/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its registers
-/// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
+/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its
+/// registers (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
 fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<u64> {
     let (_, page) = words.pmu.name.rsplit_once('_')?;
     machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)

@@ -15,7 +15,8 @@ use crate::text::printable;
 
 /// Why the devices in [`KernelCountedDevice::counts_again`] are left out.
 ///
-/// [`KernelCountedDevice::counts_again`]: crate::discover::statistics::KernelCountedDevice::counts_again
+/// [`KernelCountedDevice::counts_again`]:
+/// crate::discover::statistics::KernelCountedDevice::counts_again
 const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
                      one of them";
 
@@ -26,9 +27,9 @@ struct MissingGroup {
 }
 
 impl<'a> Resolver<'a> {
-    /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto` is
-    /// all traffic, or else the groups host and io. With `allow_missing`, a group that opens nothing is a
-    /// warning if another one opens something.
+    /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto`
+    /// is all traffic, or else the groups host and io. With `allow_missing`, a group that opens
+    /// nothing is a warning if another one opens something.
     ///
     /// # Errors
     ///
@@ -173,7 +174,8 @@ impl<'a> Resolver<'a> {
         self.opens_any(better, group).then_some(better)
     }
 
-    /// Whether another family counts the traffic of a better one that has no event for the group here.
+    /// Whether another family counts the traffic of a better one that has no event for the group
+    /// here.
     fn is_replaced(&self, family: &Family, group: Group) -> bool {
         let yields = |candidate: &&Family| candidate.yields_to.as_ref() == Some(&family.family);
         let mut yielding = self.catalog.families.iter().filter(yields);

@@ -1,10 +1,10 @@
 //! Counters of core PMUs where virtual machines have these PMUs for themselves.
 //!
-//! With `enable_mediated_pmu` of KVM (Linux 7.0 and later, x86), the kernel creates no virtual machine
-//! with a PMU while a counter of a core PMU counts guests, and opens no such counter beside one
-//! (`perf_create_mediated_pmu` and `mediated_pmu_account_event`, kernel/events/core.c, Linux 7.2).
-//! All core PMUs are concerned, and no other (`PERF_PMU_CAP_MEDIATED_VPMU`). So their counters
-//! exclude guests there: no recording stands in the way of a virtual machine.
+//! With `enable_mediated_pmu` of KVM (Linux 7.0 and later, x86), the kernel creates no virtual
+//! machine with a PMU while a counter of a core PMU counts guests, and opens no such counter beside
+//! one (`perf_create_mediated_pmu` and `mediated_pmu_account_event`, kernel/events/core.c, Linux
+//! 7.2). All core PMUs are concerned, and no other (`PERF_PMU_CAP_MEDIATED_VPMU`). So their
+//! counters exclude guests there: no recording stands in the way of a virtual machine.
 
 use std::collections::BTreeSet;
 

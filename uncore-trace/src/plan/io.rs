@@ -1,8 +1,8 @@
 //! Finds the block and network devices whose traffic a counter counts.
 //!
-//! Sysfs says where a device is attached; [`crate::catalog::ports::PortsRule`] of the counter's family
-//! says which of its root ports that is. If several counters may count a device and it is not known
-//! which one does, each has the device, marked as shared.
+//! Sysfs says where a device is attached; [`crate::catalog::ports::PortsRule`] of the counter's
+//! family says which of its root ports that is. If several counters may count a device and it is
+//! not known which one does, each has the device, marked as shared.
 
 use std::collections::BTreeSet;
 
@@ -54,8 +54,8 @@ impl Counter {
 }
 
 impl IoScope {
-    /// The direction and the devices whose bytes it counts together with others of the same ones: it
-    /// is not known which device each counts. `None` if it shares none.
+    /// The direction and the devices whose bytes it counts together with others of the same ones:
+    /// it is not known which device each counts. `None` if it shares none.
     pub fn shared_devices(&self) -> Option<(IoDirection, &[String])> {
         self.is_shared.then_some((self.direction, self.devices.as_slice()))
     }
@@ -132,8 +132,8 @@ pub(super) fn device_label(machine: &Machine, functions: &[&PciFunction]) -> Opt
     (!labels.is_empty()).then(|| labels.join(", "))
 }
 
-/// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root ports,
-/// or its direction, are unknown.
+/// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root
+/// ports, or its direction, are unknown.
 pub(super) fn io_scope(
     machine: &Machine,
     words: PmuWords<'_>,

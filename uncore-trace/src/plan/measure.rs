@@ -121,8 +121,8 @@ impl<'a> Resolver<'a> {
         Ok(measured)
     }
 
-    /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or `typed` is
-    /// no group.
+    /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or
+    /// `typed` is no group.
     fn rest_of_group(
         &self,
         typed: &str,
@@ -156,8 +156,8 @@ impl<'a> Resolver<'a> {
         families.flat_map(|family| family.metrics.iter().map(move |metric| (family, metric)))
     }
 
-    /// A metric on each PMU of its family on this machine whose form it is, whether or not its inputs
-    /// exist.
+    /// A metric on each PMU of its family on this machine whose form it is, whether or not its
+    /// inputs exist.
     pub fn resolve_metric(
         &mut self,
         family: &'a Family,
@@ -370,8 +370,8 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     format!("this machine has no PMU {}", texts.join(", or "))
 }
 
-/// Whether the user's text selects this metric: by its name, of which it may be a pattern, or one of
-/// its groups.
+/// Whether the user's text selects this metric: by its name, of which it may be a pattern, or one
+/// of its groups.
 fn names_it(typed: &str, glob: &GlobMatcher, metric: &Metric) -> bool {
     let mut names = metric.groups.iter().chain(metric.vendor.then_some(&metric.name));
     if names.any(|name| typed.eq_ignore_ascii_case(name)) {

@@ -22,7 +22,8 @@ struct UncountedMemory<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// The events of persistent memory that a group opens: where the firmware describes such memory.
+    /// The events of persistent memory that a group opens: where the firmware describes such
+    /// memory.
     pub(super) fn persistent_events(&self, family: &'a Family, group: Group) -> &'a [String] {
         let is_there = group == Group::Mem && self.machine.persistent_memory == Some(true);
         if is_there { &family.persistent } else { &[] }
@@ -54,7 +55,8 @@ impl<'a> Resolver<'a> {
         notes
     }
 
-    /// A note for each metric of the bandwidth of memory and each kind of memory that it does not count.
+    /// A note for each metric of the bandwidth of memory and each kind of memory that it does not
+    /// count.
     pub(super) fn memory_beside(&self, measured: &[ResolvedMetric<'a>]) -> Vec<String> {
         let mut metrics: BTreeMap<&str, Vec<ResolvedEvent<'a>>> = BTreeMap::new();
         for resolved in measured.iter().filter(|candidate| candidate.is_of_memory()) {
@@ -123,8 +125,8 @@ impl<'a> Resolver<'a> {
         self.pmu_words().any(|words| words.family_name() == name && has_persistent(&words))
     }
 
-    /// The same if it is not known whether this machine has such memory, and these events do not count
-    /// it.
+    /// The same if it is not known whether this machine has such memory, and these events do not
+    /// count it.
     fn unknown_persistent(&self, opened: &[ResolvedEvent<'a>]) -> Option<&'a Family> {
         let is_counted = |family: &Family| {
             opened.iter().any(|event| family.persistent.contains(&event.encoded.event))

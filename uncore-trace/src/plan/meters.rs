@@ -1,14 +1,14 @@
 //! `--per device`: counters of single functions beside the counters of the whole.
 //!
-//! [`PortsRule`] of a PMU's family says which term takes the id of a function, or else which one selects its
-//! root port. The counter of the whole stays: its parts count no more than it does, and the rest is of
-//! functions without a counter of their own.
+//! [`PortsRule`] of a PMU's family says which term takes the id of a function, or else which one
+//! selects its root port. The counter of the whole stays: its parts count no more than it does, and
+//! the rest is of functions without a counter of their own.
 //!
-//! Counters that one register of their PMU keeps from running together are in groups that the kernel
-//! runs one after the other. Such a group is `exclusive`: without that, the kernel would ask the driver
-//! for the other ones at each turn, and `pcie_v2_pmu_validate_event` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`,
-//! Linux 7.2) would write an error into the kernel's log each time (`group_can_go_on`,
-//! kernel/events/core.c).
+//! Counters that one register of their PMU keeps from running together are in groups that the
+//! kernel runs one after the other. Such a group is `exclusive`: without that, the kernel would ask
+//! the driver for the other ones at each turn, and `pcie_v2_pmu_validate_event`
+//! (`drivers/perf/arm_cspmu/nvidia_cspmu.c`, Linux 7.2) would write an error into the kernel's log
+//! each time (`group_can_go_on`, kernel/events/core.c).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -184,8 +184,8 @@ impl Resolver<'_> {
     }
 }
 
-/// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU that
-/// counts bytes of devices, only these.
+/// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU
+/// that counts bytes of devices, only these.
 fn is_of_devices(words: PmuWords<'_>, rule: &PortsRule, event: &str) -> bool {
     let is_listed = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
     let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
@@ -241,8 +241,8 @@ impl Assembly<'_> {
         }
     }
 
-    /// Makes groups of at most this many of those counters that are in none. Returns the leaders of all
-    /// groups.
+    /// Makes groups of at most this many of those counters that are in none. Returns the leaders of
+    /// all groups.
     fn form_groups(&mut self, ids: &[u32], max_members: usize) -> Vec<u32> {
         let counters = &self.plan.counters;
         let leads = |id: &u32| self.siblings.contains_key(id);

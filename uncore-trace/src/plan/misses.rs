@@ -78,8 +78,8 @@ impl Plan {
         witnesses.filter(|counter| counter.role == CounterRole::Weight)
     }
 
-    /// The counters that are only witnesses and become useless without those in `removed`: a counter
-    /// needs the witnesses of all CPUs that it sees.
+    /// The counters that are only witnesses and become useless without those in `removed`: a
+    /// counter needs the witnesses of all CPUs that it sees.
     pub fn useless_witnesses(&self, removed: &BTreeSet<u32>) -> Vec<u32> {
         let whole =
             |counter: &&Counter| self.has_witnesses_of(counter, |id| !removed.contains(&id));

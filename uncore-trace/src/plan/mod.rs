@@ -159,7 +159,8 @@ pub struct Counter {
     /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
-    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are known.
+    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are
+    /// known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<CountedFunction>,
     /// The functions that it counts beside a counter of the whole; empty if it is no such counter.

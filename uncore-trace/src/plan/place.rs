@@ -35,8 +35,8 @@ impl Sight {
     /// as for a clock, the CPUs near the PMU.
     ///
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
-    /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die, NUMA
-    /// node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
+    /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die,
+    /// NUMA node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
     pub(super) fn for_counter(
         machine: &Machine,
         words: PmuWords<'_>,
@@ -64,9 +64,9 @@ impl Sight {
 
 /// The reader CPUs of an event of a PMU, on one die if given. An error says why there are none.
 ///
-/// A PMU with a `cpumask` is read on those CPUs, on one of each domain that has only one register. A per-CPU PMU without one is read on every online
-/// CPU (in its `cpus`, for a core PMU). Any other PMU without one is read on the first CPU, which
-/// says nothing about its location.
+/// A PMU with a `cpumask` is read on those CPUs, on one of each domain that has only one register.
+/// A per-CPU PMU without one is read on every online CPU (in its `cpus`, for a core PMU). Any other
+/// PMU without one is read on the first CPU, which says nothing about its location.
 pub(super) fn reader_spots(
     machine: &Machine,
     words: PmuWords<'_>,
@@ -131,8 +131,8 @@ fn unreadable_reason(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<S
     })
 }
 
-/// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None` if
-/// nothing. Where all its CPUs read one register, any of them is enough.
+/// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None`
+/// if nothing. Where all its CPUs read one register, any of them is enough.
 pub(super) fn offline_readers(
     machine: &Machine,
     words: PmuWords<'_>,
@@ -212,8 +212,8 @@ const LARGE: usize = 3;
 /// kind of part of which no two reader CPUs share one. The readers are those of the PMU, or if it
 /// has only one those of all PMUs of its kind. `None` if no kind of part distinguishes them.
 ///
-/// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU (`perf_event.h`,
-/// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
+/// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU
+/// (`perf_event.h`, `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
 fn cpus_of_instance(
     machine: &Machine,
     words: PmuWords<'_>,

@@ -1,5 +1,5 @@
-//! The PMUs of a machine with their families, which are looked up once: a machine may have thousands of
-//! PMUs, and each group and metric asks for those of its family.
+//! The PMUs of a machine with their families, which are looked up once: a machine may have
+//! thousands of PMUs, and each group and metric asks for those of its family.
 
 use std::collections::HashMap;
 

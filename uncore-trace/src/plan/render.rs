@@ -84,8 +84,8 @@ fn counter_row(counter: &Counter) -> [String; 13] {
     ]
 }
 
-/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none, `cause unknown` if that is
-/// why.
+/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none, `cause unknown` if that
+/// is why.
 fn sight_text(counter: &Counter) -> String {
     let Counter { sees, far, .. } = counter;
     match (sees.is_empty(), far.is_empty()) {

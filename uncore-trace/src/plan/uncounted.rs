@@ -1,7 +1,8 @@
-//! What no counter counts, and who should know it: PMUs and CPUs that are offline, sockets and boxes
-//! without a counter, and PMUs whose events no group opens.
+//! What no counter counts, and who should know it: PMUs and CPUs that are offline, sockets and
+//! boxes without a counter, and PMUs whose events no group opens.
 //!
-//! `record`, `stat` and `top` say it as warnings of the plan, `list` and `doctor` for all of the machine.
+//! `record`, `stat` and `top` say it as warnings of the plan, `list` and `doctor` for all of the
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,8 +55,8 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// How the PMUs that no group opens are counted, in one line: all of them, or those of one group's
-    /// families. `None` if there are none.
+    /// How the PMUs that no group opens are counted, in one line: all of them, or those of one
+    /// group's families. `None` if there are none.
     pub fn by_name_hint(&self, group: Option<Group>) -> Option<String> {
         let of_group = |words: &PmuWords<'_>| match group {
             Some(group) => words.family.is_some_and(|family| family.group == group),
@@ -102,8 +103,8 @@ impl<'a> Resolver<'a> {
 }
 
 impl Assembly<'_> {
-    /// Adds warnings on the sockets that the counters so far do not count although the PMUs of a family
-    /// count others.
+    /// Adds warnings on the sockets that the counters so far do not count although the PMUs of a
+    /// family count others.
     pub(super) fn warn_of_sockets(&mut self) {
         let cpus = &self.machine.cpus;
         let mut sockets: BTreeMap<i16, CpuList> = BTreeMap::new();

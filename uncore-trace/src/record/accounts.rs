@@ -1,9 +1,10 @@
 //! Reads what devices count themselves, once a second, on a thread of its own: a driver may ask the
 //! device's firmware, which must not hold up the drain.
 //!
-//! The thread keeps no capability, with one exception. What processes tell of their files of GPUs takes
-//! the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`ThreadNeeds::traces`]). It is kept only by a
-//! recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has both.
+//! The thread keeps no capability, with one exception. What processes tell of their files of GPUs
+//! takes the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`ThreadNeeds::traces`]). It
+//! is kept only by a recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -173,9 +174,9 @@ impl Drop for AccountThread {
     }
 }
 
-/// Compares a reading with the last values. An account that is gone has no value. So has one that begins
-/// anew, before its new value: the sum of a function is less after its driver was loaded again. Those of
-/// DRM may be less for a while; then the larger one counts (`drm-engine-<keystr>`,
+/// Compares a reading with the last values. An account that is gone has no value. So has one that
+/// begins anew, before its new value: the sum of a function is less after its driver was loaded
+/// again. Those of DRM may be less for a while; then the larger one counts (`drm-engine-<keystr>`,
 /// `Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
 fn compare_values(
     last_values: &mut BTreeMap<Account, u64>,

@@ -1,5 +1,5 @@
-//! Options that need something of the machine and the plan, for `record --dry-run`. A recording makes
-//! the same checks when it starts what they ask for.
+//! Options that need something of the machine and the plan, for `record --dry-run`. A recording
+//! makes the same checks when it starts what they ask for.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! A process of this program beside the recorder, such as a canary. The recorder gives it orders and
-//! it answers, both as lines of JSON over pipes.
+//! A process of this program beside the recorder, such as a canary. The recorder gives it orders
+//! and it answers, both as lines of JSON over pipes.
 //!
 //! [`Child`] is the recorder's end; the process uses [`run_child`], [`OrderLines`] and
 //! [`send_line`]. Guarantee: it can end with the recorder, also by `kill -9`: its input ends then.

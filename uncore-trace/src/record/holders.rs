@@ -1,5 +1,5 @@
-//! Readings of all files of watched devices: at the begin of each part, after a loss, and now and then,
-//! because not every way in which a process gets a file is seen.
+//! Readings of all files of watched devices: at the begin of each part, after a loss, and now and
+//! then, because not every way in which a process gets a file is seen.
 
 use std::time::{Duration, Instant};
 

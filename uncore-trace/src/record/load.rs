@@ -8,8 +8,8 @@ use crate::entries::Relief;
 /// Least time between two steps up, ns.
 const STEP_NS: u64 = 250_000_000;
 
-/// The recorder must have kept up for this time before it leaves out less, ns. The time doubles each
-/// time this was too early, up to the longest.
+/// The recorder must have kept up for this time before it leaves out less, ns. The time doubles
+/// each time this was too early, up to the longest.
 const CALM_NS: u64 = 5_000_000_000;
 const LONGEST_CALM_NS: u64 = 320_000_000_000;
 
@@ -47,8 +47,8 @@ pub struct ReliefChange {
 }
 
 impl RecorderLoad {
-    /// A recorder whose windows wait for `lag_ns`: it is late if they wait twice as long, or for a second
-    /// more. `steps` have an effect.
+    /// A recorder whose windows wait for `lag_ns`: it is late if they wait twice as long, or for a
+    /// second more. `steps` have an effect.
     pub fn new(lag_ns: u64, steps: Vec<Relief>) -> Self {
         Self {
             late_ns: lag_ns.clamp(LATE_NS.0, LATE_NS.1),
@@ -68,7 +68,8 @@ impl RecorderLoad {
     }
 
     /// Chooses what is left out from `now_ns` on; what was sent in the last `behind_ns` is not
-    /// drained yet. `is_filling`: more than half of the rings is in use, and they were drained late.
+    /// drained yet. `is_filling`: more than half of the rings is in use, and they were drained
+    /// late.
     pub fn update_relief(
         &mut self,
         now_ns: u64,

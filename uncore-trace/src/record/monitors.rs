@@ -2,8 +2,8 @@
 //! interrupts a CPU in each domain, which must not hold up the drain.
 //!
 //! Groups are found again once a second, since tenants come and go. Nothing is changed, unless
-//! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end, or
-//! by [`remove_left_groups`] if the recorder was killed.
+//! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end,
+//! or by [`remove_left_groups`] if the recorder was killed.
 
 mod choose;
 mod groups;
@@ -75,8 +75,8 @@ pub(super) fn check_groups(
 }
 
 impl MonitorSetup {
-    /// Finds what is to be read, and makes up to `max_groups` groups during the recording. `None` if
-    /// nothing could be measured and no groups are to be made.
+    /// Finds what is to be read, and makes up to `max_groups` groups during the recording. `None`
+    /// if nothing could be measured and no groups are to be made.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
-//! Asks the kubelet now and then which devices it has assigned to which pods, on a thread of its own.
+//! Asks the kubelet now and then which devices it has assigned to which pods, on a thread of its
+//! own.
 //!
-//! The connection is made before the recorder is confined, which lets it make no other. If it breaks, as
-//! when the kubelet is started again, a loss says so, and nothing more is asked.
+//! The connection is made before the recorder is confined, which lets it make no other. If it
+//! breaks, as when the kubelet is started again, a loss says so, and nothing more is asked.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

@@ -144,8 +144,8 @@ fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Wri
         let tick_end_ns = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
         // The last count may be logged in a tick after the last one. The order within a tick is
-        // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names, and last
-        // the end of the tick, which divides the windows that are complete then.
+        // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names,
+        // and last the end of the tick, which divides the windows that are complete then.
         readings.feed_until(if is_last { u64::MAX } else { tick }, &mut log)?;
         times.feed_tick(tick_end_ns, &mut log)?;
         io.feed_until(tick_end_ns, &mut log)?;

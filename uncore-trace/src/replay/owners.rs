@@ -18,8 +18,8 @@ pub(super) struct OwnerColumns<'a> {
 }
 
 impl<'a> OwnerColumns<'a> {
-    /// The columns `owner`, `pid` and, if the table has it, `number`, with the columns of these names
-    /// for the owner's process and cgroup.
+    /// The columns `owner`, `pid` and, if the table has it, `number`, with the columns of these
+    /// names for the owner's process and cgroup.
     pub(super) fn from_batch(
         table: &'static str,
         batch: &'a RecordBatch,

@@ -42,16 +42,16 @@ impl<T> TableRows<T> {
     }
 }
 
-/// Rows of a table whose rows are entries, with the end of the tick in which each is logged; nothing if
-/// the recording has no such table.
+/// Rows of a table whose rows are entries, with the end of the tick in which each is logged;
+/// nothing if the recording has no such table.
 #[derive(Debug)]
 pub(super) struct StoredEntries<T> {
     rows: Option<TableRows<(u64, T)>>,
     entry: fn(&T) -> LogEntry<'_>,
 }
 
-/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and the entry
-/// of a row.
+/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and
+/// the entry of a row.
 pub(super) type TableForm<T> = (
     &'static TableDef,
     &'static [&'static str],

@@ -2,8 +2,8 @@
 //! process used of one.
 //!
 //! Guarantee: the values of an account (the columns from `bdf` to `client`) do not decrease, except
-//! `resident_bytes`, until a row without a value. Encodings: the same accounts come in each reading,
-//! so words are dictionaries.
+//! `resident_bytes`, until a row without a value. Encodings: the same accounts come in each
+//! reading, so words are dictionaries.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::RowTime;

@@ -1,8 +1,10 @@
-//! `assignments`: which device the kubelet had assigned to which container of a pod, from when to when.
+//! `assignments`: which device the kubelet had assigned to which container of a pod, from when to
+//! when.
 //!
-//! Guarantee: rows say what the kubelet said; nothing is guessed from the id of a device. That a device is
-//! assigned does not say that anybody has it open ([`super::holders`]); a function of a NIC in the network
-//! of a pod has no file that could be open. Encodings: short, so dictionaries for words and plain numbers.
+//! Guarantee: rows say what the kubelet said; nothing is guessed from the id of a device. That a
+//! device is assigned does not say that anybody has it open ([`super::holders`]); a function of a
+//! NIC in the network of a pod has no file that could be open. Encodings: short, so dictionaries
+//! for words and plain numbers.
 
 use super::kind::{I64, Null, Word, table};
 use super::when::RowTime;

@@ -1,8 +1,8 @@
 //! `held`: how long each owner holds a PCI function whose traffic is counted, in each tick.
 //!
-//! Guarantee: a row is written in the tick in which the number changes, so the table is complete up to its
-//! last row also if the recorder was killed. Owners that only manage a device are left out while others use
-//! it. Encodings: few rows, so dictionaries for names and ids.
+//! Guarantee: a row is written in the tick in which the number changes, so the table is complete up
+//! to its last row also if the recorder was killed. Owners that only manage a device are left out
+//! while others use it. Encodings: few rows, so dictionaries for names and ids.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::RowTime;

@@ -1,7 +1,7 @@
 //! `holders`: which process had which device open, from when to when.
 //!
-//! Guarantee: a row is written when the process has left the device, or when the recording ends; of a
-//! recorder that was killed, the rows are missing of what was still held. Encodings: short, so
+//! Guarantee: a row is written when the process has left the device, or when the recording ends; of
+//! a recorder that was killed, the rows are missing of what was still held. Encodings: short, so
 //! dictionaries for words and plain numbers.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};

@@ -97,8 +97,8 @@ causes! {
     /// last context switch, though other threads may have run in it. This is also counted if a
     /// thread other than the main thread leaves its CPU during an exec, which loses nothing.
     UnseenSwitch = "unseen_switch", ["context switch was not seen", "context switches were not seen"], LossCost::Precision;
-    /// Requests of a disk were not seen: the disk's statistics have more bytes than the requests. Their
-    /// bytes are counted and belong to the device. `detail` says how many.
+    /// Requests of a disk were not seen: the disk's statistics have more bytes than the requests.
+    /// Their bytes are counted and belong to the device. `detail` says how many.
     UnseenRequest = "unseen_request", ["time requests of a disk were not seen", "times requests of a disk were not seen"], LossCost::Precision;
     /// The CPU was offline for `span_ns` before `mono_ns`, so there was nothing to count.
     CpuOffline = "cpu_offline", ["time a CPU was offline", "times a CPU was offline"], LossCost::Precision;
@@ -109,26 +109,27 @@ causes! {
     /// decreases, or a group that is gone. Its windows are divided without it. `detail` has the
     /// group, and why.
     MonitorLost = "monitor_lost", ["reading of a monitor is missing", "readings of monitors are missing"], LossCost::Precision;
-    /// The recorder was late. Rates are learnt less often, windows are divided by the last rates or by
-    /// residency, or windows are longer; `detail` says which. Counts are complete.
+    /// The recorder was late. Rates are learnt less often, windows are divided by the last rates or
+    /// by residency, or windows are longer; `detail` says which. Counts are complete.
     Overload = "overload", ["time the recorder was late and divided counts less exactly", "times the recorder was late and divided counts less exactly"], LossCost::Precision;
-    /// It was not seen who holds which device, for `span_ns` before `mono_ns`: the kernel lacks what it
-    /// takes, or records were dropped. What was missed is found when all files are read again.
-    /// `detail` says why.
+    /// It was not seen who holds which device, for `span_ns` before `mono_ns`: the kernel lacks
+    /// what it takes, or records were dropped. What was missed is found when all files are read
+    /// again. `detail` says why.
     HolderUnseen = "holder_unseen", ["time it was not seen who holds which device", "times it was not seen who holds which device"], LossCost::Precision;
-    /// What a device counts itself was not read, of a source that `detail` names; it says why. Nothing
-    /// is said of it again.
+    /// What a device counts itself was not read, of a source that `detail` names; it says why.
+    /// Nothing is said of it again.
     AccountUnread = "account_unread", ["device's own account was not read", "devices' own accounts were not read"], LossCost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], LossCost::Precision;
-    /// The path of a cgroup has the form of a container, pod, virtual machine or job, but others than root
-    /// may have named it: `container`, `pod` or `job` is null. `detail` has the path.
+    /// The path of a cgroup has the form of a container, pod, virtual machine or job, but others
+    /// than root may have named it: `container`, `pod` or `job` is null. `detail` has the path.
     NameRefused = "name_refused", ["name of a container, pod or job was not believed", "names of containers, pods or jobs were not believed"], LossCost::Precision;
     /// No cgroup v2 hierarchy was mounted, so that cgroups had no paths. `detail` has the way out.
     CgroupsUnnamed = "cgroups_unnamed", ["time cgroups had no path, as no cgroup v2 hierarchy was mounted", "times cgroups had no path, as no cgroup v2 hierarchy was mounted"], LossCost::Precision;
-    /// The recorder saw a part of the cgroup v2 hierarchy, such as that of a container: the path `/` is the
-    /// root of this part, and cgroups outside of it had no paths. `detail` has the way out.
+    /// The recorder saw a part of the cgroup v2 hierarchy, such as that of a container: the path
+    /// `/` is the root of this part, and cgroups outside of it had no paths. `detail` has the way
+    /// out.
     CgroupsPartial = "cgroups_partial", ["time the cgroup / was not the root of the host's, and cgroups outside of it had no path", "times the cgroup / was not the root of the host's, and cgroups outside of it had no path"], LossCost::Precision;
     /// A record was dropped because the ring was full.
     RingFull = "ring_full", ["record was dropped", "records were dropped"], LossCost::Counts(LARGER_BUFFER);
@@ -146,8 +147,8 @@ causes! {
     /// A record that could not be decoded.
     Undecodable = "undecodable", ["record could not be decoded", "records could not be decoded"],
         LossCost::Counts("build uncore-trace anew: its BPF programs do not fit it");
-    /// An entry of the log was out of order, and what it says is in no row of `fabric`. `detail` has the
-    /// first one.
+    /// An entry of the log was out of order, and what it says is in no row of `fabric`. `detail`
+    /// has the first one.
     Disorder = "disorder", ["entry of the log was out of order", "entries of the log were out of order"], LossCost::Counts(SEE_DETAIL);
     /// A timer could not be restarted.
     TimerStopped = "timer_stopped", ["timer stopped", "timers stopped"], LossCost::Counts("use --timer run-on-cpu");
@@ -207,8 +208,8 @@ impl Losses {
         self.missing.is_empty()
     }
 
-    /// The losses of precision as text, e.g. `note: 12 ticks were skipped: less precise, no count is
-    /// missing`. Unknown causes come from a file: print the line through
+    /// The losses of precision as text, e.g. `note: 12 ticks were skipped: less precise, no count
+    /// is missing`. Unknown causes come from a file: print the line through
     /// [`crate::text::printable`].
     pub fn precision_text(&self) -> Option<String> {
         let counts = Self::list_in_words(&self.precision)?;
@@ -246,8 +247,8 @@ impl Losses {
     }
 }
 
-/// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`] stays
-/// as it is: print it through [`crate::text::printable`].
+/// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`]
+/// stays as it is: print it through [`crate::text::printable`].
 pub fn loss_in_words(cause: &str, count: u64) -> String {
     let words = find_cause(cause).map_or(cause, |known| known.words(count));
     format!("{count} {words}")

@@ -74,8 +74,8 @@ macro_rules! tables {
                 [$(self.$name.len(),)*].into_iter().max().unwrap_or_default()
             }
 
-            /// Passes the rows of each table that has at least `minimum_rows` rows, and any, to `write`,
-            /// and clears their builders.
+            /// Passes the rows of each table that has at least `minimum_rows` rows, and any, to
+            /// `write`, and clears their builders.
             pub fn finish(
                 &mut self,
                 minimum_rows: usize,

@@ -6,12 +6,12 @@
 //! They are plain, so that zstd finds the repetition, which bit packing would hide.
 //!
 //! Measured on synthetic 60 s of 6 counters at 1 kHz (jitter of +-10 us, two clock-like and four
-//! slow counters; a test in `tables` asserts it): a row takes 2.2 bytes with [`stored_times`], of which
-//! `value` is 1.1, `mono_ns` 0.8 and `width_ns` 0.3. `BYTE_STREAM_SPLIT` would reduce the last two
-//! to 0.4 and 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every row, a row
-//! takes 6.8 bytes: 2.3 bytes for each, because their low bits are the noise of the kernel's clock.
-//! [`stored_times`] leaves them out if they carry no information, that is if the counter was never
-//! multiplexed.
+//! slow counters; a test in `tables` asserts it): a row takes 2.2 bytes with [`stored_times`], of
+//! which `value` is 1.1, `mono_ns` 0.8 and `width_ns` 0.3. `BYTE_STREAM_SPLIT` would reduce the
+//! last two to 0.4 and 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every
+//! row, a row takes 6.8 bytes: 2.3 bytes for each, because their low bits are the noise of the
+//! kernel's clock. [`stored_times`] leaves them out if they carry no information, that is if the
+//! counter was never multiplexed.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::RowTime;

@@ -133,8 +133,8 @@ pub fn run(
     })
 }
 
-/// The plan without the counters that cannot be opened. Metrics are computed here, from all selected
-/// counters.
+/// The plan without the counters that cannot be opened. Metrics are computed here, from all
+/// selected counters.
 fn without_unopened(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     let mut plan = Plan { metrics: Vec::new(), links: Vec::new(), ..plan.clone() };
     plan.retain_counters(|counter| !unopened.contains(&counter.id));

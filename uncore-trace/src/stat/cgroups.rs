@@ -1,8 +1,8 @@
 //! Parses `--for-each-cgroup`: names or regular expressions, separated by commas.
 //!
 //! As in perf (`tools/perf/util/cgroup.c`, Linux 7.2), an item with one of `{}[]()|*+?^$` is an
-//! expression, matched anywhere in the path without its first slash. Guarantee: every selected cgroup
-//! exists, and none is selected twice.
+//! expression, matched anywhere in the path without its first slash. Guarantee: every selected
+//! cgroup exists, and none is selected twice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ const NEAREST: usize = 3;
 pub struct SelectedCgroup {
     /// As in the tables, from the root of the hierarchy with a leading slash.
     pub path: String,
-    /// What is printed for it, as in perf: the name as typed, or the path that an expression matches
-    /// without its first slash.
+    /// What is printed for it, as in perf: the name as typed, or the path that an expression
+    /// matches without its first slash.
     pub label: String,
 }
 
@@ -38,8 +38,8 @@ pub struct Selection {
     pub missing: Vec<String>,
 }
 
-/// The cgroups below `mount` that `typed` selects. As in perf, an item that selects nothing leaves the
-/// others.
+/// The cgroups below `mount` that `typed` selects. As in perf, an item that selects nothing leaves
+/// the others.
 ///
 /// # Errors
 ///

@@ -151,7 +151,8 @@ impl CounterMeter {
         self.lap_since(&previous)
     }
 
-    /// The counts from [`CounterMeter::restart_measurement`] to the last [`CounterMeter::take_lap`].
+    /// The counts from [`CounterMeter::restart_measurement`] to the last
+    /// [`CounterMeter::take_lap`].
     pub fn total_lap(&self) -> Lap {
         self.lap_since(&self.first_reading)
     }

@@ -1,8 +1,9 @@
 //! CSV output (`-x`): the fields of `perf stat -x`, in the same order.
 //!
-//! `[time or "summary"] [place [counters]] value unit event [cgroup] [noise%] running_ns running% metric_value metric_unit [method confidence]`
-//! (`tools/perf/util/stat-display.c`, Linux 7.2). Guarantee: a field with the separator, a quote or
-//! a newline is quoted (RFC 4180). perf does not quote, but a filter has commas.
+//! `[time or "summary"] [place [counters]] value unit event [cgroup] [noise%] running_ns running%
+//! metric_value metric_unit [method confidence]` (`tools/perf/util/stat-display.c`, Linux 7.2).
+//! Guarantee: a field with the separator, a quote or a newline is quoted (RFC 4180). perf does not
+//! quote, but a filter has commas.
 
 use super::row::{Location, RowPeriod, RowValue, StatRow};
 use crate::text::{csv_field, printable};

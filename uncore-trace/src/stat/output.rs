@@ -295,8 +295,8 @@ fn elapsed_lines(ending: &Ending) -> String {
     format!("{}{text}", run_table(ending))
 }
 
-/// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each 5 %
-/// of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
+/// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each
+/// 5 % of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
 fn run_table(ending: &Ending) -> String {
     let mean = ending.seconds.mean();
     let line = |&run: &f64| {

@@ -1,8 +1,8 @@
 //! Text output, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of the
 //! time that the counter ran if that is not all, and the noise of repeated runs.
 //!
-//! Guarantees: bytes have a prefix, the same in all rows of an event, and every other count has all its
-//! digits; only 0 is printed as `0`; text from the machine is escaped.
+//! Guarantees: bytes have a prefix, the same in all rows of an event, and every other count has all
+//! its digits; only 0 is printed as `0`; text from the machine is escaped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! Decodes the batches of a scan in another thread, while the one that asks for them sums the last ones.
+//! Decodes the batches of a scan in another thread, while the one that asks for them sums the last
+//! ones.
 //!
 //! Guarantees: the batches are those of the scan, in its order; memory holds [`AHEAD`] more of them
 //! than without, whatever the length of the table.
@@ -12,7 +13,8 @@ use arrow::array::RecordBatch;
 
 use super::table::TableScan;
 
-/// Batches that may wait: enough for the time that the begin of a row group takes, and below 10 MiB.
+/// Batches that may wait: enough for the time that the begin of a row group takes, and below 10
+/// MiB.
 const AHEAD: usize = 4;
 
 /// The batches of a scan that another thread decodes.

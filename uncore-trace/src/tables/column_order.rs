@@ -1,8 +1,8 @@
 //! The order of values that a file's statistics are for, as old readers know it.
 //!
 //! The parquet crate marks real numbers with `IEEE_754_TOTAL_ORDER`, and has no option for it.
-//! Polars before 1.44 and `DataFusion` before 51 do not know this order and refuse the whole file, so
-//! each column is marked with `TYPE_DEFINED_ORDER`, as in the files of other writers. Both are
+//! Polars before 1.44 and `DataFusion` before 51 do not know this order and refuse the whole file,
+//! so each column is marked with `TYPE_DEFINED_ORDER`, as in the files of other writers. Both are
 //! encoded in as many bytes.
 //!
 //! What readers must assume of a minimum or maximum that is 0 or NaN in this order holds for the

@@ -31,9 +31,9 @@ use crate::schema::metadata;
 const PREFIX: &str = "xxh64:";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 16;
-/// How much of a footer is searched at a time for the pair [`metadata::DIGEST`], from its end: after it
-/// come the tool's name and 3 bytes for each column (`FileMetaData` in parquet.thrift), so the first
-/// piece has it in all but tables of more than a thousand columns.
+/// How much of a footer is searched at a time for the pair [`metadata::DIGEST`], from its end:
+/// after it come the tool's name and 3 bytes for each column (`FileMetaData` in parquet.thrift), so
+/// the first piece has it in all but tables of more than a thousand columns.
 const PIECE: u64 = 4096;
 /// The length of the footer and `PAR1`, at the end of a Parquet file.
 const TRAILER: u64 = 8;
@@ -200,8 +200,8 @@ fn locate_digest(file: &File) -> io::Result<Option<DigestPosition>> {
         )));
     }
     let pair = digest_pair();
-    // What a name in the metadata may look like comes before the pair, so the last one counts. Pieces
-    // overlap: one that begins in a piece may end in the next.
+    // What a name in the metadata may look like comes before the pair, so the last one counts.
+    // Pieces overlap: one that begins in a piece may end in the next.
     let overlap = pair.len() as u64;
     let mut until = trailer.saturating_sub(DIGITS as u64);
     while until >= footer + overlap {

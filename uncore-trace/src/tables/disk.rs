@@ -1,8 +1,8 @@
 //! File operations of the writer, and the wording of their errors.
 //!
 //! Guarantees: an error is one line that names the action, the path and the cause (a full disk, a
-//! missing directory, a refused permission). A file that [`rename_durably`] replaces is at every instant
-//! either the old or the complete new one.
+//! missing directory, a refused permission). A file that [`rename_durably`] replaces is at every
+//! instant either the old or the complete new one.
 
 use std::error::Error;
 use std::fs::{self, File};

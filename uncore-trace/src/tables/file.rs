@@ -1,13 +1,13 @@
 //! Opens a file of a table and scans it, a few columns at a time.
 //!
 //! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
-//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each row
-//! group is verified before a row of it is decoded: most of the bits that may change in one would
-//! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
-//! may put into a file, so a panic inside it is caught here and becomes an error.
+//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each
+//! row group is verified before a row of it is decoded: most of the bits that may change in one
+//! would otherwise be read as other values. The Parquet decoder is not proof against everything
+//! that somebody may put into a file, so a panic inside it is caught here and becomes an error.
 //!
-//! A file is opened anew for each scan, because a roll-up may have more of them than a process can keep open.
-//! A segment stays open, because the recorder may remove it.
+//! A file is opened anew for each scan, because a roll-up may have more of them than a process can
+//! keep open. A segment stays open, because the recorder may remove it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -179,8 +179,8 @@ impl TableFile {
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
-    /// The least and greatest value of an `int64` column in a row group, by its statistics; `None` where the
-    /// group is empty or has none.
+    /// The least and greatest value of an `int64` column in a row group, by its statistics; `None`
+    /// where the group is empty or has none.
     pub fn group_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
         chunk_bounds(self.group_metadata().get(group)?, column)
     }
@@ -397,8 +397,8 @@ impl GroupScan {
     }
 }
 
-/// Whether a column has no value in a row group. The decoder takes longer for a dictionary column of nulls
-/// than for one with values, because it hashes each row.
+/// Whether a column has no value in a row group. The decoder takes longer for a dictionary column
+/// of nulls than for one with values, because it hashes each row.
 fn is_null(source: &OpenedFile, group: &RowGroupMetaData, field: &FieldRef) -> Result<bool> {
     let mut chunks = group.columns().iter();
     let chunk = chunks.find(|chunk| chunk.column_path().string() == *field.name());

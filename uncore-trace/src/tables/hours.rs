@@ -1,12 +1,12 @@
 //! The files of a roll-up: one for each hour of a host, in partitions that query engines recognise.
 //!
-//! Names are those of [`layout`]. The second of a name is the next one that is free: a process that was restarted
-//! within a window writes another file for it.
+//! Names are those of [`layout`]. The second of a name is the next one that is free: a process that
+//! was restarted within a window writes another file for it.
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
-//! since the last seal, and the next process finishes the rest ([`repair_hours`]). Names that a user
-//! chose cannot lead out of the directory.
+//! since the last seal, and the next process finishes the rest ([`repair_hours`]). Names that a
+//! user chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,7 +31,8 @@ use crate::schema::rollup;
 /// Suffix of the name of an unfinished file.
 const PARTIAL: &str = ".parquet.partial";
 
-/// After this time without a change nothing is about to be written into the directory of a host's hour.
+/// After this time without a change nothing is about to be written into the directory of a host's
+/// hour.
 const UNUSED: Duration = Duration::from_hours(2);
 
 /// Number of digits of a second: enough for 300 years.
@@ -321,14 +322,14 @@ fn list_files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
 pub(super) struct HourTree {
     /// Each is one path, or of an hour that is written those of what is sealed.
     pub(super) files: Vec<(Partition, Vec<PathBuf>)>,
-    /// What has the name of a file or a directory of a roll-up, and is not where those are; with the partition
-    /// that it lies in.
+    /// What has the name of a file or a directory of a roll-up, and is not where those are; with
+    /// the partition that it lies in.
     pub(super) misplaced: Vec<(Partition, PathBuf)>,
 }
 
 impl HourTree {
-    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of partitions that
-    /// `wanted` refuses nothing is read.
+    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of
+    /// partitions that `wanted` refuses nothing is read.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
 //! The names of the files of a roll-up: shared by the writer, the uploader and the readers.
 //!
-//! A file is `cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet`, in UTC. The hour is before the host,
-//! so that who asks about an hour lists that hour alone, and a policy of a store keeps a host to the files below
-//! its own name. `BOOT` is the begin of the boot's id, and `SECOND` the second of `CLOCK_MONOTONIC` in which the
-//! file's first window ended, or a later one.
+//! A file is `cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet`, in UTC. The hour is
+//! before the host, so that who asks about an hour lists that hour alone, and a policy of a store
+//! keeps a host to the files below its own name. `BOOT` is the begin of the boot's id, and `SECOND`
+//! the second of `CLOCK_MONOTONIC` in which the file's first window ended, or a later one.
 //!
-//! Guarantees: a name is of this layout at this depth alone, and each cluster and host has one spelling. So what a
-//! host may write below its own name is never read as another's.
+//! Guarantees: a name is of this layout at this depth alone, and each cluster and host has one
+//! spelling. So what a host may write below its own name is never read as another's.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -100,8 +100,8 @@ impl Partition {
         })
     }
 
-    /// Whether windows that end after the first and not after the second of these times may be in it, ns since 1970:
-    /// several clocks are joined by times that are off by half a window.
+    /// Whether windows that end after the first and not after the second of these times may be in
+    /// it, ns since 1970: several clocks are joined by times that are off by half a window.
     pub fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
         const SLACK: i64 = rollup::LONGEST_WINDOW_NS / 2;
         self.range_us().is_none_or(|(begin, end)| {

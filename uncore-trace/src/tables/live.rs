@@ -1,7 +1,7 @@
 //! What is on the disk of a recording that goes on.
 //!
-//! Guarantees: nothing is changed; a table is opened once, so that what is asked of it twice is of the
-//! same rows; segments that the recorder merges or removes later are still read.
+//! Guarantees: nothing is changed; a table is opened once, so that what is asked of it twice is of
+//! the same rows; segments that the recorder merges or removes later are still read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::segment::{partial_dir, sealed_files};
 use super::table::OpenTable;
 use crate::schema::{TableDef, fabric};
 
-/// How often a table is opened that changes meanwhile: once for each size of segments that may be merged, and
-/// for its end.
+/// How often a table is opened that changes meanwhile: once for each size of segments that may be
+/// merged, and for its end.
 const TRIES: usize = 5;
 
 /// The tables of a live recording that were opened.

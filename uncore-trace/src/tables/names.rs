@@ -1,8 +1,8 @@
 //! The names of the files of a recording: its tables, and its parts if it is rotated.
 //!
 //! Part N of `run/` is the dataset `run/0000000N/`, that of `run.parquet` is the file
-//! `run-0000000N.parquet`: they sort by name, and `run/*/fabric.parquet` or `run-*.parquet` reads all
-//! that are finished as one table.
+//! `run-0000000N.parquet`: they sort by name, and `run/*/fabric.parquet` or `run-*.parquet` reads
+//! all that are finished as one table.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 //! Guarantees: a file gets its name only when it is complete. Before that it is unnamed, so nothing
 //! is left of it if the process ends in any way. If the file system does not support unnamed files,
 //! it is a temporary file in the same directory, which is removed on an error. Only the users of
-//! its [`FileMode`] can read the file. An existing regular file is replaced only if requested; other
-//! kinds of files are never replaced.
+//! its [`FileMode`] can read the file. An existing regular file is replaced only if requested;
+//! other kinds of files are never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};

@@ -1,7 +1,7 @@
 //! How large the pages of a column become when they are decoded.
 //!
-//! The decoder takes the memory that the header of a page asks for. A kilobyte of zeros in zstd asks
-//! for a gigabyte, so headers are read before anything is decoded.
+//! The decoder takes the memory that the header of a page asks for. A kilobyte of zeros in zstd
+//! asks for a gigabyte, so headers are read before anything is decoded.
 
 use std::io::{self, Read};
 use std::ops::Range;

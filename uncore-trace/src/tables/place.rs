@@ -17,8 +17,8 @@ use super::reader::Recording;
 use super::writer::RecordingTarget;
 use crate::schema::{ALL, fabric};
 
-/// Parses the target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a name
-/// that ends with `/`) a dataset.
+/// Parses the target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a
+/// name that ends with `/`) a dataset.
 pub fn parse_target(output: &Path) -> Result<RecordingTarget> {
     let text = output.as_os_str().to_string_lossy();
     if text == "-" {

@@ -1,5 +1,6 @@
-//! Opens recordings: those that are finished, what is on the disk of one that goes on (see [`super::live`]),
-//! and roll-ups, which are read like a recording of which there is one table (see [`super::rollup`]).
+//! Opens recordings: those that are finished, what is on the disk of one that goes on (see
+//! [`super::live`]), and roll-ups, which are read like a recording of which there is one table (see
+//! [`super::rollup`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +34,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or what is wanted of a roll-up.
-    /// A warning is given for files of a roll-up that are left out because they do not belong where they are.
+    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or what is
+    /// wanted of a roll-up. A warning is given for files of a roll-up that are left out because
+    /// they do not belong where they are.
     ///
     /// # Errors
     ///
@@ -62,7 +64,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// As [`Self::open_selection`], but damaged files of a roll-up are [left out](Self::left_out) too.
+    /// As [`Self::open_selection`], but damaged files of a roll-up are [left out](Self::left_out)
+    /// too.
     ///
     /// # Errors
     ///
@@ -99,8 +102,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Opens one that is finished, or what is on the disk of one that is being recorded: always the same
-    /// rows, however the recording goes on.
+    /// Opens one that is finished, or what is on the disk of one that is being recorded: always the
+    /// same rows, however the recording goes on.
     ///
     /// # Errors
     ///
@@ -151,8 +154,9 @@ impl Recording {
         self.dataset
     }
 
-    /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without processes.
-    /// `fabric` then has three columns more, `known_ns`, `low` and `high`, see [`rollup`].
+    /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without
+    /// processes. `fabric` then has three columns more, `known_ns`, `low` and `high`, see
+    /// [`rollup`].
     pub fn is_rollup(&self) -> bool {
         self.rollup.is_some()
     }
@@ -174,7 +178,8 @@ impl Recording {
         &self.path
     }
 
-    /// The files that a table is in: one, but of a roll-up, and of what is being recorded, as many as it has.
+    /// The files that a table is in: one, but of a roll-up, and of what is being recorded, as many
+    /// as it has.
     ///
     /// # Errors
     ///

@@ -1,23 +1,25 @@
-//! Reads a roll-up as if it were the table `fabric` of a recording: one file, the hours of an agent, or
-//! partitions of many hosts.
+//! Reads a roll-up as if it were the table `fabric` of a recording: one file, the hours of an
+//! agent, or partitions of many hosts.
 //!
 //! Guarantees: rows come in the order of their windows' ends over all files; memory holds about
-//! [`scan::MOST_ROWS`] of them, or one window of each file where that is more; `counter` is a number for each
-//! PMU, event, filter, link and direction of a boot of a host, the same in every scan. What `fabric` has
-//! and a roll-up has not is null: `pid`, `cpu`, `cgroup_id`, `cgroup_confidence`, `processes`.
+//! [`scan::MOST_ROWS`] of them, or one window of each file where that is more; `counter` is a
+//! number for each PMU, event, filter, link and direction of a boot of a host, the same in every
+//! scan. What `fabric` has and a roll-up has not is null: `pid`, `cpu`, `cgroup_id`,
+//! `cgroup_confidence`, `processes`.
 //!
 //! # Time
 //!
-//! Of one boot, `mono_ns` and `ts` are those of the rows. Clocks of several boots or hosts do not compare,
-//! so `mono_ns` is then wall time, ns since 1970, and `ts` the same: that of `CLOCK_MONOTONIC` plus what the
-//! newest file of the boot says is between the two, rounded to a whole window. So windows of a boot never
-//! overlap, those of different hosts end together and can be added up, and times are off by half a window
-//! at most (more where the wall clock was set meanwhile).
+//! Of one boot, `mono_ns` and `ts` are those of the rows. Clocks of several boots or hosts do not
+//! compare, so `mono_ns` is then wall time, ns since 1970, and `ts` the same: that of
+//! `CLOCK_MONOTONIC` plus what the newest file of the boot says is between the two, rounded to a
+//! whole window. So windows of a boot never overlap, those of different hosts end together and can
+//! be added up, and times are off by half a window at most (more where the wall clock was set
+//! meanwhile).
 //!
 //! # Sets
 //!
-//! A window may be in two files: the agent was started anew within it, or a recording goes on in another
-//! part. These rows become one window with the sum of their `total` and `known_ns`.
+//! A window may be in two files: the agent was started anew within it, or a recording goes on in
+//! another part. These rows become one window with the sum of their `total` and `known_ns`.
 
 mod belongs;
 mod counters;
@@ -47,8 +49,8 @@ use crate::schema::{ROLLUP_VERSION, fabric, metadata, rollup};
 /// The column that rows are ordered by.
 pub(super) const TIME: &str = "mono_ns";
 
-/// Columns of `rollup` that are offered beside those of `fabric`: time of the window that is known, and the 90 %
-/// interval.
+/// Columns of `rollup` that are offered beside those of `fabric`: time of the window that is known,
+/// and the 90 % interval.
 pub const MORE: [&str; 3] = ["known_ns", "low", "high"];
 
 /// A roll-up that is open.
@@ -119,8 +121,8 @@ impl RollupReader {
     ///
     /// # Errors
     ///
-    /// The roll-up cannot be read, or has not these hosts or times. Files that are damaged or do not belong there are
-    /// [left out](Self::left_out).
+    /// The roll-up cannot be read, or has not these hosts or times. Files that are damaged or do
+    /// not belong there are [left out](Self::left_out).
     pub(super) fn open(path: &Path, wanted: &RollupSelection) -> Result<Option<Self>> {
         if !path.is_dir() {
             return if is_rollup_file(path) {
@@ -401,7 +403,8 @@ impl HourFile {
         Ok(Self { table, origin, set, shift_ns: 0, ends_ns: ends, wall_ends_ns: wall })
     }
 
-    /// Whether it may have windows that end after the first and not after the second of these times, ns since 1970.
+    /// Whether it may have windows that end after the first and not after the second of these
+    /// times, ns since 1970.
     fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
         let longest = self.table.column_bounds("window_ns").map_or(0, |(_, longest)| longest);
         let slack = longest.clamp(0, rollup::LONGEST_WINDOW_NS) / 2;

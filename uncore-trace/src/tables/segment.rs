@@ -73,8 +73,8 @@ pub(super) fn partial_dir(target: &Path) -> PathBuf {
     disk::with_suffix(target, ".partial")
 }
 
-/// The segments in a partial directory that are the table so far, in order, and those that were merged into
-/// one of them.
+/// The segments in a partial directory that are the table so far, in order, and those that were
+/// merged into one of them.
 fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
     let mut segments = Vec::new();
     for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
@@ -105,7 +105,8 @@ fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
 ///
 /// # Errors
 ///
-/// The directory cannot be read, or segments are missing: a merge removed them while they were listed.
+/// The directory cannot be read, or segments are missing: a merge removed them while they were
+/// listed.
 pub(super) fn sealed_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let (kept, _) = list_segments(dir)?;
     let mut expected_seal = 0;

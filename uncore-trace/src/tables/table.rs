@@ -1,4 +1,5 @@
-//! An open table, and its scans: of one file, of the segments of a recording that goes on, or of a roll-up.
+//! An open table, and its scans: of one file, of the segments of a recording that goes on, or of a
+//! roll-up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -107,7 +108,8 @@ impl OpenTable {
         }
     }
 
-    /// The digest of the file, see [`super::digest`]; a table of any other number of files has none of its own.
+    /// The digest of the file, see [`super::digest`]; a table of any other number of files has none
+    /// of its own.
     pub fn file_digest(&self) -> &str {
         match self {
             Self::Files(FileList { files, .. }) if files.len() == 1 => files[0].file_digest(),

@@ -2,8 +2,9 @@
 //! ring.
 //!
 //! Guarantees: calls take effect in order. At most [`WAITING_BYTES`] of rows wait for the thread;
-//! then [`RowStore::write_rows`] waits and [`RowStore::offer_rows`] refuses. An error in the thread is returned by
-//! the next call. With a [`Tap`], an error of the files ends the files, not the recording.
+//! then [`RowStore::write_rows`] waits and [`RowStore::offer_rows`] refuses. An error in the thread
+//! is returned by the next call. With a [`Tap`], an error of the files ends the files, not the
+//! recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

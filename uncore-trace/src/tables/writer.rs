@@ -13,9 +13,9 @@
 //! - `kill -9` loses at most the rows since the last `seal`. Segments are not synced: a sync every
 //!   second would disturb the measured host, and the page cache outlives the process. After a power
 //!   cut the last segments may be missing.
-//! - An existing file is replaced only by the final rename, and only with [`CreateOptions::overwrite`].
-//!   Only regular files are ever replaced ([`super::place`]). Only the users of [`CreateOptions::mode`]
-//!   can read the files.
+//! - An existing file is replaced only by the final rename, and only with
+//!   [`CreateOptions::overwrite`]. Only regular files are ever replaced ([`super::place`]). Only
+//!   the users of [`CreateOptions::mode`] can read the files.
 //! - Until something is sealed, dropping the writer leaves nothing behind. After that it leaves the
 //!   segments, and every error says how to make a file from them.
 //! - Memory is bounded by [`BUFFER_ROWS`] rows per table and one row group.

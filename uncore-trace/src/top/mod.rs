@@ -2,8 +2,8 @@
 //!
 //! The recorder runs as for `record`. It passes the rows of its tables to a second thread, which
 //! sums them ([`crate::view::live`]), draws them, and writes them to a file on request. So the
-//! screen shows the same values as a recording. The rows of a recording come from its tables instead
-//! ([`mod@play`]).
+//! screen shows the same values as a recording. The rows of a recording come from its tables
+//! instead ([`mod@play`]).
 //!
 //! Guarantees: the terminal is restored however the program ends, except by SIGKILL. Messages are
 //! held until then.

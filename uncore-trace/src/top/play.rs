@@ -52,8 +52,8 @@ impl<'a> Player<'a> {
         ))
     }
 
-    /// Advances if a frame has been shown for its length, and does what a key asked for. Returns whether the
-    /// screen changed.
+    /// Advances if a frame has been shown for its length, and does what a key asked for. Returns
+    /// whether the screen changed.
     pub(super) fn advance_if_due(&mut self, app: &mut App) -> Result<bool> {
         let shown_frame = app.live.last_frame_ns();
         match (app.take_request(), shown_frame) {

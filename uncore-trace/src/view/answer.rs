@@ -142,8 +142,8 @@ fn link_sentence(event: &UsageEvent, links: &Links) -> String {
     )
 }
 
-/// What went over the links of devices for those who held them, those with the most bytes first; empty
-/// if nothing did.
+/// What went over the links of devices for those who held them, those with the most bytes first;
+/// empty if nothing did.
 fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
@@ -237,8 +237,8 @@ fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
     Some(format!("{} had {list}.", line_name(largest_shares.first()?.1)))
 }
 
-/// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly all;
-/// `None` for other events, and for the root, whose name says nothing.
+/// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly
+/// all; `None` for other events, and for the root, whose name says nothing.
 pub(super) fn in_cgroup(event: &UsageEvent) -> Option<String> {
     let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
     Some(format!("{} in cgroup {}", percent(dominant.fraction), printable(&dominant.path)))

@@ -31,9 +31,9 @@ const MIN_FRACTION: f64 = 0.01;
 /// Fewest cells of an owner's name.
 const MIN_NAME_CELLS: usize = 16;
 
-/// A heading, and one line for each of the fullest links or, where nothing was counted on a link, of
-/// the events with the highest rates in their units. A line has at most `width` cells unless that is
-/// very small.
+/// A heading, and one line for each of the fullest links or, where nothing was counted on a link,
+/// of the events with the highest rates in their units. A line has at most `width` cells unless
+/// that is very small.
 ///
 /// # Errors
 ///
@@ -108,7 +108,8 @@ fn rate_text(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
     format!("{} {}{full}", printable(&event.name), units::human_rate(rate, &printable(&event.unit)))
 }
 
-/// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.
+/// The one or two owners with most, after a colon, in at most `room` cells unless that is very
+/// small.
 fn owners_text(event: &UsageEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);

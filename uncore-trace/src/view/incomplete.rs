@@ -108,8 +108,8 @@ impl Incomplete {
         format!("incomplete: {}", reasons.join("; "))
     }
 
-    /// The command that says more, for the recording at `path`: none where it is still being recorded, because
-    /// `check` takes finished recordings only.
+    /// The command that says more, for the recording at `path`: none where it is still being
+    /// recorded, because `check` takes finished recordings only.
     pub fn check_command(&self, path: &str) -> Option<String> {
         (!self.recording).then(|| format!("uncore-trace check {path}"))
     }

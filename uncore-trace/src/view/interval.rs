@@ -19,13 +19,13 @@
 //! # A sum
 //!
 //! The half width of a sum depends on which errors are correlated. The cause of an error is a name
-//! on a socket. Half widths of rows with one cause are added, in any window and of any counter; those
-//! of different causes are added in squares.
+//! on a socket. Half widths of rows with one cause are added, in any window and of any counter;
+//! those of different causes are added in squares.
 //!
 //! - In lines of whole cgroups (by cgroup, container, pod, kind of owner): the cgroup, or the owner
-//!   if it has none. Its rows have the confidence `cgroup_confidence`. The confidence of a row is low
-//!   where the division between the processes of its cgroup is not known, and where rates change
-//!   from window to window. The sum of a cgroup over many windows has neither error. So
+//!   if it has none. Its rows have the confidence `cgroup_confidence`. The confidence of a row is
+//!   low where the division between the processes of its cgroup is not known, and where rates
+//!   change from window to window. The sum of a cgroup over many windows has neither error. So
 //!   `cgroup_confidence` is of those errors only that last: the estimated rate of the cgroup, which
 //!   is wrong for some time, and by which all counters of a socket are divided. Such errors add up.
 //!   Rows that lack it, as of older recordings, have their `confidence` instead.
@@ -33,8 +33,8 @@
 //!   `confidence`. Processes of one name in one line have one cause: if 200 of them live for 50 ms
 //!   each, all begin with the same prior. This is too wide if errors change from window to window.
 //! - Different cgroups, programs and sockets are independent. Others ran beside each of them, and
-//!   their rates are estimated separately. If the share of one of two is too large, that of the other
-//!   is mostly too small.
+//!   their rates are estimated separately. If the share of one of two is too large, that of the
+//!   other is mostly too small.
 //! - Rows whose interval reaches 0 (a confidence below 0.146) do not even show that there was any
 //!   traffic. Their errors are shared: shares by CPU time are too large for all tenants that move
 //!   little. Nothing shows that such errors are independent, so their half widths are added,

@@ -38,7 +38,8 @@ pub enum GroupBy {
     Port,
     /// One line for each device that moved data by itself.
     Device,
-    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device, unattributed.
+    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device,
+    /// unattributed.
     Owner,
 }
 
@@ -435,8 +436,8 @@ impl<'a> FabricColumns<'a> {
         }
     }
 
-    /// Number of processes whose small shares the row sums up, if it does and lines are by process or by
-    /// their names.
+    /// Number of processes whose small shares the row sums up, if it does and lines are by process
+    /// or by their names.
     #[inline]
     pub(super) fn small_processes(&self, row: usize) -> Option<i32> {
         self.processes.and_then(|processes| nullable_value(processes, row))

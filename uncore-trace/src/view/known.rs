@@ -1,7 +1,7 @@
 //! Remembers the line of a row for later rows with the same keys.
 //!
-//! Lines are identified by numbers ([`QuickKey`]) as long as batches have the same dictionaries. The
-//! reader has one dictionary for all batches of a row group, so names are compared once per row
+//! Lines are identified by numbers ([`QuickKey`]) as long as batches have the same dictionaries.
+//! The reader has one dictionary for all batches of a row group, so names are compared once per row
 //! group and line, and not once per batch. That matters because a window of a thousand tenants is
 //! as long as a batch.
 

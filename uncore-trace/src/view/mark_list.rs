@@ -14,8 +14,8 @@ use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, escape_json, printable};
 
-/// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is the
-/// begin of the recording.
+/// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is
+/// the begin of the recording.
 pub fn draw_marks(
     marks: &[&RecordedMark],
     start_ns: i64,

@@ -1,7 +1,7 @@
 //! Sums the batches of a scan in several threads, while the calling thread decodes them.
 //!
-//! Each thread gets all batches, in their order, and sums a part of what is in them. Guarantee: memory
-//! holds at most [`AHEAD`] batches that wait, whatever the length of the table.
+//! Each thread gets all batches, in their order, and sums a part of what is in them. Guarantee:
+//! memory holds at most [`AHEAD`] batches that wait, whatever the length of the table.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -23,7 +23,8 @@ pub(super) fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MOST)
 }
 
-/// What `sum_part` returns in each of `count` threads. It is given the batches and the number of the thread.
+/// What `sum_part` returns in each of `count` threads. It is given the batches and the number of
+/// the thread.
 ///
 /// # Errors
 ///

@@ -96,8 +96,8 @@ fn line_objects<'a>(
     lines.map(move |(event, line)| LineObject::new(usage, event, line, incomplete))
 }
 
-/// The lines of all events as JSON, one object per line; each has what the recording lacks, and what
-/// its canary was credited.
+/// The lines of all events as JSON, one object per line; each has what the recording lacks, and
+/// what its canary was credited.
 pub fn usage_as_json(
     usage: &Usage,
     incomplete: Option<&Incomplete>,

@@ -119,8 +119,8 @@ fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)>
     common
 }
 
-/// The only line of an event, if it says no more than the headline: everything is known, and certain.
-/// Lines of a chosen grouping are always shown.
+/// The only line of an event, if it says no more than the headline: everything is known, and
+/// certain. Lines of a chosen grouping are always shown.
 fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine> {
     let mut lines = event.lines.iter().filter(|line| line.says_something());
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
@@ -130,8 +130,8 @@ fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine
     is_certain.then_some(line)
 }
 
-/// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if it
-/// is too long for one.
+/// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if
+/// it is too long for one.
 fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);

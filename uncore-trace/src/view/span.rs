@@ -109,8 +109,8 @@ impl TimePoint {
     }
 }
 
-/// The wall times between two moments, ns since 1970: the first excluded, the second included; `None`
-/// where no moment is one, or where one is known only once the recording is open.
+/// The wall times between two moments, ns since 1970: the first excluded, the second included;
+/// `None` where no moment is one, or where one is known only once the recording is open.
 pub fn wall_range(
     from_moment: Option<&TimePoint>,
     to_moment: Option<&TimePoint>,

@@ -1,5 +1,5 @@
-//! Who the lines are when the user chose no grouping: cgroups, or processes by name where one cgroup
-//! has nearly all.
+//! Who the lines are when the user chose no grouping: cgroups, or processes by name where one
+//! cgroup has nearly all.
 //!
 //! On a machine, in a container or in a login session where everything runs in one cgroup, the
 //! cgroup says nothing about who it was.
@@ -25,7 +25,8 @@ pub struct DominantCgroup {
 }
 
 /// The sums of a question. If it has no chosen grouping, an event of which one cgroup has more than
-/// [`DOMINANT`] is summed by the name of processes, and the others by cgroup. A roll-up has no processes.
+/// [`DOMINANT`] is summed by the name of processes, and the others by cgroup. A roll-up has no
+/// processes.
 ///
 /// # Errors
 ///
@@ -57,8 +58,8 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
     Ok(sums)
 }
 
-/// The one grouping for all of these events, for views in which a tenant has one line or colour over
-/// all of them: the chosen one, else processes if no event tells cgroups apart.
+/// The one grouping for all of these events, for views in which a tenant has one line or colour
+/// over all of them: the chosen one, else processes if no event tells cgroups apart.
 pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> GroupBy {
     if question.is_chosen {
         return question.grouping;

@@ -500,8 +500,8 @@ impl ReportLine {
     }
 }
 
-/// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so that
-/// the lines still sum to the total. Lines of other owners always stay.
+/// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so
+/// that the lines still sum to the total. Lines of other owners always stay.
 pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;

@@ -24,8 +24,8 @@ const SIZES: [Size; 8] = [
     (1024, 100_000, 40, 1),
 ];
 
-/// The same for method `auto`, and the goals: CPU seconds for a second recorded, MiB, and rows of `fabric`
-/// a second.
+/// The same for method `auto`, and the goals: CPU seconds for a second recorded, MiB, and rows of
+/// `fabric` a second.
 const LEARNING: [(Size, [f64; 3]); 3] = [
     ((64, 100, 10, 20), [0.3, 96.0, f64::INFINITY]),
     ((144, 200, 40, 10), [1.0, 160.0, 150e3]),

@@ -1,5 +1,5 @@
-//! `cargo xtask bench plan`: the CPU time of what reads and plans a machine, on made machines of 2 to 32
-//! sockets.
+//! `cargo xtask bench plan`: the CPU time of what reads and plans a machine, on made machines of 2
+//! to 32 sockets.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ use uncore_trace_lab::large::{self, Size};
 use super::machine;
 use crate::target;
 
-/// What is measured. `doctor` ends with code 2 where a recording would fail, as in a tree that is not
-/// the machine's own.
+/// What is measured. `doctor` ends with code 2 where a recording would fail, as in a tree that is
+/// not the machine's own.
 const COMMANDS: [(&str, &[&str]); 3] = [
     ("`record --dry-run`", &["record", "--dry-run", "-o", "run.parquet"]),
     ("`doctor`", &["doctor"]),

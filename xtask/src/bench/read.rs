@@ -1,9 +1,10 @@
 //! `cargo xtask bench read`: time and memory for reading a recording, compared with `DuckDB`.
 //!
-//! `uncore-trace/benches/pipeline.rs` generates the recordings. `report` and `check` stand beside a `DuckDB`
-//! that groups the same rows by the same columns, with a thread for each CPU; `report` must have its sums.
-//! `attribute` computes all rows again from the raw tables. No other program does that, so it is
-//! compared with a `DuckDB` that only copies its rows. Each round measures everything once.
+//! `uncore-trace/benches/pipeline.rs` generates the recordings. `report` and `check` stand beside a
+//! `DuckDB` that groups the same rows by the same columns, with a thread for each CPU; `report`
+//! must have its sums. `attribute` computes all rows again from the raw tables. No other program
+//! does that, so it is compared with a `DuckDB` that only copies its rows. Each round measures
+//! everything once.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! `cargo xtask bench ring`: how long the lock of a ring buffer is held for a record, and how long
 //! CPUs wait for it on large machines.
 //!
-//! `__bpf_ringbuf_reserve` (kernel/bpf/ringbuf.c) takes one lock for all CPUs that share a ring. The
-//! programs of `ring.bpf.c` send records without a pause (`BPF_PROG_TEST_RUN`), on one CPU alone
-//! and on all at once, into one ring and into two. If `n` CPUs take `t` for a record each, the lock
-//! is held for at most `t / n`, with the move of its cache lines between CPUs. They run with
-//! real-time priority: a CPU that other tasks keep waiting does not compete for the lock.
+//! `__bpf_ringbuf_reserve` (kernel/bpf/ringbuf.c) takes one lock for all CPUs that share a ring.
+//! The programs of `ring.bpf.c` send records without a pause (`BPF_PROG_TEST_RUN`), on one CPU
+//! alone and on all at once, into one ring and into two. If `n` CPUs take `t` for a record each,
+//! the lock is held for at most `t / n`, with the move of its cache lines between CPUs. They run
+//! with real-time priority: a CPU that other tasks keep waiting does not compete for the lock.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::path::Path;

@@ -189,7 +189,8 @@ fn late(bin: &Path, (tick, ns): (&str, u64), span: Duration, python: &Path) -> R
     serde_json::from_str(&answer).context("cannot read how late readings were")
 }
 
-/// User and system time of all threads of a process, seconds (`proc_pid_stat(5)`, fields 14 and 15).
+/// User and system time of all threads of a process, seconds (`proc_pid_stat(5)`, fields 14 and
+/// 15).
 fn own_cpu(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench truth`: how right attribution is on large machines, and its cost.
-//! `uncore-trace/benches/truth` draws the machines and says what the figures are. Each case is a process of
-//! its own, so that CPU time and memory are those of one case.
+//! `uncore-trace/benches/truth` draws the machines and says what the figures are. Each case is a
+//! process of its own, so that CPU time and memory are those of one case.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::env;
@@ -63,7 +63,8 @@ struct Kind {
     /// Count misses, with this noise in 50 us
     #[arg(long, value_name = "NOISE")]
     misses: Option<f64>,
-    /// Measure the bytes of this number of tenants, those with the most, as monitors of the hardware do
+    /// Measure the bytes of this number of tenants, those with the most, as monitors of the
+    /// hardware do
     #[arg(long, value_name = "N")]
     monitors: Option<u32>,
 }

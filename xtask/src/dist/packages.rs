@@ -86,8 +86,8 @@ pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<(
     write(&staged.join("third-party-licences.txt"), &licences)
 }
 
-/// Writes the lists of changes that a Debian package has: that of the program, and Debian's own with
-/// one entry.
+/// Writes the lists of changes that a Debian package has: that of the program, and Debian's own
+/// with one entry.
 fn changelogs(staged: &Path) -> Result<()> {
     let manifest = workspace_root().join("uncore-trace/Cargo.toml");
     let text = fs::read_to_string(&manifest)

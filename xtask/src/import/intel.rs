@@ -1,11 +1,11 @@
-//! perf's groups of metrics for Intel: the metrics over the events of one kind of uncore PMU, and the names
-//! of the others in groups that have such a metric.
+//! perf's groups of metrics for Intel: the metrics over the events of one kind of uncore PMU, and
+//! the names of the others in groups that have such a metric.
 //!
-//! References to other metrics are replaced by these. A clock of one PMU (`cha_0@event\=0x0@`) is pooled
-//! over all of them where it is a divisor, and is that PMU's own count elsewhere. `#has_pmem` is taken for
-//! true. Metrics without a group are in the tables of intel/perfmon, except those with filters. Left out
-//! are metrics that perf computes without the
-//! time in which it counted, although they are rates or times.
+//! References to other metrics are replaced by these. A clock of one PMU (`cha_0@event\=0x0@`) is
+//! pooled over all of them where it is a divisor, and is that PMU's own count elsewhere.
+//! `#has_pmem` is taken for true. Metrics without a group are in the tables of intel/perfmon,
+//! except those with filters. Left out are metrics that perf computes without the time in which it
+//! counted, although they are rates or times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,15 +17,15 @@ use serde_json::Value;
 use super::perf::{Lines, entries, mapped};
 use super::{Key, generated, left_out, metrics, perf, pmu, text};
 
-/// The metric of the power PMU, which is in `power.toml`: perf multiplies the kernel's unit of 2^-32 J by
-/// that of the hardware.
+/// The metric of the power PMU, which is in `power.toml`: perf multiplies the kernel's unit of
+/// 2^-32 J by that of the hardware.
 const POWER: &str = "tma_info_system_power";
 
 /// Metrics that the tables of intel/perfmon have too.
 const OF_PERFMON: &str = "cpu_cstate";
 
-/// Adds the metrics, and the others to `left_out`; returns the names of the others, with the group in
-/// place of the PMU.
+/// Adds the metrics, and the others to `left_out`; returns the names of the others, with the group
+/// in place of the PMU.
 pub(super) fn add(arch: &Path, lines: &mut Lines, not_imported: &mut Lines) -> Result<Lines> {
     let mut others = Lines::new();
     for (folder, processors) in folders(arch)? {
@@ -104,8 +104,8 @@ fn is_per_time(metric: &Value, expression: &str) -> Result<bool> {
 /// The clock of one PMU.
 const CLOCK: &str = r"(?:uncore_)?(cha|cbox|imc)_0@event\\=0x[01]@";
 
-/// Whether it is an event of an uncore PMU that this program opens: the kernel has no fixed counter of SANTA
-/// and ARB, and no PMU with the name of Knights Landing's memory controllers.
+/// Whether it is an event of an uncore PMU that this program opens: the kernel has no fixed counter
+/// of SANTA and ARB, and no PMU with the name of Knights Landing's memory controllers.
 fn is_uncore(entry: &Value) -> bool {
     let unit = text(entry, "Unit");
     let is_core = unit.is_empty() || unit.starts_with("cpu") || unit == "core";

@@ -1,4 +1,5 @@
-//! Why a metric of perf's tables is not imported: `left_out.txt`, with names by processor and reason.
+//! Why a metric of perf's tables is not imported: `left_out.txt`, with names by processor and
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ const WORDS: [&str; 10] = [
     "NaN",
 ];
 
-/// The word of `REASONS` in `catalog/vendor.rs` for a metric that is not imported; `events` are those of
-/// uncore PMUs.
+/// The word of `REASONS` in `catalog/vendor.rs` for a metric that is not imported; `events` are
+/// those of uncore PMUs.
 pub(super) fn reason(expression: &str, events: &BTreeMap<Key, String>) -> &'static str {
     let is_event = |word: &String| {
         let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic());

@@ -4,11 +4,11 @@
 //! Metrics with events of the core or of several PMUs, with conditions, or with events that were
 //! not imported are left out. A formula counts in events; time is `duration_ns`. Where perf divides
 //! by the number of PMUs (`source_count(EVENT) * #num_packages`), inputs and time are pooled here.
-//! Where it multiplies a ratio by the number of packages, which have a PMU each, the ratios of the PMUs
-//! are added.
+//! Where it multiplies a ratio by the number of packages, which have a PMU each, the ratios of the
+//! PMUs are added.
 //!
-//! An event with terms is an input with a name of its own. A `config1` of Skylake-SP's CHA is meant for
-//! its second filter, as in the parent module.
+//! An event with terms is an input with a name of its own. A `config1` of Skylake-SP's CHA is meant
+//! for its second filter, as in the parent module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -102,8 +102,8 @@ pub(super) fn words(expression: &str) -> Vec<String> {
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The PMU of an event in an expression, if it is an uncore PMU's; a code of one PMU (`cha_0@event\=0x0@`)
-/// is of that.
+/// The PMU of an event in an expression, if it is an uncore PMU's; a code of one PMU
+/// (`cha_0@event\=0x0@`) is of that.
 pub(super) fn pmu_of(word: &str, events: &BTreeMap<Key, String>) -> Option<String> {
     let of_one = || {
         let (pmu, code) = word.split_once('@')?;
@@ -128,8 +128,8 @@ struct Event {
 }
 
 impl Event {
-    /// Reads `NAME`, `NAME@TERM\=VALUE@`, or `PMU@NAME\,TERM\=VALUE@`; `None` if it is not imported, or
-    /// several PMUs have the name. Events of [`NAMED_BY_SYSFS`] are in no table.
+    /// Reads `NAME`, `NAME@TERM\=VALUE@`, or `PMU@NAME\,TERM\=VALUE@`; `None` if it is not
+    /// imported, or several PMUs have the name. Events of [`NAMED_BY_SYSFS`] are in no table.
     fn read(token: &str, events: &BTreeMap<Key, String>) -> Option<Self> {
         let (begin, terms) = match token.strip_suffix('@').and_then(|token| token.split_once('@')) {
             Some((begin, terms)) => (begin, terms.split("\\,").collect()),
@@ -179,8 +179,8 @@ fn grouped(metric: &Value) -> String {
     format!("{name}{separator}{}", groups.replace(';', ","))
 }
 
-/// The expression with 1 instead of each number of PMUs, or of counters (`aggr_nr`), and whether there
-/// was one.
+/// The expression with 1 instead of each number of PMUs, or of counters (`aggr_nr`), and whether
+/// there was one.
 fn without_source_count(expression: &str) -> (String, bool) {
     if let Some((before, after)) = expression.split_once("aggr_nr(") {
         let after = after.split_once(')').map_or(after, |(_, after)| after);

@@ -1,11 +1,11 @@
-//! `cargo xtask import perfmon DIR`: the names and encodings of Intel's uncore events and the formulas
-//! of metrics, from a checkout of intel/perfmon, as the checked-in files of
+//! `cargo xtask import perfmon DIR`: the names and encodings of Intel's uncore events and the
+//! formulas of metrics, from a checkout of intel/perfmon, as the checked-in files of
 //! `uncore-trace/catalog/intel`.
 //!
-//! Takes names and numbers, no descriptions. An encoding is made as `scripts/create_perf_json.py` of
-//! that repository makes it for perf's tables, with one difference: `Filter1` of Skylake-SP fills the
-//! upper half of `config1`, since the driver writes that half to the register FILTER1 and masks the
-//! lower one (`skx_cha_hw_config` and `hswep_cbox_enable_event` in
+//! Takes names and numbers, no descriptions. An encoding is made as `scripts/create_perf_json.py`
+//! of that repository makes it for perf's tables, with one difference: `Filter1` of Skylake-SP
+//! fills the upper half of `config1`, since the driver writes that half to the register FILTER1 and
+//! masks the lower one (`skx_cha_hw_config` and `hswep_cbox_enable_event` in
 //! `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2).
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
@@ -67,8 +67,8 @@ const MODELS: [&str; 29] = [
 const WITH_OCC_SEL: [&str; 5] = ["JKT", "IVT", "HSX", "BDX", "BDW-DE"];
 
 /// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux
-/// 7.2), and those that the kernel calls otherwise (`uncore_snb.c`, `uncore_snbep.c`): of MDF it has
-/// `mdf` of Sapphire Rapids and `mdf_sbo` since Granite Rapids.
+/// 7.2), and those that the kernel calls otherwise (`uncore_snb.c`, `uncore_snbep.c`): of MDF it
+/// has `mdf` of Sapphire Rapids and `mdf_sbo` since Granite Rapids.
 const UNITS: [(&str, &str); 9] = [
     ("cbo", "cbox"),
     ("hac_cbo", "hac_cbox"),
@@ -81,8 +81,8 @@ const UNITS: [(&str, &str); 9] = [
     ("mdf", "mdf uncore_mdf_sbo"),
 ];
 
-/// The PMU with the clock of the unit NCU on some models (`create_perf_json.py`). That of the first two is
-/// of ARB in the tables, and of the first slice for the kernel.
+/// The PMU with the clock of the unit NCU on some models (`create_perf_json.py`). That of the first
+/// two is of ARB in the tables, and of the first slice for the kernel.
 const CLOCKS: [(&str, &str); 7] = [
     ("SNB", "cbox_0"),
     ("IVB", "cbox_0"),
@@ -93,9 +93,9 @@ const CLOCKS: [(&str, &str); 7] = [
     ("ARL", "cncu"),
 ];
 
-/// Keys that say which cycles a counter counts, with their terms: those in which at least so many of
-/// the event are there, those in which that begins, all others (`event_fields` of `jevents.py`, Linux
-/// 7.2).
+/// Keys that say which cycles a counter counts, with their terms: those in which at least so many
+/// of the event are there, those in which that begins, all others (`event_fields` of `jevents.py`,
+/// Linux 7.2).
 const CONDITIONS: [(&str, &str); 3] =
     [("CounterMask", "cmask"), ("EdgeDetect", "edge"), ("Invert", "inv")];
 

@@ -1,12 +1,12 @@
-//! `cargo xtask import perf DIR`: events and metrics of AMD's and arm64 uncore PMUs, and the metrics of
-//! Intel's that are in groups, from `tools/perf/pmu-events/arch` in the source of Linux, as the checked-in
-//! files of `uncore-trace/catalog/perf`.
+//! `cargo xtask import perf DIR`: events and metrics of AMD's and arm64 uncore PMUs, and the
+//! metrics of Intel's that are in groups, from `tools/perf/pmu-events/arch` in the source of Linux,
+//! as the checked-in files of `uncore-trace/catalog/perf`.
 //!
 //! Metrics that perf's build makes with Python come from the same scripts.
 //!
-//! Takes names and numbers, no descriptions. An encoding is made as `jevents.py` there makes it. The
-//! processors are those of `mapfile.csv`; tables below a directory `sys` are of the PMUs with an
-//! `identifier` that their `Compat` matches.
+//! Takes names and numbers, no descriptions. An encoding is made as `jevents.py` there makes it.
+//! The processors are those of `mapfile.csv`; tables below a directory `sys` are of the PMUs with
+//! an `identifier` that their `Compat` matches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -231,8 +231,8 @@ fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, S
     Some((pmu, format!("{name} {unit} {across} {formula}")))
 }
 
-/// The expression without functions and conditions that need none: an event that is not there makes a
-/// metric impossible here anyway, and all CPUs are counted.
+/// The expression without functions and conditions that need none: an event that is not there makes
+/// a metric impossible here anyway, and all CPUs are counted.
 pub(super) fn simplified(expression: &str) -> String {
     // A pattern that is wrong would be found by the unit tests: without it, nothing is simplified.
     static CONDITIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| {

@@ -106,8 +106,8 @@ impl fmt::Display for Flavour {
 }
 
 impl Flavour {
-    /// Whether it has a release. The names of other flavours, such as `cloud` and `16k`, have one more
-    /// word, and so do unsigned images.
+    /// Whether it has a release. The names of other flavours, such as `cloud` and `16k`, have one
+    /// more word, and so do unsigned images.
     fn has(self, release: &str) -> bool {
         let upstream = release.strip_suffix(&format!("-{self}"));
         upstream.is_some_and(|upstream| {

@@ -79,7 +79,8 @@ pub(crate) enum Check {
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
     /// reading was made there, and none failed.
     OnReaders { pmus: Vec<ReadOn> },
-    /// Each of these CPUs read each counter of these PMUs of its socket at its switches, with success.
+    /// Each of these CPUs read each counter of these PMUs of its socket at its switches, with
+    /// success.
     ReadAtSwitches { pmus: String, sockets: Vec<Vec<u32>> },
     /// Causes that the table `loss` must have.
     Lost { causes: Vec<String> },
@@ -130,14 +131,14 @@ pub(crate) enum Check {
     Softirqs { any: bool },
     /// The recording that a trigger saved has all traffic of this cgroup.
     Kept { event: String, truth: Truth, cgroup: String },
-    /// The table `holders` has who held this device, each begin and end when the log of the tenants says,
-    /// or at most this much later.
+    /// The table `holders` has who held this device, each begin and end when the log of the tenants
+    /// says, or at most this much later.
     Holders { device: String, within_us: u32 },
-    /// In each window, who held the device has its bytes, in equal parts; a hand-over is within a tick, which
-    /// is not looked at where two hold it at the same time.
+    /// In each window, who held the device has its bytes, in equal parts; a hand-over is within a
+    /// tick, which is not looked at where two hold it at the same time.
     Held { event: String, truth: Truth, within: f64, tick_ns: u64, shared: bool },
-    /// Opening and closing a file takes at most this much longer than in another step, by the cgroup that does
-    /// it, ns.
+    /// Opening and closing a file takes at most this much longer than in another step, by the
+    /// cgroup that does it, ns.
     OpenCost { than: String, most: BTreeMap<String, u32> },
     /// Nothing was written.
     NoRecording,

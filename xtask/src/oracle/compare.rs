@@ -16,7 +16,8 @@ use super::perf::{Perf, Stat};
 /// The relative difference of two values that is rounding.
 const TOLERANCE: f64 = 1e-5;
 
-/// perf prints 6 digits after the point: of values above `LEAST` the difference may be half of the last.
+/// perf prints 6 digits after the point: of values above `LEAST` the difference may be half of the
+/// last.
 const LAST_DIGIT: f64 = 1e-6;
 const LEAST: f64 = 1e-3;
 
@@ -96,7 +97,8 @@ fn differs(kind: Kind, perf: &str, ours: &str) -> Outcome {
     Outcome::Differs { kind, perf: perf.to_owned(), ours: ours.to_owned() }
 }
 
-/// Compares counters as sets, because perf opens twice what a text names twice, then the sums of counts.
+/// Compares counters as sets, because perf opens twice what a text names twice, then the sums of
+/// counts.
 fn opened(stat: &Stat, planned: &[Planned]) -> Outcome {
     let of_perf: BTreeSet<&Opened> = stat.opened.iter().collect();
     let own: BTreeSet<&Opened> = planned.iter().map(|planned| &planned.opened).collect();
@@ -185,8 +187,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Compares a metric. The times that the two counted differ: the values agree as they are, as amounts (rates
-/// times time), or as parts of the time.
+/// Compares a metric. The times that the two counted differ: the values agree as they are, as
+/// amounts (rates times time), or as parts of the time.
 fn value(metric: &str, of_perf: &[Value], own: &[Value]) -> Outcome {
     let (Some(of_perf), Some(own)) = (Measured::by_perf(of_perf, metric), Measured::here(own))
     else {

@@ -1,4 +1,5 @@
-//! What is compared: texts of events made from what sysfs names, names of perf's tables, and metrics.
+//! What is compared: texts of events made from what sysfs names, names of perf's tables, and
+//! metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,7 +88,8 @@ fn greatest(machine: &Machine, pmu: &str, field: &str) -> Option<u64> {
     u64::MAX.checked_shr(64_u32.checked_sub(width)?)
 }
 
-/// The texts of a machine, of one PMU of each kind: events of sysfs, fields, words, modifiers and patterns.
+/// The texts of a machine, of one PMU of each kind: events of sysfs, fields, words, modifiers and
+/// patterns.
 pub(super) fn texts(machine: &Machine, random: &mut Rng) -> Vec<Case> {
     let mut kinds: BTreeMap<(String, Vec<String>), String> = BTreeMap::new();
     for pmu in names(machine, DEVICES) {

@@ -1,11 +1,12 @@
-//! `cargo xtask oracle`: compares what `perf stat` and this program open, and what they make of the counts,
-//! on the machines of `tests/fixtures/machines`.
+//! `cargo xtask oracle`: compares what `perf stat` and this program open, and what they make of the
+//! counts, on the machines of `tests/fixtures/machines`.
 //!
-//! Both read the captured files and count on a preloaded library (`tests/oracle/counts.c`), which gives each
-//! encoding and CPU its own fixed count. A text agrees if both open the same counters and the sum of their
-//! counts has the same value in the same unit, or if both refuse it; a metric agrees if its value is equal.
-//! Guarantee: it fails on each difference that `tests/oracle/differences.toml` does not give a reason for,
-//! and for each entry there whose example agrees.
+//! Both read the captured files and count on a preloaded library (`tests/oracle/counts.c`), which
+//! gives each encoding and CPU its own fixed count. A text agrees if both open the same counters
+//! and the sum of their counts has the same value in the same unit, or if both refuse it; a metric
+//! agrees if its value is equal. Guarantee: it fails on each difference that
+//! `tests/oracle/differences.toml` does not give a reason for, and for each entry there whose
+//! example agrees.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 mod compare;
@@ -36,7 +37,8 @@ pub(crate) struct Args {
     /// Compare every text and metric of every machine, not a sample
     #[arg(long)]
     all: bool,
-    /// Compare only these, as the list of differences has them: `MACHINE TEXT` or `MACHINE -M METRIC`
+    /// Compare only these, as the list of differences has them: `MACHINE TEXT` or `MACHINE -M
+    /// METRIC`
     #[arg(conflicts_with = "all", value_name = "CASE")]
     cases: Vec<String>,
 }
@@ -164,8 +166,8 @@ fn compare_all<'a>(
     Ok(found)
 }
 
-/// Prints a summary; fails if a difference has no reason, or a reason no difference. An older perf refuses
-/// what the newest counts, and has other metrics: of it only the encodings must agree.
+/// Prints a summary; fails if a difference has no reason, or a reason no difference. An older perf
+/// refuses what the newest counts, and has other metrics: of it only the encodings must agree.
 fn report(found: &[Found<'_>], known: &[Difference], is_new: bool) -> Result<()> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unknown = Vec::new();

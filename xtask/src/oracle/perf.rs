@@ -169,8 +169,8 @@ fn argv(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![loader, argv0, name, library_path, libraries, perf])
 }
 
-/// The directory with the packages of perf and what it needs. apt's lists and archives are its own, so that
-/// nothing is installed or replaced.
+/// The directory with the packages of perf and what it needs. apt's lists and archives are its own,
+/// so that nothing is installed or replaced.
 fn unpack(place: &Path) -> Result<PathBuf> {
     let apt = place.join("apt");
     for dir in ["lists/partial", "cache/archives/partial"] {

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::target;
 
-/// Tenants: one serves requests and waits, one computes, one starts short programs, one writes a file
-/// and reads it again, past the cache.
+/// Tenants: one serves requests and waits, one computes, one starts short programs, one writes a
+/// file and reads it again, past the cache.
 const TENANTS: [(&str, &str); 4] = [
     ("web", "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; sleep 0.02; done"),
     ("batch", "while :; do :; done"),

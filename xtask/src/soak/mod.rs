@@ -4,8 +4,8 @@
 //! hours that are over to an object store (moto); Prometheus scrapes every 5 s. Guarantee: it fails
 //! if
 //!
-//! - the memory of the agent in the last third of the time is more than [`GROWTH`] times that in the
-//!   third before, or its CPU time per minute is;
+//! - the memory of the agent in the last third of the time is more than [`GROWTH`] times that in
+//!   the third before, or its CPU time per minute is;
 //! - a cgroup that existed for a moment has a series, a metric has more series than docs/agent.md
 //!   allows, a counter went down, or the shares of an event do not sum to what it counted;
 //! - a scrape failed, rows were not written, or a file of the roll-up is not in the store at the

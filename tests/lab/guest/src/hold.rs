@@ -1,8 +1,8 @@
 //! What a tenant does with the file of a device, and when.
 //!
-//! Guarantees that a line of the log for each time at which a process got its first file of the device, or
-//! left its last one, has two moments between which that was; and that flows that are moved only
-//! [`Holder::while_held`] are moved while the process has a file.
+//! Guarantees that a line of the log for each time at which a process got its first file of the
+//! device, or left its last one, has two moments between which that was; and that flows that are
+//! moved only [`Holder::while_held`] are moved while the process has a file.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -54,7 +54,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// A tenant that has no file yet, but a socket if it will receive one. `work` is the step's file.
+    /// A tenant that has no file yet, but a socket if it will receive one. `work` is the step's
+    /// file.
     pub(crate) fn new(hold: &Hold, work: &Path, cgroup: Option<&str>) -> Result<Self> {
         let step = work.file_stem().context("a step without a name")?;
         let log_path = Path::new(OUT).join(step).join(LOG);

@@ -1,5 +1,5 @@
-//! Large machines, made from the captured two-socket machine of Sapphire Rapids: more sockets, CPUs and
-//! boxes of each kind. What planning costs is measured on them.
+//! Large machines, made from the captured two-socket machine of Sapphire Rapids: more sockets, CPUs
+//! and boxes of each kind. What planning costs is measured on them.
 
 use std::path::{Path, PathBuf};
 
@@ -36,8 +36,8 @@ impl Size {
     }
 }
 
-/// The files of a machine of this size. Its CPUs are numbered as Linux does: the first threads of all
-/// cores, then the second ones.
+/// The files of a machine of this size. Its CPUs are numbered as Linux does: the first threads of
+/// all cores, then the second ones.
 ///
 /// # Errors
 ///

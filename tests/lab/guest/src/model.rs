@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn requests_are_those_of_the_header() {
-        // _IOWR(0xb7, 1, struct lab_define) of 128 bytes, _IO(0xb7, 2), _IO(0xb7, 3), _IOW(0xb7, 4, u32).
+        // _IOWR(0xb7, 1, struct lab_define) of 128 bytes, _IO(0xb7, 2), _IO(0xb7, 3), _IOW(0xb7, 4,
+        // u32).
         assert_eq!((DEFINE, ATTACH, FORGET), (0xc080_b701, 0xb702, 0xb703));
         assert_eq!(DELEGATE, 0x4004_b704);
         assert_eq!(TRUTH, 56);

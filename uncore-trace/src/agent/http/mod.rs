@@ -2,8 +2,8 @@
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
 //! [`HEAD`], and the answer must be taken after [`PATIENCE`]. At most [`MOST`] connections of a
-//! socket are open: a further one ends the oldest of that socket. The pages are made by the consumer
-//! thread, so a request costs no more than a copy of one.
+//! socket are open: a further one ends the oldest of that socket. The pages are made by the
+//! consumer thread, so a request costs no more than a copy of one.
 
 mod answer;
 mod listen;

@@ -1,8 +1,8 @@
 //! Counts of one link or event, and the choice of the owners with a series.
 //!
 //! A tenant can make as many cgroups as it likes, so a series is given late and seldom: to an owner
-//! with bytes in [`AFTER`] windows, and in the long run to at most as many owners an hour as may have
-//! one. A series that begins again goes on, so that no counter goes down.
+//! with bytes in [`AFTER`] windows, and in the long run to at most as many owners an hour as may
+//! have one. A series that begins again goes on, so that no counter goes down.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -126,8 +126,8 @@ impl TrafficCounts {
         }
     }
 
-    /// Adds the share of an owner. Returns whether the owner has no series; at most `owner_limit` owners
-    /// have one, beside those that are always there.
+    /// Adds the share of an owner. Returns whether the owner has no series; at most `owner_limit`
+    /// owners have one, beside those that are always there.
     pub(super) fn add_share(
         &mut self,
         name: OwnerName,

@@ -1,10 +1,11 @@
 //! [`super::table`] as a request of OTLP.
 //!
-//! All series belong to one resource, the agent: its links are shared, and an owner is only a part of
-//! what a series says, not who reports it. So `k8s.pod.uid` and its like are attributes of points. As
-//! attributes of resources, they would say that the agent runs in the pod of the tenant, and points of
-//! two pods would differ by their resource alone, which Prometheus does not store with a series. A
-//! collector moves them to the resource where that is wanted (its processor `groupbyattrs`).
+//! All series belong to one resource, the agent: its links are shared, and an owner is only a part
+//! of what a series says, not who reports it. So `k8s.pod.uid` and its like are attributes of
+//! points. As attributes of resources, they would say that the agent runs in the pod of the tenant,
+//! and points of two pods would differ by their resource alone, which Prometheus does not store
+//! with a series. A collector moves them to the resource where that is wanted (its processor
+//! `groupbyattrs`).
 //!
 //! Guarantees: names, values and labels are those of the page; a label without a value is no
 //! attribute; a series without a value is not there. The start time of a counter stays the same

@@ -188,8 +188,8 @@ pub(super) fn unit_of(unit: &str) -> (String, f64) {
 /// The unit of an event in UCUM, after [`unit_of`].
 ///
 /// Prometheus appends what a unit means to a name that lacks it. So only units whose word is in the
-/// name are those of UCUM, and all others annotations, which have no meaning there: names are the same
-/// over OTLP and on the page.
+/// name are those of UCUM, and all others annotations, which have no meaning there: names are the
+/// same over OTLP and on the page.
 fn ucum_unit(unit: &str) -> String {
     match unit {
         "bytes" => "By".to_owned(),

@@ -106,8 +106,8 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
     assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
 }
 
-/// Length, method and end of the windows of a recorder that is late from tick 1500 to 2000, in ms. The counts
-/// of all windows sum to what was counted.
+/// Length, method and end of the windows of a recorder that is late from tick 1500 to 2000, in ms.
+/// The counts of all windows sum to what was counted.
 fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let mut plan = plan();
     plan.window_ns = 10_000_000;

@@ -40,7 +40,8 @@ type Line = (Option<i32>, f64, f64, f64, String);
 /// A function, an owner, and how long it holds it in each tick.
 type Change<'a> = (&'a str, Owner, u64);
 
-/// The rows of one window of four ticks, with these counts, and these changes before the end of each.
+/// The rows of one window of four ticks, with these counts, and these changes before the end of
+/// each.
 fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Line> {
     let plan = plan(functions);
     let mut attributor = Attributor::new(&RecordingFacts {
@@ -131,8 +132,8 @@ fn one_tenant_that_holds_the_device_has_all() {
     assert_eq!(held, [half(1), half(2)]);
 }
 
-/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a tenant
-/// that is the only one with an open file may not be the only one that uses the device.
+/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a
+/// tenant that is the only one with an open file may not be the only one that uses the device.
 #[test]
 fn no_holder_is_sure_because_another_may_be_hidden() {
     let (one, other) = (process(1, 7), process(2, 8));

@@ -1,10 +1,10 @@
 //! How a link that is nearly full counts less than its users' rates make expect.
 //!
-//! Near the capacity of a link all of its users are slowed down, so the count is a concave function of
-//! the sum of rate x use. A linear model gives the difference to the baseline. So
-//! learners use `count x (1 + factor x count / mean)`. The factor is found from a regression of the
-//! counts of ticks on what is expected of them and its square. Shares are not affected: the count is
-//! divided in proportion to rate x use.
+//! Near the capacity of a link all of its users are slowed down, so the count is a concave function
+//! of the sum of rate x use. A linear model gives the difference to the baseline. So learners use
+//! `count x (1 + factor x count / mean)`. The factor is found from a regression of the counts of
+//! ticks on what is expected of them and its square. Shares are not affected: the count is divided
+//! in proportion to rate x use.
 
 /// Time constant of the memory, in ticks.
 const MEMORY: f64 = 20_000.0;
@@ -28,8 +28,8 @@ const PRIOR_SD: f64 = 0.2;
 /// Largest factor.
 const MAX_FACTOR: f64 = 0.5;
 
-/// A column's rate is well known after this number of ticks for each column: before, what is expected
-/// follows the counts from which it was learnt.
+/// A column's rate is well known after this number of ticks for each column: before, what is
+/// expected follows the counts from which it was learnt.
 pub(super) const TICKS_PER_COLUMN: u64 = 20;
 
 /// Weighed sums of products of 1, the expected count (`u`), its square (`q`) and the count (`y`).

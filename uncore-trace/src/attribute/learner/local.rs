@@ -1,10 +1,10 @@
 //! How rates differ just now.
 //!
 //! The learnt rates are corrected in three stages ([`STAGES`]), each around the last: by the counts
-//! of some seconds, of some tenths of a second, and of the block itself. In each, a rate is expected
-//! to differ by a normal deviation. How large it is, is learnt from the blocks before (an EM step
-//! for its variance), but a stage never expects less than [`Stage::least`]: where counts tell
-//! little, they say little of the deviation.
+//! of some seconds, of some tenths of a second, and of the block itself. In each, a rate is
+//! expected to differ by a normal deviation. How large it is, is learnt from the blocks before (an
+//! EM step for its variance), but a stage never expects less than [`Stage::least`]: where counts
+//! tell little, they say little of the deviation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,8 +36,8 @@ impl Stage {
     }
 }
 
-/// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
-/// smallest errors on drawn machines of 8 to 144 CPUs.
+/// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with
+/// the smallest errors on drawn machines of 8 to 144 CPUs.
 const STAGES: [Stage; 3] = [
     Stage {
         length: LONG_BLOCK_LEN,

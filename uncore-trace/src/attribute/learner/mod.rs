@@ -2,9 +2,9 @@
 //! counted misses, or bytes at ports ([`Use`]).
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
-//! minute ([`solve`]), from sums that all counters of a set of CPUs share
-//! ([`super::sums`]). In each block of 100 ms they are corrected by the counts around it
-//! ([`local`]). A link that is nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
+//! minute ([`solve`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
+//! each block of 100 ms they are corrected by the counts around it ([`local`]). A link that is
+//! nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
 
 mod bend;
 mod local;
@@ -283,8 +283,8 @@ impl Learner {
         self.next_tick = history.review_end_tick();
     }
 
-    /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate is
-    /// that of the slot where the use was before.
+    /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate
+    /// is that of the slot where the use was before.
     fn follow_columns(&mut self, history: &History) {
         let columns = history.columns();
         self.column_numbers.resize(columns.len(), None);

@@ -1,9 +1,9 @@
 //! The rates of a counter from its sums: the maximum of the posterior.
 //!
 //! The prior is log-normal and hierarchical. The rate of a group is expected around the mean of all
-//! groups, that of a process around its group's, and that of an owner on far CPUs around a part of its
-//! rate on near ones. The maximum is found by Newton's method for the logarithms of the rates, so
-//! they stay positive. The variance of the errors at each time scale weighs its sums.
+//! groups, that of a process around its group's, and that of an owner on far CPUs around a part of
+//! its rate on near ones. The maximum is found by Newton's method for the logarithms of the rates,
+//! so they stay positive. The variance of the errors at each time scale weighs its sums.
 
 use super::super::columns::{ColumnKind, RateColumns};
 use super::super::history::Predictor;
@@ -37,9 +37,9 @@ const REWEIGH_INTERVAL: usize = 4;
 /// Iterations after which the information on each rate is estimated, if no rate was known before.
 const INFORMATION_STEPS: [usize; 2] = [4, 20];
 
-/// The largest number of iterations in which the equations of a step are solved, and the part of the
-/// squared residual that may be left. A step need not be exact, because the next one begins with an
-/// exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
+/// The largest number of iterations in which the equations of a step are solved, and the part of
+/// the squared residual that may be left. A step need not be exact, because the next one begins
+/// with an exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
 const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 
 /// Prior standard deviation of a log rate.

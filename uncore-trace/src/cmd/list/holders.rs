@@ -1,5 +1,6 @@
-//! Who has which device file open now, from the descriptors of all processes, and which pods the kubelet has
-//! assigned devices to. Threads whose descriptors are not those of their process are not looked at.
+//! Who has which device file open now, from the descriptors of all processes, and which pods the
+//! kubelet has assigned devices to. Threads whose descriptors are not those of their process are
+//! not looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,8 +52,9 @@ pub(super) struct HeldFiles {
 }
 
 impl HeldFiles {
-    /// Reads the descriptors of all processes, where there is a device file to look for and the machine is
-    /// the running one: links of another machine's procfs would lead to files of this one.
+    /// Reads the descriptors of all processes, where there is a device file to look for and the
+    /// machine is the running one: links of another machine's procfs would lead to files of this
+    /// one.
     pub(super) fn read(machine: &Machine, wanted: &BTreeSet<DeviceNumber>) -> Self {
         let mut held = Self::default();
         if wanted.is_empty() || machine.root != Path::new("/") {

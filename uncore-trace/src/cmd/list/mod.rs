@@ -97,10 +97,11 @@ parts! {
 
 /// List what can be counted on this machine, and what is absent
 ///
-/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually has and
-/// this one lacks. For a group it shows the counters that `record -p GROUP` would open here; for a device
-/// the PMU and filter of `record --device DEVICE`, its device files, and who has them open. On a terminal the tables fit its width: long texts are
-/// wrapped, and columns that do not fit are left out; the last line of a table names them.
+/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually
+/// has and this one lacks. For a group it shows the counters that `record -p GROUP` would open
+/// here; for a device the PMU and filter of `record --device DEVICE`, its device files, and who has
+/// them open. On a terminal the tables fit its width: long texts are wrapped, and columns that do
+/// not fit are left out; the last line of a table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: what can be counted here, what `record -p pcie` would open, and all

@@ -1,8 +1,8 @@
-//! Thaws cgroups that `record --probe` of an older version left frozen. That option is gone: this file
-//! may go after the release that follows 0.1.
+//! Thaws cgroups that `record --probe` of an older version left frozen. That option is gone: this
+//! file may go after the release that follows 0.1.
 //!
-//! Such a version noted in `/run` which cgroups it was about to freeze, so a note of a process that has
-//! gone names those that may still be frozen.
+//! Such a version noted in `/run` which cgroups it was about to freeze, so a note of a process that
+//! has gone names those that may still be frozen.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};

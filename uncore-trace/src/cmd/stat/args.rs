@@ -73,8 +73,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
-    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on
-    /// one CPU of its socket or die
+    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is
+    /// read on one CPU of its socket or die
     #[arg(
         short = 'C',
         long = "cpu",
@@ -137,7 +137,8 @@ pub struct Args {
     )]
     pub(super) delay: Delay,
 
-    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each run
+    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each
+    /// run
     #[arg(
         short = 'r',
         long,

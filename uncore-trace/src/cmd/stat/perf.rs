@@ -134,8 +134,8 @@ pub const OPTIONS: &[PerfOption] = &[
     perf_option(&["--no-big-num"], Refuses("-x and -j print numbers without separators")),
 ];
 
-/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses, or the
-/// beginning of no other option.
+/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses, or
+/// the beginning of no other option.
 pub fn refusal_reason(name: &str) -> Option<&'static str> {
     let has_name = |option: &&PerfOption| option.names.contains(&name);
     let begins =

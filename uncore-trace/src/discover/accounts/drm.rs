@@ -1,8 +1,8 @@
 //! GPUs and accelerators: what each open file of a process used, as the driver writes it to
 //! `/proc/PID/fdinfo/FD` (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
 //!
-//! To read such a file takes the right to trace its process (`proc_fdinfo_permission`, fs/proc/fd.c,
-//! Linux 6.1 to 7.2).
+//! To read such a file takes the right to trace its process (`proc_fdinfo_permission`,
+//! fs/proc/fd.c, Linux 6.1 to 7.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -20,7 +20,8 @@ const MOST_FILES: usize = 4096;
 /// Largest number of keys of a client.
 const MOST_KEYS: usize = 64;
 
-/// After so many readings all files of a process are read again, not only those known to be of GPUs.
+/// After so many readings all files of a process are read again, not only those known to be of
+/// GPUs.
 const READINGS: u32 = 10;
 
 /// The descriptors of a process that are read.
@@ -189,8 +190,8 @@ fn parse_sum(key: &str, value: &str) -> Option<(Unit, u64)> {
     key.starts_with("cycles-").then(|| Some((Unit::Cycles, value.parse().ok()?)))?
 }
 
-/// Memory of a region in bytes; the smallest order is the best: what is resident, by its older name, or
-/// what was asked for.
+/// Memory of a region in bytes; the smallest order is the best: what is resident, by its older
+/// name, or what was asked for.
 fn parse_memory<'a>(key: &'a str, value: &str) -> Option<(u8, &'a str, u64)> {
     if key.starts_with("total-cycles-") {
         return None;

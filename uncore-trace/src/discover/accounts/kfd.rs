@@ -1,5 +1,5 @@
-//! AMD's driver for compute: for each process, how long engines copied for it, and its memory on each
-//! GPU. Every user may read these files.
+//! AMD's driver for compute: for each process, how long engines copied for it, and its memory on
+//! each GPU. Every user may read these files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,8 @@ use super::{
 /// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
 const KFD: &str = "sys/devices/virtual/kfd/kfd";
 
-/// Nanoseconds of a count of `sdma_GPU` (`SDMA_ACTIVITY_DIVISOR`, `kfd_priv.h`, Linux 6.12: microseconds).
+/// Nanoseconds of a count of `sdma_GPU` (`SDMA_ACTIVITY_DIVISOR`, `kfd_priv.h`, Linux 6.12:
+/// microseconds).
 const NS: u64 = 1000;
 
 /// Reads processes.

@@ -1,8 +1,8 @@
 //! What devices count themselves: bytes of a PCI function, and what a process used of one.
 //!
-//! Each source is a file here and a line in [`AccountReader::new`]. It reads below a root, only accounts of
-//! functions that somebody holds ([`HeldDevices`]), and gives plain numbers ([`Account`]). A file that is
-//! missing or cannot be parsed gives no account, never 0.
+//! Each source is a file here and a line in [`AccountReader::new`]. It reads below a root, only
+//! accounts of functions that somebody holds ([`HeldDevices`]), and gives plain numbers
+//! ([`Account`]). A file that is missing or cannot be parsed gives no account, never 0.
 
 mod drm;
 mod kfd;
@@ -158,8 +158,8 @@ pub struct AccountReader {
 }
 
 impl AccountReader {
-    /// A reader below `root`. `netlink` asks the kernel about interfaces; `fdinfo`: what processes tell
-    /// of their files may be read.
+    /// A reader below `root`. `netlink` asks the kernel about interfaces; `fdinfo`: what processes
+    /// tell of their files may be read.
     pub fn new(root: &Path, netlink: Option<Netlink>, fdinfo: bool) -> Self {
         let mut sources: Vec<Box<dyn ReadAccounts>> =
             vec![Box::new(Net), Box::new(Rdma), Box::new(Kfd)];

@@ -5,12 +5,13 @@ use std::path::Path;
 use super::{AccountSource, AccountValues, HeldDevices, IoDirection, ReadAccounts, class_devices};
 use crate::bounds;
 
-/// The files with sums of bytes (`Documentation/ABI/testing/sysfs-class-net-statistics`, Linux 7.2).
+/// The files with sums of bytes (`Documentation/ABI/testing/sysfs-class-net-statistics`, Linux
+/// 7.2).
 const SUMS: [(&str, IoDirection); 2] =
     [("rx_bytes", IoDirection::Read), ("tx_bytes", IoDirection::Write)];
 
-/// `ARPHRD_INFINIBAND` (`include/uapi/linux/if_arp.h`, Linux 7.2): the ports of the RDMA device count
-/// the same bytes.
+/// `ARPHRD_INFINIBAND` (`include/uapi/linux/if_arp.h`, Linux 7.2): the ports of the RDMA device
+/// count the same bytes.
 const INFINIBAND: &str = "32";
 
 /// Reads interfaces.
@@ -37,7 +38,8 @@ impl ReadAccounts for Net {
 }
 
 /// Whether an interface stands for another function, such as the representor of a virtual one: its
-/// port has a name like `pf0vf3` (`__devlink_port_phys_port_name_get`, net/devlink/port.c, Linux 7.2).
+/// port has a name like `pf0vf3` (`__devlink_port_phys_port_name_get`, net/devlink/port.c, Linux
+/// 7.2).
 pub(super) fn is_representor(dir: &Path) -> bool {
     read_text(dir, "phys_port_name").is_some_and(|name| name.contains("pf"))
 }

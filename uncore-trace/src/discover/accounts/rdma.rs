@@ -15,9 +15,9 @@ const SUMS: [(&str, IoDirection); 2] =
 /// Octets of a count.
 const OCTETS: u64 = 4;
 
-/// The files in `hw_counters` of drivers without the above, in bytes (drivers/infiniband/hw, Linux 6.1 to
-/// 7.2): `rx_bytes` and `tx_bytes` of efa (`efa_verbs.c`), `bnxt_re` (`hw_counters.c`) and mana (`counters.c`), the next
-/// two of erdma (`erdma_verbs.c`), the others of irdma (`verbs.c`).
+/// The files in `hw_counters` of drivers without the above, in bytes (drivers/infiniband/hw, Linux
+/// 6.1 to 7.2): `rx_bytes` and `tx_bytes` of efa (`efa_verbs.c`), `bnxt_re` (`hw_counters.c`) and
+/// mana (`counters.c`), the next two of erdma (`erdma_verbs.c`), the others of irdma (`verbs.c`).
 const OF_DRIVERS: [(&str, IoDirection); 8] = [
     ("rx_bytes", IoDirection::Read),
     ("tx_bytes", IoDirection::Write),

@@ -1,6 +1,6 @@
 //! Virtual functions (SR-IOV): the bytes that their physical function says they received and sent,
-//! whoever drives them. The kernel tells by `RTM_GETLINK` with `RTEXT_FILTER_VF` of an interface of the
-//! physical function: `rtnl_fill_vfinfo`, net/core/rtnetlink.c, Linux 6.1 to 7.2.
+//! whoever drives them. The kernel tells by `RTM_GETLINK` with `RTEXT_FILTER_VF` of an interface of
+//! the physical function: `rtnl_fill_vfinfo`, net/core/rtnetlink.c, Linux 6.1 to 7.2.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -153,8 +153,8 @@ fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
     Ok(if is_counted { sums_by_vf } else { BTreeMap::new() })
 }
 
-/// Attributes in a part of a message (`struct nlattr`): a length, a type, and bytes, each at a multiple
-/// of 4. What does not fit ends it.
+/// Attributes in a part of a message (`struct nlattr`): a length, a type, and bytes, each at a
+/// multiple of 4. What does not fit ends it.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {

@@ -13,8 +13,8 @@ const MOST_CGROUPS: usize = 4096;
 /// The cgroup whose threads, with those of the cgroups below it, are these; `None` if there is no
 /// such cgroup: then the group has a part of a tenant only, or several tenants.
 ///
-/// `mount` is the mount point of the v2 hierarchy below `root`, and the path is below it. A thread that begins or ends meanwhile may hide the cgroup until the next
-/// look.
+/// `mount` is the mount point of the v2 hierarchy below `root`, and the path is below it. A thread
+/// that begins or ends meanwhile may hide the cgroup until the next look.
 pub fn find_tenant(
     root: &Path,
     mount: &Path,
@@ -54,8 +54,8 @@ fn common_prefix(path: &Path, other_path: &Path) -> PathBuf {
         .collect()
 }
 
-/// The threads of the cgroup in `dir` and of those below it; `None` if it cannot be read, or has too
-/// many cgroups below it.
+/// The threads of the cgroup in `dir` and of those below it; `None` if it cannot be read, or has
+/// too many cgroups below it.
 pub fn threads_of(dir: &Path) -> Option<BTreeSet<u32>> {
     let mut threads = BTreeSet::new();
     let mut waiting = vec![dir.to_owned()];

@@ -1,10 +1,10 @@
-//! The keeper of the canary's cgroup: a process that takes the canary out of it at the end and removes
-//! it, so that the canary itself, which moves bytes, keeps no right for that.
+//! The keeper of the canary's cgroup: a process that takes the canary out of it at the end and
+//! removes it, so that the canary itself, which moves bytes, keeps no right for that.
 //!
-//! The directory of the root cgroup has the mode 0555 (`kernfs`), so root needs `CAP_DAC_OVERRIDE` to
-//! remove a cgroup in it. The keeper keeps that capability only there, and may write in that directory
-//! only. Guarantee: it removes the cgroup when the canary says so, and ends when the canary does, as its
-//! standard input ends then.
+//! The directory of the root cgroup has the mode 0555 (`kernfs`), so root needs `CAP_DAC_OVERRIDE`
+//! to remove a cgroup in it. The keeper keeps that capability only there, and may write in that
+//! directory only. Guarantee: it removes the cgroup when the canary says so, and ends when the
+//! canary does, as its standard input ends then.
 
 use std::fs;
 use std::io;

@@ -1,9 +1,9 @@
 //! The canary: a process of this program in a cgroup of its own that moves known numbers of bytes
 //! at random times, so that a recording holds the truth about one of its tenants.
 //!
-//! [`CanaryProcess`] is the recorder's end. It says what may be moved ([`routes`]: only what a counter of
-//! the plan counts), starts the process ([`process`]), and takes a line for each burst. Guarantees:
-//! the process moves bytes only between [`CanaryProcess::start_moving`] and
+//! [`CanaryProcess`] is the recorder's end. It says what may be moved ([`routes`]: only what a
+//! counter of the plan counts), starts the process ([`process`]), and takes a line for each burst.
+//! Guarantees: the process moves bytes only between [`CanaryProcess::start_moving`] and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
 //! standard input ends; then [`keeper`] or [`place::remove_left_cgroups`] removes its cgroup.
 
@@ -43,7 +43,8 @@ const PREPARES: Duration = Duration::from_secs(30);
 /// How long it may take to end a burst, which is a read of a disk at most.
 const ENDS: Duration = Duration::from_secs(2);
 
-/// Runs the canary or the keeper of its cgroup if this process was started as one; `None` otherwise.
+/// Runs the canary or the keeper of its cgroup if this process was started as one; `None`
+/// otherwise.
 pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
     match name? {
         name if name == NAME => Some(process::main()),

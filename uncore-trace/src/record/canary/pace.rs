@@ -1,8 +1,8 @@
 //! When the canary moves bytes, and for how long.
 //!
 //! Bursts begin at random, so that no tenant's period can be in step with them. Guarantee: at the
-//! end of each burst the lengths of all bursts so far are at most [`PART_OF_TIME`] of the time since
-//! the begin. A burst that has to wait for its CPU or disk takes longer, and moves no more.
+//! end of each burst the lengths of all bursts so far are at most [`PART_OF_TIME`] of the time
+//! since the begin. A burst that has to wait for its CPU or disk takes longer, and moves no more.
 
 use fastrand::Rng;
 

@@ -17,8 +17,8 @@ const PREFIX: &str = "uncore-trace-canary-";
 const REMEDY: &str = "record as root with a cgroup v2 hierarchy that can be written (systemd: \
                       Delegate=yes and ProtectControlGroups=no), or leave out the canary";
 
-/// The cgroup with this process in it. When it is dropped, the keeper takes the process back and removes
-/// the cgroup.
+/// The cgroup with this process in it. When it is dropped, the keeper takes the process back and
+/// removes the cgroup.
 #[derive(Debug)]
 pub(super) struct CanaryCgroup {
     /// Its path in the hierarchy.

@@ -27,7 +27,8 @@ const PART_OF_PEAK: f64 = 0.005;
 /// server has.
 const LEAST_MEMORY: f64 = 17.0e9;
 
-/// Peak of a disk, bytes/s: what hard disks read. The peak of the PCIe link is never that of a disk.
+/// Peak of a disk, bytes/s: what hard disks read. The peak of the PCIe link is never that of a
+/// disk.
 const LEAST_DISK: f64 = 200.0e6;
 
 /// Peak of the loopback interface, which has no line rate, bytes/s: 10 Gb/s.

@@ -1,9 +1,9 @@
 //! The marks of a recording: finished ones, open spans, and rejected ones.
 //!
 //! Guarantees: memory is bounded by [`MOST_OPEN`], by [`MOST_PER_SECOND`] for each second between
-//! two calls of [`MarkBook::take_rows`], and by the limit of the metadata. The time of a mark is never
-//! before the begin of the recording nor after the moment at which the mark was received. Rejected
-//! marks are counted.
+//! two calls of [`MarkBook::take_rows`], and by the limit of the metadata. The time of a mark is
+//! never before the begin of the recording nor after the moment at which the mark was received.
+//! Rejected marks are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

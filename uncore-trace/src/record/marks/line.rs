@@ -48,8 +48,8 @@ pub(super) struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Calls `on_line` for each line that ends in `bytes`, without its line feed. A line that is too
-    /// long is cut.
+    /// Calls `on_line` for each line that ends in `bytes`, without its line feed. A line that is
+    /// too long is cut.
     pub(super) fn feed_bytes(&mut self, bytes: &[u8], mut on_line: impl FnMut(&[u8])) {
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {

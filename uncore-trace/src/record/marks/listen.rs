@@ -1,8 +1,8 @@
 //! Where marks come from: the socket of `uncore-trace mark`, and the FIFO of `record --marks`.
 //!
 //! Each is a task of the recorder's event loop. Guarantees: of a socket's senders only root and the
-//! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining; what
-//! is at a path is neither replaced nor removed, unless it is the FIFO that was made here.
+//! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining;
+//! what is at a path is neither replaced nor removed, unless it is the FIFO that was made here.
 
 use std::fs;
 use std::io;
@@ -63,7 +63,8 @@ impl Drop for OwnFifo {
     }
 }
 
-/// Opens the FIFO at `path`; where nothing is, it is made for the recorder's user, and removed with the second.
+/// Opens the FIFO at `path`; where nothing is, it is made for the recorder's user, and removed with
+/// the second.
 ///
 /// # Errors
 ///

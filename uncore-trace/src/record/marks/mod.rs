@@ -1,8 +1,9 @@
 //! Marks: instants and spans that users name while a recording runs.
 //!
 //! They come from `uncore-trace mark` and from the lines of `record --marks`, and go into the table
-//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed but
-//! the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of `loss`.
+//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed
+//! but the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of
+//! `loss`.
 
 mod book;
 mod line;

@@ -1,8 +1,8 @@
 //! The protocol between `uncore-trace mark` and a recorder.
 //!
-//! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with it. The
-//! sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or [`REFUSED`] and
-//! the reason, and closes the connection.
+//! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with
+//! it. The sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or
+//! [`REFUSED`] and the reason, and closes the connection.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -59,9 +59,9 @@ pub fn marks_socket_path(pid: u32) -> PathBuf {
 
 /// The pids of the listening recorders, from `/proc/net/unix`.
 ///
-/// Its lines end with the socket's path, an `@` for the zero byte of an abstract one (`unix_seq_show`,
-/// `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but not `__SO_ACCEPTCON`
-/// (bit 16) in the flags.
+/// Its lines end with the socket's path, an `@` for the zero byte of an abstract one
+/// (`unix_seq_show`, `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but
+/// not `__SO_ACCEPTCON` (bit 16) in the flags.
 pub fn listening_pids(unix: &str) -> BTreeSet<u32> {
     let pid = |line: &str| {
         let mut fields = line.split_ascii_whitespace();

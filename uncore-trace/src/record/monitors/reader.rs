@@ -69,9 +69,10 @@ impl MonitorReader {
     ///
     /// # Errors
     ///
-    /// Nothing can be read, and why: resctrl is not mounted, there is no v2 hierarchy of cgroups, or
-    /// the bytes do not tell the memory: with more than two sockets, or with two that have several
-    /// NUMA nodes each. Where totals alone are counted, they are of the memory of all sockets.
+    /// Nothing can be read, and why: resctrl is not mounted, there is no v2 hierarchy of cgroups,
+    /// or the bytes do not tell the memory: with more than two sockets, or with two that have
+    /// several NUMA nodes each. Where totals alone are counted, they are of the memory of all
+    /// sockets.
     pub(super) fn new(machine: &Machine) -> Result<Self, String> {
         let resctrl = Resctrl::find_mounted(&machine.root).ok_or(
             "resctrl is not mounted: `mount -t resctrl resctrl /sys/fs/resctrl`, where the CPU \
@@ -144,8 +145,8 @@ impl MonitorReader {
         }
     }
 
-    /// Reads all groups at `now_ns`. `None` the first time, and if no cgroup has a group of its own,
-    /// unless something was lost.
+    /// Reads all groups at `now_ns`. `None` the first time, and if no cgroup has a group of its
+    /// own, unless something was lost.
     pub(super) fn read_groups(&mut self, now_ns: u64) -> Option<MonitorReading> {
         let is_torn =
             self.own_groups.as_mut().is_some_and(|own_groups| own_groups.follow_threads(now_ns));

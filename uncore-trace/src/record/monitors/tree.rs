@@ -2,8 +2,8 @@
 //!
 //! Each group is locked by who made it, for as long as it runs: flock(2) ends with the process,
 //! also by `kill -9`. So a group by the name of this program that can be locked was left, and
-//! [`remove_left_groups`] removes it: the kernel gives its threads back to the control group. The file
-//! system itself is locked during each change, as Documentation/filesystems/resctrl.rst asks.
+//! [`remove_left_groups`] removes it: the kernel gives its threads back to the control group. The
+//! file system itself is locked during each change, as Documentation/filesystems/resctrl.rst asks.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};

@@ -146,7 +146,8 @@ fn who_held_it_has_its_bytes_again_as_live() {
             )
         })
         .collect();
-    // Counts of the ticks are 1, 3, 5, 7 and 9 thousand; windows end after the second and the fifth.
+    // Counts of the ticks are 1, 3, 5, 7 and 9 thousand; windows end after the second and the
+    // fifth.
     let (held, source) = ("held", "source");
     let expected = [
         (2, "/a", 3700.0, held),

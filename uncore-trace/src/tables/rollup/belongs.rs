@@ -1,6 +1,8 @@
-//! Whether a file may have its rows: they are of the host, boot and cluster of its footer, and of the hour of its path.
+//! Whether a file may have its rows: they are of the host, boot and cluster of its footer, and of
+//! the hour of its path.
 //!
-//! A host writes its own files, digests included. So what it says of others shows in nothing but its rows.
+//! A host writes its own files, digests included. So what it says of others shows in nothing but
+//! its rows.
 
 use anyhow::Result;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};

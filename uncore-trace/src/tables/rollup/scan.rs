@@ -81,7 +81,8 @@ struct ScanTurn {
     merged: HashMap<(i64, i32), MergedWindow>,
 }
 
-/// A row that was read: end of its window, counter (0 where none is asked for), file, batch and place there.
+/// A row that was read: end of its window, counter (0 where none is asked for), file, batch and
+/// place there.
 type RowRef = (i64, i32, u32, u32, u32);
 
 /// What is the same in all rows of a window.
@@ -179,7 +180,8 @@ impl RollupScan {
         }
     }
 
-    /// The end of the turn that begins at `from`: as long as its rows are not too many, but a window at least.
+    /// The end of the turn that begins at `from`: as long as its rows are not too many, but a
+    /// window at least.
     fn turn_end(&self, from: i64) -> i64 {
         let last_end = self.groups.iter().map(|group| group.end_ns).max().unwrap_or(from);
         let turn_limit = last_end.min(*self.wanted_ends.end()).max(from);
@@ -267,7 +269,8 @@ impl RollupScan {
             .min()
     }
 
-    /// The rows of a batch whose windows end in a stretch of time, with their times on the common clock.
+    /// The rows of a batch whose windows end in a stretch of time, with their times on the common
+    /// clock.
     fn select_turn(
         &self,
         batch: &RecordBatch,
@@ -384,7 +387,8 @@ fn window_columns(batch: &RecordBatch) -> Result<Vec<usize>> {
     names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
 }
 
-/// Finds the windows that are in several files; rows of a set that knows nothing go where another does.
+/// Finds the windows that are in several files; rows of a set that knows nothing go where another
+/// does.
 fn merge_windows(
     rows: &mut Vec<RowRef>,
     batches: &[RecordBatch],

@@ -153,8 +153,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     let windows = |from: i64, to: i64, event: &'static str| -> Vec<HostWindow> {
         (from..to).map(|number| HostWindow::of(number, event, [1.0, 2.0])).collect()
     };
-    // Clocks that were started at different times, one of them off the seconds of the other; over an hour's
-    // end and a boot.
+    // Clocks that were started at different times, one of them off the seconds of the other; over
+    // an hour's end and a boot.
     boot("one", "aaaaaaaa", DAY).write(&windows(300, 500, "rd"), false);
     boot("two", "bbbbbbbb", DAY + 2000 * SECOND + 4_999_000_000)
         .write(&windows(100, 300, "rd"), false);
@@ -166,7 +166,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     assert!(found.iter().all(|row| row.0 % WINDOW == 0 && row.5 == WINDOW));
     let counters: BTreeSet<i32> = found.iter().map(|row| row.1).collect();
     assert_eq!(counters, (0..3).collect());
-    // Both hosts have windows up to 4990 s of the day, and one of them was started again after that.
+    // Both hosts have windows up to 4990 s of the day, and one of them was started again after
+    // that.
     let at = |seconds: i64| found.iter().filter(|row| row.0 == DAY + seconds * SECOND).count();
     assert_eq!((at(3000), at(3010), at(4990), at(5000), at(5020)), (4, 4, 4, 0, 2));
     let bounds = (DAY + 3000 * SECOND, DAY + 6000 * SECOND);

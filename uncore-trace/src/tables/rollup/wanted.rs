@@ -14,8 +14,8 @@ const NAMED: usize = 8;
 pub struct RollupSelection {
     /// Names of hosts, with `*` for any text; all where there are none.
     pub hosts: Vec<String>,
-    /// Windows that end after the first and not after the second of these wall times are needed, ns since 1970. Some
-    /// windows before and after come too.
+    /// Windows that end after the first and not after the second of these wall times are needed, ns
+    /// since 1970. Some windows before and after come too.
     pub wall_ns: Option<(i64, i64)>,
 }
 

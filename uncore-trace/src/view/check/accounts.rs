@@ -1,4 +1,5 @@
-//! Verifies the rows of `accounts`: known words, and sums that do not decrease while an account exists.
+//! Verifies the rows of `accounts`: known words, and sums that do not decrease while an account
+//! exists.
 
 use std::collections::BTreeMap;
 

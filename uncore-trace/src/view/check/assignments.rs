@@ -1,5 +1,5 @@
-//! Verifies the rows of `assignments`: times in order, and that a device is assigned to a container once at
-//! a time.
+//! Verifies the rows of `assignments`: times in order, and that a device is assigned to a container
+//! once at a time.
 
 use std::collections::HashMap;
 

@@ -15,7 +15,8 @@ use crate::tables::reader::Recording;
 /// An owner: kind, process, name and cgroup.
 type HoldingOwner = (String, Option<i32>, Option<String>, Option<u64>);
 
-/// From which end of a tick to which before an owner holds some function: times without an end hold on.
+/// From which end of a tick to which before an owner holds some function: times without an end hold
+/// on.
 type HoldingSpans = HashMap<HoldingOwner, Vec<(i64, i64)>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
@@ -140,8 +141,8 @@ mod tests {
 
     const TICK: i64 = 10;
 
-    /// The outcome where process 1 holds a GPU in the ticks that end at 20 to 40, and has a share by
-    /// this method in the window of two ticks that ends at this time.
+    /// The outcome where process 1 holds a GPU in the ticks that end at 20 to 40, and has a share
+    /// by this method in the window of two ticks that ends at this time.
     fn outcome(pid: i32, end: i64, method: &str) -> Option<CheckOutcome> {
         let dir = tempfile::tempdir().unwrap();
         let pairs = [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();

@@ -1,5 +1,5 @@
-//! Verifies the rows of `holders`: times in order, known words, and that a process holds a device once
-//! at a time.
+//! Verifies the rows of `holders`: times in order, known words, and that a process holds a device
+//! once at a time.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(super) fn verify_holder_rows(recording: &Recording) -> Option<CheckOutcome> 
     FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of holders")
 }
 
-/// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet with
-/// two nulls.
+/// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet
+/// with two nulls.
 pub(super) fn is_within(begin_ns: Option<i64>, previous_end_ns: i64) -> bool {
     begin_ns.map_or(previous_end_ns != i64::MAX, |begin_ns| begin_ns < previous_end_ns)
 }

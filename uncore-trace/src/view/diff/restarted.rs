@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::usage::{GroupBy, UsageEvent, merge_lines_by_name};
 use super::side::name_without_id;
 
-/// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
-/// key on both sides. Several of a name are summed.
+/// Gives lines that are on one side only, and whose name is such a line on the other side too, the
+/// same key on both sides. Several of a name are summed.
 pub(super) fn pair_restarted(
     grouping: GroupBy,
     before_events: &mut [UsageEvent],

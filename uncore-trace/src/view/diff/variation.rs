@@ -26,8 +26,8 @@ const BATCHES: [(usize, u64); 2] = [(16, 64), (8, 16)];
 const KNOWN_PART: f64 = 0.5;
 /// Least number of batches for a result.
 const MIN_BATCHES: usize = 6;
-/// The 95 % quantile of Student's t with 5, 6, ... 15 degrees of freedom (NIST/SEMATECH e-Handbook of
-/// Statistical Methods, 1.3.6.7.2).
+/// The 95 % quantile of Student's t with 5, 6, ... 15 degrees of freedom (NIST/SEMATECH e-Handbook
+/// of Statistical Methods, 1.3.6.7.2).
 const T95: [f64; 11] =
     [2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753];
 

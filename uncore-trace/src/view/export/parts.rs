@@ -1,9 +1,9 @@
 //! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
 //! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
-//! [`CountDescription`] is the bytes over a link in one direction, or an event of a PMU instance with its
-//! filter, summed over all CPUs on which it is read. A [`ExportTenant`] is a cgroup with its
-//! container, pod and job, or a kind of owner other than task.
+//! [`CountDescription`] is the bytes over a link in one direction, or an event of a PMU instance
+//! with its filter, summed over all CPUs on which it is read. A [`ExportTenant`] is a cgroup with
+//! its container, pod and job, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 

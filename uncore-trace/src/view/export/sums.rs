@@ -103,8 +103,8 @@ impl StretchSums {
     }
 
     /// Adds a row, with the line to which it belongs; rows come in the order of their windows'
-    /// ends. Passes stretches that are complete to `on_stretch`: for each total in the order of time,
-    /// without gaps.
+    /// ends. Passes stretches that are complete to `on_stretch`: for each total in the order of
+    /// time, without gaps.
     pub(super) fn add_share<E>(
         &mut self,
         share: &TenantShare,

@@ -40,7 +40,8 @@ pub(super) struct ExportSurvey {
     pub counters: BTreeMap<i32, SurveyedCounter>,
     /// Most frequent length of a window, ns.
     pub window_ns: i64,
-    /// The lines of each [`CountDescription`](super::parts::CountDescription), the largest tenants first.
+    /// The lines of each [`CountDescription`](super::parts::CountDescription), the largest tenants
+    /// first.
     pub lines: Vec<Vec<TenantOrOthers>>,
     /// Line of each pair of total and tenant.
     line_index: HashMap<(usize, usize), usize>,
@@ -62,8 +63,8 @@ impl SurveyedCounter {
 
 impl ExportSurvey {
     /// Reads every row. A task has a line of its own if it is among the `top` largest sums of the
-    /// quantity over all links and PMUs; other owners always have one. `on_share` gets the rows too.
-    /// `names` has none yet.
+    /// quantity over all links and PMUs; other owners always have one. `on_share` gets the rows
+    /// too. `names` has none yet.
     ///
     /// # Errors
     ///

@@ -13,9 +13,9 @@
 //!   as possible; windows of one class of rates ([`classes`]) stay together.
 //! - The latency of a part is computed from the sums of the counts of its windows: a ratio of sums,
 //!   never a mean of ratios.
-//! - A part of fewer than [`MIN_WINDOWS`] windows has no latency. Neither have both if the others' rates
-//!   in them differ by less than [`CONTRAST`] of the link's average rate, because the others are
-//!   then neither quiet nor busy.
+//! - A part of fewer than [`MIN_WINDOWS`] windows has no latency. Neither have both if the others'
+//!   rates in them differ by less than [`CONTRAST`] of the link's average rate, because the others
+//!   are then neither quiet nor busy.
 //! - A window in which a counter of the link or of the latency has no value is in no part.
 //!
 //! Guarantees: one scan; memory grows with the number of tenants and classes, not with the length

@@ -74,7 +74,8 @@ fn latency_headline(latency: &LinkLatency) -> String {
     format!("{metric_of_link}: {overall}{unknown} ({})", printable(&latency.about))
 }
 
-/// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
+/// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not
+/// cause)`
 fn correlation_sentence(
     latency: &LinkLatency,
     (tenant, [quiet, busy]): &SplitTenant<'_>,

@@ -1,5 +1,5 @@
-//! The last minute of a recording that runs or is played: sums the rows of its tables in frames as they
-//! arrive.
+//! The last minute of a recording that runs or is played: sums the rows of its tables in frames as
+//! they arrive.
 //!
 //! Guarantees: rates are over the time for which a counter has values; a counter without a value in
 //! a frame makes its sums unknown, never 0; the owners' parts sum to the total; memory is bounded
@@ -77,8 +77,8 @@ pub struct LiveFrames {
     links: Links,
     frame_ns: i64,
     watched: Vec<WatchedCount>,
-    /// The link or event and the direction that each counter counts; `None` if links are shown and the counter
-    /// is on none.
+    /// The link or event and the direction that each counter counts; `None` if links are shown and
+    /// the counter is on none.
     direction_of_counter: HashMap<i32, Option<WatchedDirection>>,
     owners: OwnerTable,
     open_frame: OpenFrame,
@@ -136,21 +136,21 @@ impl LiveFrames {
         self.frames.back().map(|frame| (frame.begin_ns, frame.end_ns))
     }
 
-    /// The longest of the complete frames, ns; longer than [`Self::frame_ns`] if a window is. The length of
-    /// a frame if there is none.
+    /// The longest of the complete frames, ns; longer than [`Self::frame_ns`] if a window is. The
+    /// length of a frame if there is none.
     pub fn longest_ns(&self) -> i64 {
         let lengths = self.frames.iter().map(|frame| frame.end_ns - frame.begin_ns);
         lengths.max().unwrap_or(self.frame_ns)
     }
 
-    /// The time until which windows belong to the open frame, `CLOCK_MONOTONIC`, ns; `None` before its first
-    /// window.
+    /// The time until which windows belong to the open frame, `CLOCK_MONOTONIC`, ns; `None` before
+    /// its first window.
     pub fn open_until_ns(&self) -> Option<i64> {
         self.open_frame.begin_ns.map(|begin_ns| begin_ns.saturating_add(self.frame_ns))
     }
 
-    /// Closes the open frame at the end of a recording. Returns whether a frame became complete: less than
-    /// half of one is dropped, if there is another.
+    /// Closes the open frame at the end of a recording. Returns whether a frame became complete:
+    /// less than half of one is dropped, if there is another.
     pub fn finish_frame(&mut self) -> bool {
         let Some(begin_ns) = self.open_frame.begin_ns.filter(|_| self.open_frame.end_ns != 0)
         else {

@@ -23,7 +23,8 @@ use crate::view::tenants::DOMINANT;
 pub struct ScreenOptions<'a> {
     /// Grouping of the lines of owners.
     pub grouping: GroupBy,
-    /// Index of the selected link or event, to which shares, confidences and histories of owners refer.
+    /// Index of the selected link or event, to which shares, confidences and histories of owners
+    /// refer.
     pub watched_index: usize,
     /// Only owners whose name contains this text.
     pub filter: &'a str,
@@ -177,8 +178,9 @@ impl LiveFrames {
         }
     }
 
-    /// The grouping of the owners of a link or event if the user chose none: see [`crate::view::tenants`]. It is that
-    /// of the last minute, so that lines do not change with each frame.
+    /// The grouping of the owners of a link or event if the user chose none: see
+    /// [`crate::view::tenants`]. It is that of the last minute, so that lines do not change with
+    /// each frame.
     pub fn default_grouping(&self, watched_index: usize) -> GroupBy {
         let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
         for frame in &self.frames {
@@ -373,8 +375,8 @@ impl LiveFrames {
     }
 }
 
-/// The lines of owners. Names are compared once for each owner, not for each of its rates: there may be
-/// hundreds of links.
+/// The lines of owners. Names are compared once for each owner, not for each of its rates: there
+/// may be hundreds of links.
 struct OwnerLineIndex<'a> {
     live: &'a LiveFrames,
     options: &'a ScreenOptions<'a>,

@@ -23,7 +23,8 @@ pub(super) struct PageGrid {
 }
 
 impl PageGrid {
-    /// At most `max_buckets` buckets for the windows of `span`, whose length is in `pairs`, the metadata.
+    /// At most `max_buckets` buckets for the windows of `span`, whose length is in `pairs`, the
+    /// metadata.
     pub(super) fn new(
         span: &SelectedTime,
         pairs: &BTreeMap<String, String>,

@@ -146,8 +146,8 @@ pub(super) struct PageSurvey {
     pub start_ns: i64,
     /// Directions of links in the order of the plan, then events by name.
     pub plots: Vec<PagePlot>,
-    /// The owners of areas: the tenant with the largest part of a plot first, [`AreaKind::Others`] and
-    /// [`AreaKind::Nobody`] last.
+    /// The owners of areas: the tenant with the largest part of a plot first, [`AreaKind::Others`]
+    /// and [`AreaKind::Nobody`] last.
     pub tenants: Vec<PageTenant>,
 }
 

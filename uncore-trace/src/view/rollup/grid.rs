@@ -33,8 +33,8 @@ impl RollupGrid {
         Self { window_ns: window_ns.max(1), earlier: Vec::new() }
     }
 
-    /// Changes the length of the windows after the one with `newest_ns`. The first of them is shorter
-    /// if that one does not end at a multiple of the new length.
+    /// Changes the length of the windows after the one with `newest_ns`. The first of them is
+    /// shorter if that one does not end at a multiple of the new length.
     pub(super) fn set_window_length(&mut self, window_ns: i64, newest_ns: Option<i64>) {
         let window_ns = window_ns.max(1);
         let old_window_ns = std::mem::replace(&mut self.window_ns, window_ns);
@@ -109,7 +109,8 @@ fn round_up(time_ns: i64, length_ns: i64) -> i64 {
     time_ns.saturating_add(length_ns - 1).div_euclid(length_ns) * length_ns
 }
 
-/// The window of this length with the moment before `time_ns`, which begins after or at `earliest_ns`.
+/// The window of this length with the moment before `time_ns`, which begins after or at
+/// `earliest_ns`.
 fn window_of_length(time_ns: i64, length_ns: i64, earliest_ns: i64) -> BeginEndNs {
     let end_ns = round_up(time_ns, length_ns);
     (end_ns.saturating_sub(length_ns).max(earliest_ns), end_ns)
@@ -135,7 +136,8 @@ mod tests {
         assert_eq!(spread(&grid, (12, 20), i64::MIN, 9), whole);
         let parts = [part((20, 30), (20, 25), 0.5), part((10, 20), (15, 20), 0.5)];
         assert_eq!(spread(&grid, (15, 25), i64::MIN, 9), parts);
-        // What was counted in a window that is written, or for which there is no room, is in others.
+        // What was counted in a window that is written, or for which there is no room, is in
+        // others.
         let last = [part((20, 30), (20, 25), 1.0)];
         assert_eq!(spread(&grid, (15, 25), 20, 9), last);
         assert_eq!(spread(&grid, (-500, 25), i64::MIN, 1), last);

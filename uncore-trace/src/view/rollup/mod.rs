@@ -1,17 +1,17 @@
 //! Sums `fabric` in longer windows: the rows of the table [`crate::schema::rollup`].
 //!
 //! Counters of one PMU that count the same event on several CPUs are summed. Guarantees: every
-//! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as in
-//! `fabric`; a window of a counter is written once; a window of `fabric` without a value adds nothing,
-//! and is not in `known_ns`, which is at most `window_ns`; memory is bounded by [`MOST_LINES`] of all
-//! windows and [`MAX_OPEN_WINDOWS`] windows.
+//! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as
+//! in `fabric`; a window of a counter is written once; a window of `fabric` without a value adds
+//! nothing, and is not in `known_ns`, which is at most `window_ns`; memory is bounded by
+//! [`MOST_LINES`] of all windows and [`MAX_OPEN_WINDOWS`] windows.
 //!
 //! # Windows that are late
 //!
-//! A window of `fabric` extends over missing readings, so it may be longer than those of the roll-up
-//! or reach over their ends. It is spread over them ([`grid`]). So a window waits for each counter
-//! that has not come to its end, for 5 s. What comes later for a window that is written is in the next
-//! one of its counter.
+//! A window of `fabric` extends over missing readings, so it may be longer than those of the
+//! roll-up or reach over their ends. It is spread over them ([`grid`]). So a window waits for each
+//! counter that has not come to its end, for 5 s. What comes later for a window that is written is
+//! in the next one of its counter.
 //!
 //! # Confidence
 //!
@@ -19,8 +19,8 @@
 //! of their errors, so it is not a mean of their confidences. So a row has two figures.
 //! `confidence` is the mean of the confidences of its shares, weighted by value: the part of
 //! `value` that is expected in shares that are right. `low` and `high` are the 90 % interval of the
-//! sum ([`super::interval`]: the row of a cgroup has one error on each socket, which all windows and
-//! counters have in common). If rows are summed again, the sums of `low` and of `high` are an
+//! sum ([`super::interval`]: the row of a cgroup has one error on each socket, which all windows
+//! and counters have in common). If rows are summed again, the sums of `low` and of `high` are an
 //! interval that is never too narrow for errors that add up, as those of one owner do over time.
 
 mod closing;
@@ -47,7 +47,8 @@ use crate::schema::owner::TASK;
 /// Most lines of all open windows, and of one of them; further ones are summed in `other_tasks`.
 pub const MOST_LINES: (usize, usize) = (400_000, 50_000);
 
-/// Most open windows: if there are more, the oldest is closed, and a long row is not spread further.
+/// Most open windows: if there are more, the oldest is closed, and a long row is not spread
+/// further.
 pub const MAX_OPEN_WINDOWS: usize = 600;
 
 /// A counter, as its rows describe it. Counters with equal fields are summed: those of an event

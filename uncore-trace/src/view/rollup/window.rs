@@ -195,8 +195,9 @@ impl OpenWindow {
         line.sum.add_claim(cause, claim);
     }
 
-    /// The lines of the window, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
-    /// others are summed in one line for each method. Also returns the totals of the counters.
+    /// The lines of the window, with at most `owners` cgroups of each counter: the largest, and
+    /// also `canary`. The others are summed in one line for each method. Also returns the totals of
+    /// the counters.
     pub(super) fn into_lines(
         self,
         owners: usize,

@@ -31,7 +31,8 @@ impl Window {
         Self { begin_ns: end_ns.saturating_sub(length_ns), end_ns, known_ns }
     }
 
-    /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in `fabric`.
+    /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in
+    /// `fabric`.
     #[inline]
     pub fn of_value(end_ns: i64, length_ns: i64, has_value: bool) -> Self {
         Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
@@ -55,9 +56,9 @@ pub trait TimeSteps {
     /// Number of steps.
     fn step_count(&self) -> usize;
 
-    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `add_to_step`, with the
-    /// fraction of the time in it. The fractions sum to 1; time before the first or after the last
-    /// step is in that step.
+    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `add_to_step`, with
+    /// the fraction of the time in it. The fractions sum to 1; time before the first or after the
+    /// last step is in that step.
     fn split_time(&self, begin_ns: i64, end_ns: i64, add_to_step: impl FnMut(usize, f64));
 }
 

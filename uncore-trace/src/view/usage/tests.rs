@@ -195,7 +195,8 @@ fn cgroups_roll_up() {
 /// A microsecond, the resolution of `ts`, in ns.
 const US: i64 = 1000;
 
-/// A row: end of the window in microseconds, event, filter, owner, the number its names are made of, value.
+/// A row: end of the window in microseconds, event, filter, owner, the number its names are made
+/// of, value.
 type Drawn = (i64, usize, usize, usize, u32, Option<f64>);
 
 fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {

@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// All seeds from A to B - 1
     #[arg(long, value_name = "A..B", value_parser = range)]
     seeds: Option<Range<u64>>,
-    /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or both
-    /// in turn; witness: on a CPU of its own, while core PMUs count misses
+    /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or
+    /// both in turn; witness: on a CPU of its own, while core PMUs count misses
     #[arg(long, value_enum, default_value_t = Arrangements::Both)]
     arrangement: Arrangements,
     /// Only these mixes

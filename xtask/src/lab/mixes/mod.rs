@@ -36,8 +36,8 @@ const OF_DISK: [(&str, f64); 2] = [("wr_bytes_loc", 1.0), ("rd_bytes_loc", 1.0)]
 const DEVICE: &str = "device";
 
 /// Tenants start at random within this time, which is the period of a CPU quota
-/// (`sched_cfs_period_us`), and yield at random, ms and us of CPU time: the CPUs of a machine are not
-/// in step for long, but those of an emulator are.
+/// (`sched_cfs_period_us`), and yield at random, ms and us of CPU time: the CPUs of a machine are
+/// not in step for long, but those of an emulator are.
 const START_MS: u32 = 100;
 const YIELD_US: u32 = 20_000;
 

@@ -1,7 +1,7 @@
-//! Who holds a device: tenants open its file, duplicate it, send it to each other, have children that
-//! inherit it, change their cgroup, and die with it. The table `holders` has each of these times. On a machine
-//! with a root port that counts, they move bytes while they hold the device, beside a tenant that only uses
-//! the CPUs: each gets what it moved.
+//! Who holds a device: tenants open its file, duplicate it, send it to each other, have children
+//! that inherit it, change their cgroup, and die with it. The table `holders` has each of these
+//! times. On a machine with a root port that counts, they move bytes while they hold the device,
+//! beside a tenant that only uses the CPUs: each gets what it moved.
 
 use anyhow::Result;
 
@@ -30,8 +30,8 @@ const TWO: &str = "two";
 
 const DURATION_MS: u32 = 2400;
 
-/// The most that an open and a close may take longer beside a recorder, by the cgroup that does it: a quarter
-/// more than was measured. The clock of these machines counts instructions, 2 ns each.
+/// The most that an open and a close may take longer beside a recorder, by the cgroup that does it:
+/// a quarter more than was measured. The clock of these machines counts instructions, 2 ns each.
 const MOST_NS: [(&str, u32); 3] = [("unwatched", 2_700), ("held", 10_300), ("watched", 50_000)];
 
 /// The first series whose guests have that clock.
@@ -81,8 +81,8 @@ fn cost(options: &[&str], device: &str) -> [Step; 2] {
     [before, Step::record("holders-cost", options, work, checks)]
 }
 
-/// Each opens and closes one file 10^4 times without a pause: of a device that nobody watches, of one that
-/// it holds, and of one that it holds only for these times.
+/// Each opens and closes one file 10^4 times without a pause: of a device that nobody watches, of
+/// one that it holds, and of one that it holds only for these times.
 fn openers(device: &str) -> Vec<Tenant> {
     let storm = |after_ms| (after_ms, Act::Storm { per_ms: 10_000, ms: 1 });
     let tenants = [
@@ -136,7 +136,8 @@ fn busy() -> Tenant {
     Tenant { cgroup: Some("busy".to_owned()), duration_ms: DURATION_MS, ..Tenant::default() }
 }
 
-/// One gives it to the other, which has a child that holds it to its own end, and then dies with it.
+/// One gives it to the other, which has a child that holds it to its own end, and then dies with
+/// it.
 fn one_after_the_other(device: &str, flows: &[Move]) -> Vec<Tenant> {
     let socket = || "second".to_owned();
     let first = [

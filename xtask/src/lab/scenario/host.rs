@@ -1,6 +1,6 @@
 //! Events of every kernel, on kernels from the oldest supported one on: two tenants in two cgroups
-//! get their shares, with each kind of timer, and each recording passes `check`. `doctor` says why a
-//! kernel has no pinned timer: it is too old, or has `PREEMPT_RT`.
+//! get their shares, with each kind of timer, and each recording passes `check`. `doctor` says why
+//! a kernel has no pinned timer: it is too old, or has `PREEMPT_RT`.
 //!
 //! No device moves data, so only invariants and CPU times are verified.
 

@@ -39,8 +39,9 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// One event for all requesters and for each of two, of which the PMU selects one at a time. The driver must
-/// not be asked for two at once: it would write that into the kernel's log at each rotation.
+/// One event for all requesters and for each of two, of which the PMU selects one at a time. The
+/// driver must not be asked for two at once: it would write that into the kernel's log at each
+/// rotation.
 fn requesters(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let (_, event) = REQUESTERS;
     let mut options = times("10ms", "1s");

@@ -9,7 +9,8 @@ use super::Setting;
 /// All CPUs are emulated by one of the host.
 const TICK: &str = "20ms";
 
-/// MiB: 97 were measured, with four counters on each CPU. The goal of docs/cost.md is 96 for ten counters.
+/// MiB: 97 were measured, with four counters on each CPU. The goal of docs/cost.md is 96 for ten
+/// counters.
 const MOST_MIB: u32 = 128;
 
 /// Cgroups with a process each.
@@ -43,8 +44,8 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         "nested_reading",
         "no_boundary",
         "overload",
-        // One change of CPUs is followed in a drain, and a drain of this machine takes some 0.1 s: the time of a
-        // CPU that leaves last may be a gap before it is known to be offline.
+        // One change of CPUs is followed in a drain, and a drain of this machine takes some 0.1 s:
+        // the time of a CPU that leaves last may be a gap before it is known to be offline.
         "run_gap",
         "unseen_switch",
     ];

@@ -85,7 +85,8 @@ fn a_tick_that_was_not_read_decides_nothing_by_what_is_missing() {
 fn a_multiplexed_counter_is_scaled_and_a_tick_in_which_it_stood_decides_nothing() {
     let meters = vec![WatchedRate { counters: vec![(0, 1.0)], level: 1500.0 }];
     let condition = Condition { text: String::new(), meters, lasting_ns: 9 * MS };
-    // Four ticks in, four out, a count each half of a millisecond that it runs: 2000 a second while it runs.
+    // Four ticks in, four out, a count each half of a millisecond that it runs: 2000 a second while
+    // it runs.
     let fired = |counts: u64| {
         let (mut watch, mut rows) =
             (ConditionWatch::new(condition.clone()), readings::Builder::default());

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// What each owner is given until tick `end`, in windows of `window_ms`, by process. `runs` says for a tick how
-/// long each of two owners runs, ns, and what is left out. `look` sees the state after each tick.
+/// What each owner is given until tick `end`, in windows of `window_ms`, by process. `runs` says
+/// for a tick how long each of two owners runs, ns, and what is left out. `look` sees the state
+/// after each tick.
 fn given(
     (choice, lag_ms, window_ms): (Choice, u64, u64),
     end: u64,
@@ -54,8 +55,8 @@ fn given(
     sums
 }
 
-/// Both owners run at random, and after tick 4000 one after the other, each for 1 s. None of them runs in the last
-/// tick of the other's second.
+/// Both owners run at random, and after tick 4000 one after the other, each for 1 s. None of them
+/// runs in the last tick of the other's second.
 fn in_turns(tick: u64) -> [u64; 2] {
     let mut random = fastrand::Rng::with_seed(tick);
     let times = [random.u64(0..800_000), random.u64(0..200_000)];

@@ -1,5 +1,5 @@
-//! A trace for Perfetto (<https://ui.perfetto.dev>): rates over time by link and tenant, who ran on each
-//! CPU, and what was lost.
+//! A trace for Perfetto (<https://ui.perfetto.dev>): rates over time by link and tenant, who ran on
+//! each CPU, and what was lost.
 //!
 //! ```text
 //! Marks                   instants that were named while it was recorded
@@ -56,8 +56,8 @@ pub struct PerfettoSummary {
 /// Both clocks at one moment.
 type Clocks = Snapshot;
 
-/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `grouping` says; the `top` largest
-/// of each quantity have tracks of their own.
+/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `grouping` says; the
+/// `top` largest of each quantity have tracks of their own.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The messages and fields of a Perfetto trace that are written.
 //!
-//! Names, numbers and types are those of `protos/perfetto/trace/perfetto_trace.proto`, Perfetto 59.1. A
-//! reader of another version ignores the fields that it does not know.
+//! Names, numbers and types are those of `protos/perfetto/trace/perfetto_trace.proto`, Perfetto
+//! 59.1. A reader of another version ignores the fields that it does not know.
 
 use prost::Message;
 
