@@ -48,7 +48,7 @@ impl RingReserve {
         while removed_bytes < lacking {
             match series::remove_oldest(&self.ring) {
                 Ok(Some(size)) => {
-                    (removed_parts, removed_bytes) = (removed_parts + 1, removed_bytes + size)
+                    (removed_parts, removed_bytes) = (removed_parts + 1, removed_bytes + size);
                 }
                 Ok(None) => {
                     self.control.end_part();

@@ -33,7 +33,7 @@ pub(super) struct PendingAccounts {
 impl PendingAccounts {
     /// Before the first window, which begins at `start_ns`.
     pub(super) const fn new(start_ns: u64, window_ns: u64) -> Self {
-        Self { start_ns: start_ns, window_ns, waiting: VecDeque::new() }
+        Self { start_ns, window_ns, waiting: VecDeque::new() }
     }
 
     /// Takes a reading. Readings are in the order of time. The last one before the first window is

@@ -31,7 +31,7 @@ pub(super) struct Assignments {
 impl Assignments {
     /// Without assignments, for a part that begins at `start_ns`.
     pub(super) fn new(start_ns: u64) -> Self {
-        Self { start_ns: start_ns, ..Self::default() }
+        Self { start_ns, ..Self::default() }
     }
 
     /// Takes a reading. Those of a part are in the order of time.

@@ -487,8 +487,8 @@ impl OpenBin {
         let tasks_ns: u64 = wall(&tasks);
         let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
         CpuBin {
-            end_ns: end_ns,
-            len_ns: len_ns,
+            end_ns,
+            len_ns,
             tasks,
             irqs: merge_irqs(irqs),
             unknown_ns: unknown,

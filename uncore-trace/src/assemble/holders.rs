@@ -72,7 +72,7 @@ impl HolderTable {
             held: BTreeMap::new(),
             reported: HashMap::new(),
             first_reading_ns: None,
-            start_ns: start_ns,
+            start_ns,
             in_doubt: false,
             ended_files: Vec::new(),
             times: HeldTimes::new(start_ns, counted),
@@ -265,7 +265,7 @@ impl HolderTable {
         let device_file = self.look_up_file(key.1)?;
         self.times.note_change(begin_ns);
         let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
-        self.held.insert(key, HeldFile { begin_ns: begin_ns, learnt, task, device_file });
+        self.held.insert(key, HeldFile { begin_ns, learnt, task, device_file });
         Some(task.cgroup_id)
     }
 

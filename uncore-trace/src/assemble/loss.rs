@@ -47,15 +47,7 @@ impl Ledger {
         counter: Option<u32>,
         count: u64,
     ) {
-        self.enter_loss(LossEntry {
-            cause,
-            time_ns: time_ns,
-            span_ns: span_ns,
-            cpu,
-            counter,
-            count,
-            detail: None,
-        });
+        self.enter_loss(LossEntry { cause, time_ns, span_ns, cpu, counter, count, detail: None });
     }
 
     /// Enters that the counters of `cpu` are read on `reader` from `time` on, after `missing` ticks
@@ -70,7 +62,7 @@ impl Ledger {
     ) {
         self.enter_loss(LossEntry {
             cause: Cause::ReaderOffline,
-            time_ns: time_ns,
+            time_ns,
             span_ns: missing * tick_ns,
             cpu: Some(cpu),
             counter: None,
@@ -110,7 +102,7 @@ impl Ledger {
         let detail = "the CPU was offline when the recording began: it is not counted".to_owned();
         self.enter_loss(LossEntry {
             cause: Cause::CpuNotPlanned,
-            time_ns: time_ns,
+            time_ns,
             span_ns: 0,
             cpu: Some(cpu),
             counter: None,
@@ -123,7 +115,7 @@ impl Ledger {
     pub fn add_rejected_marks(&mut self, time_ns: u64, count: u64, detail: &str) {
         self.enter_loss(LossEntry {
             cause: Cause::MarkLost,
-            time_ns: time_ns,
+            time_ns,
             span_ns: 0,
             cpu: None,
             counter: None,
@@ -148,8 +140,8 @@ impl Ledger {
         };
         self.enter_loss(LossEntry {
             cause: Cause::Overload,
-            time_ns: time_ns,
-            span_ns: span_ns,
+            time_ns,
+            span_ns,
             cpu: None,
             counter: None,
             // Rows that say how it ended are not losses of their own.
@@ -177,7 +169,7 @@ impl Ledger {
         };
         self.enter_loss(LossEntry {
             cause: Cause::CounterStopped,
-            time_ns: time_ns,
+            time_ns,
             span_ns: span_ns.unwrap_or(0),
             cpu: Some(cpu),
             counter: Some(counter),
@@ -219,7 +211,7 @@ impl Ledger {
         let detail = Some(detail.to_owned());
         self.enter_loss(LossEntry {
             cause,
-            time_ns: time_ns,
+            time_ns,
             span_ns: 0,
             cpu: None,
             counter,

@@ -238,7 +238,7 @@ impl Timeline {
             unnamed: UnnamedCgroups::default(),
             cpus,
             offline: OfflineCpus::default(),
-            span: TimelineSpan { start_ns: start_ns, stop_ns: None },
+            span: TimelineSpan { start_ns, stop_ns: None },
             closed_ns: start_ns,
             newest_ns: start_ns,
             waited_ns: 0,

@@ -55,7 +55,7 @@ pub(super) struct PendingMonitors {
 impl PendingMonitors {
     /// Before the first window, which begins at `start_ns`.
     pub(super) const fn new(start_ns: u64, window_ns: u64) -> Self {
-        Self { start_ns: start_ns, window_ns, waiting: VecDeque::new(), has_readings: false }
+        Self { start_ns, window_ns, waiting: VecDeque::new(), has_readings: false }
     }
 
     /// How long a tick waits for readings, ns.

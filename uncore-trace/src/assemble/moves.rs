@@ -55,7 +55,7 @@ impl Transfers {
     pub(super) const fn new(tick_ns: u64, start_ns: u64) -> Self {
         Self {
             tick_ns,
-            start_ns: start_ns,
+            start_ns,
             closed_ns: start_ns,
             open_ticks: BTreeMap::new(),
             unread: BTreeMap::new(),

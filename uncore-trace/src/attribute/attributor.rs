@@ -124,7 +124,7 @@ impl LogConsumer for Attributor {
         match entry {
             LogEntry::Usage { cpu, usage: use_by_owner } => self.usage.add_use(cpu, use_by_owner),
             LogEntry::Switches { cpu, switches: switches_by_owner } => {
-                self.switches.add_switches(cpu, switches_by_owner)
+                self.switches.add_switches(cpu, switches_by_owner);
             }
             LogEntry::Reading(reading) => self.apply_reading(reading)?,
             LogEntry::Moved(moved) => self.moved.add_moved(moved),
@@ -562,7 +562,7 @@ impl Attributor {
                     let windows = self.ready.make_contiguous();
                     let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
                     workers::run_jobs(threads, windows, |window| {
-                        make_rows(window, &sets, min_share)
+                        make_rows(window, &sets, min_share);
                     });
                 }
                 let window = self.ready.pop_front()?;

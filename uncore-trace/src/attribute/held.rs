@@ -347,7 +347,7 @@ impl HolderClaims {
             Some((last_waiting, ticks))
                 if is_full || Arc::ptr_eq(last_waiting, &tick_fractions.0) =>
             {
-                *ticks += 1
+                *ticks += 1;
             }
             _ => self.waiting.push((tick_fractions.0, 1)),
         }
@@ -358,7 +358,7 @@ impl HolderClaims {
             let count = count * ticks as f64 / total_ticks as f64;
             match &mut self.last_known {
                 Some((last_fractions, sum)) if Arc::ptr_eq(last_fractions, &fractions) => {
-                    *sum += count
+                    *sum += count;
                 }
                 _ => {
                     self.add_last();
@@ -422,7 +422,7 @@ impl HolderClaims {
         for (cgroup, tenant_shares) in shares_by_tenant {
             match cgroup {
                 Some(id) if tenant_shares.len() > MAX_PROCESSES => {
-                    shares.extend(unite_processes(id, &tenant_shares))
+                    shares.extend(unite_processes(id, &tenant_shares));
                 }
                 _ => shares.extend(tenant_shares),
             }

@@ -131,7 +131,9 @@ impl<T: Real> SymmetricMatrix<T> {
         }
         let (data, weight) = (&mut self.data, T::from_f64(weight));
         run_with_wide_vectors(|| {
-            data.iter_mut().zip(&matrix.data).for_each(|(entry, addend)| *entry += weight * *addend)
+            data.iter_mut()
+                .zip(&matrix.data)
+                .for_each(|(entry, addend)| *entry += weight * *addend);
         });
     }
 

@@ -166,7 +166,7 @@ impl<'a> PmuWords<'a> {
                     )?;
                 }
                 TermValue::Symbol(symbol) => {
-                    typed_fields.push(field(self.symbol_value(term, symbol)?)?)
+                    typed_fields.push(field(self.symbol_value(term, symbol)?)?);
                 }
                 TermValue::Bare => {
                     match (self.find_event(&term.name), self.term_format(&term.name)) {

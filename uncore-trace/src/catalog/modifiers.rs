@@ -78,7 +78,7 @@ pub fn notes(word: &str) -> Result<Vec<String>, String> {
                 ));
             }
             ModifierEffect::Note(why) if repeats == 0 => {
-                notes.push(format!("the modifier {letter} {why}"))
+                notes.push(format!("the modifier {letter} {why}"));
             }
             ModifierEffect::Note(_) | ModifierEffect::None => {}
         }

@@ -266,7 +266,7 @@ fn answer_text(
     let links = Links::from_recording(recording)?;
     let grouping = common_grouping(question, &usage.events);
     let link_directions =
-        headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
+        headroom(recording, &links, &UsageQuestion { grouping, ..question.clone() })?;
     let (answer, full) =
         answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();

@@ -616,7 +616,7 @@ impl MetricsFile {
         }
         Ok(MetricsConfig {
             listen,
-            mode: self::parse_mode("metrics.mode", &mode)?,
+            mode: parse_mode("metrics.mode", &mode)?,
             token: token_file
                 .map(|path| require_absolute("metrics.token-file", path))
                 .transpose()?,

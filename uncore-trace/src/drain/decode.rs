@@ -445,13 +445,13 @@ fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable
     let readings = decode_list::<record::Reading, _>(data, u64::from(len), decode_reading)?;
     Ok(SampleRecord {
         cpu,
-        begin_ns: begin_ns,
-        end_ns: end_ns,
+        begin_ns,
+        end_ns,
         sequence,
         trigger,
         context,
         task,
-        first_slot: first_slot,
+        first_slot,
         readings,
     })
 }
@@ -511,8 +511,7 @@ fn decode_run(data: &mut &[u8], cpu: u32) -> Result<RunRecord, Undecodable> {
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let slots = decode_list::<state::Slot, _>(data, len, decode_task_slot)?;
-    let run =
-        RunRecord { cpu, begin_ns: begin_ns, last_slot_begin: last_slot_begin, end: end_ns, slots };
+    let run = RunRecord { cpu, begin_ns, last_slot_begin, end: end_ns, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
@@ -559,7 +558,7 @@ fn decode_task_event(data: &mut &[u8]) -> Result<TaskRecord, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_TASK)),
     };
     let _reserved = data.try_get_u32_ne()?;
-    Ok(TaskRecord { time_ns: time_ns, change, task: decode_task(data)? })
+    Ok(TaskRecord { time_ns, change, task: decode_task(data)? })
 }
 
 fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
@@ -578,7 +577,7 @@ fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
     // A path that fills the record may have been cut.
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
-    Ok(CgroupRecord { time_ns: time_ns, change, cgroup_id, path })
+    Ok(CgroupRecord { time_ns, change, cgroup_id, path })
 }
 
 fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
@@ -597,7 +596,7 @@ fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
     };
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
     let number = DeviceNumber { is_block, major, minor };
-    Ok(FileRecord { time_ns: time_ns, change, number, task: decode_task(data)? })
+    Ok(FileRecord { time_ns, change, number, task: decode_task(data)? })
 }
 
 fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
@@ -609,13 +608,7 @@ fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
     let _total = data.try_get_u64_ne()?;
     let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
     let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
-    Ok(IoRecord {
-        cpu,
-        tick_end_ns: tick_end_ns,
-        span,
-        sequence: (sequence != 0).then_some(sequence),
-        slots,
-    })
+    Ok(IoRecord { cpu, tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
 }
 
 fn decode_io_slot(data: &mut &[u8]) -> Result<IoTransfer, Undecodable> {

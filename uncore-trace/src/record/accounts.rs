@@ -224,7 +224,7 @@ fn read_periodically(
         had_functions = !held.functions.is_empty();
         (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
         if let Err(TrySendError::Full(_)) =
-            sender.try_send(RawAccountReading { time_ns: read_ns, snapshot: snapshot })
+            sender.try_send(RawAccountReading { time_ns: read_ns, snapshot })
         {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }

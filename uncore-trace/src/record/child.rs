@@ -69,14 +69,7 @@ impl Child {
             pipe.with_context(|| format!("cannot talk to {label}"))?;
         }
         let (orders, partial_line) = (Some(input), Vec::new());
-        Ok(Self {
-            process,
-            label: label,
-            orders,
-            lines,
-            partial_line: partial_line,
-            has_ended: false,
-        })
+        Ok(Self { process, label, orders, lines, partial_line, has_ended: false })
     }
 
     /// Gives it a line. One that has gone is found by [`Self::take_answers`].

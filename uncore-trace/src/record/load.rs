@@ -117,8 +117,8 @@ impl RecorderLoad {
         let span_ns = self.changed_ns.map_or(0, |changed| now_ns.saturating_sub(changed));
         self.changed_ns = Some(now_ns);
         ReliefChange {
-            old_relief: old_relief,
-            new_relief: new_relief,
+            old_relief,
+            new_relief,
             span_ns: if old_relief == Relief::None { 0 } else { span_ns },
         }
     }

@@ -182,7 +182,7 @@ pub async fn record(
         session,
         open_parts: OpenParts::new(live, rotation, marks, canary, timer),
         drops: DropCounts::default(),
-        witness_watch: witness_watch,
+        witness_watch,
         monitors: None,
         pods: None,
         accounts: None,

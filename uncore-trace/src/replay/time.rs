@@ -100,7 +100,7 @@ fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
         let ns = run_ns.value(row) as u64;
         let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);
         let slices = u64::try_from(slices.value(row)).unwrap_or(0);
-        Ok(OwnerTime { tick_end_ns: tick_end_ns, cpu, owner, ns, slices, name: None })
+        Ok(OwnerTime { tick_end_ns, cpu, owner, ns, slices, name: None })
     };
     (0..batch.num_rows()).map(row).collect()
 }
@@ -123,7 +123,7 @@ fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
         let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
         let ns = ns.value(row) as u64;
-        Ok(OwnerTime { tick_end_ns: tick_end_ns, cpu, owner: Some(owner), ns, slices: 0, name })
+        Ok(OwnerTime { tick_end_ns, cpu, owner: Some(owner), ns, slices: 0, name })
     };
     (0..batch.num_rows()).map(row).collect()
 }

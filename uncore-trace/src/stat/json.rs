@@ -22,7 +22,7 @@ impl Serialize for JsonRow<'_> {
         match self.when {
             RowPeriod::Whole => {}
             RowPeriod::Until(seconds) => {
-                map.serialize_entry("interval", &round_to(seconds, 1e9))?
+                map.serialize_entry("interval", &round_to(seconds, 1e9))?;
             }
             RowPeriod::Summary => map.serialize_entry("summary", &true)?,
         }

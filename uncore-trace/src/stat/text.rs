@@ -102,10 +102,10 @@ fn write_row(
     match row.location {
         Location::Machine => {}
         location @ Location::Cpu(_) => {
-            write(format_args!("{location:<0$} ", location.column_width()))
+            write(format_args!("{location:<0$} ", location.column_width()));
         }
         location => {
-            write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members))
+            write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members));
         }
     }
     let shared = units.get(&unit_key(row));

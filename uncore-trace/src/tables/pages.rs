@@ -169,13 +169,13 @@ impl PageSizes {
             last_id = field_id;
             match (last_id, wire_type) {
                 (1, thrift_type::I32) => {
-                    page_type_field = Some(decode_zigzag(read_varint(reader)?))
+                    page_type_field = Some(decode_zigzag(read_varint(reader)?));
                 }
                 (2, thrift_type::I32) => {
-                    decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok()
+                    decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
                 }
                 (3, thrift_type::I32) => {
-                    stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok()
+                    stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
                 }
                 _ => skip_value(reader, wire_type, DEEPEST)?,
             }

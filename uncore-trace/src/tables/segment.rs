@@ -276,7 +276,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_range_is_found_again_in_its_file_name(first_seal in 0_u32..5_000_000, span in 0_u32..2000) {
-            let range = SealRange { first_seal: first_seal, last_seal: first_seal + span };
+            let range = SealRange { first_seal, last_seal: first_seal + span };
             prop_assert_eq!(SealRange::parse(&range.file_name()), Some(range));
         }
 

@@ -263,6 +263,6 @@ mod tests {
         assert_eq!(canary_credits[0].why.as_deref(), Some("no counter counts it"));
         let text = credits_sentence(&canary_credits);
         assert!(text.starts_with("The canary has no number: memory (no counter counts it), disk"));
-        assert!(super::read_credits(&sample.open()).unwrap().is_none());
+        assert!(read_credits(&sample.open()).unwrap().is_none());
     }
 }

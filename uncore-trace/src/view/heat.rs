@@ -118,7 +118,7 @@ impl Heat {
     pub fn draw_line(&self, bar_count: usize, ascii: bool) -> String {
         let steps: Vec<Option<f64>> = self.step_values().collect();
         let sums: Vec<Option<f64>> = steps.chunks(STEPS / bar_count).map(sum_known).collect();
-        self::draw_bars(&sums, ascii)
+        draw_bars(&sums, ascii)
     }
 }
 

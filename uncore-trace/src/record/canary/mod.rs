@@ -96,7 +96,7 @@ impl CanaryProcess {
         let child = Child::start_process(NAME, "the canary", &orders)?;
         let summary =
             canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
-        let mut canary = Self { child, routes, summary: summary };
+        let mut canary = Self { child, routes, summary };
         canary.wait_until_ready()?;
         Ok(canary)
     }

@@ -128,7 +128,7 @@ pub(super) struct MarkBook {
 impl MarkBook {
     pub(super) fn new(storage: MarkStorage) -> Self {
         Self {
-            storage: storage,
+            storage,
             start_ns: i64::MIN,
             open_spans: Vec::new(),
             rows: Vec::new(),
@@ -224,7 +224,7 @@ impl MarkBook {
                 self.open_spans.push(OpenMark {
                     mark,
                     id: request.id.map(str::to_owned),
-                    list_index: list_index,
+                    list_index,
                 });
             }
             MarkKind::Instant => self.keep_row(mark),
@@ -284,7 +284,7 @@ impl MarkBook {
             let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
             let list_index = next_book.add_to_list(&mark);
             next_book.listed.left_out += u64::from(list_index.is_none());
-            next_book.open_spans.push(OpenMark { mark, id: id.clone(), list_index: list_index });
+            next_book.open_spans.push(OpenMark { mark, id: id.clone(), list_index });
         }
         next_book.has_changed = !next_book.open_spans.is_empty();
         let mut ended = std::mem::replace(self, next_book);

@@ -71,7 +71,7 @@ impl RecordingMarks {
                 }
             }
         }
-        Ok(Self { book, listeners, own_fifo: own_fifo })
+        Ok(Self { book, listeners, own_fifo })
     }
 
     /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.

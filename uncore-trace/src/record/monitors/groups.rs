@@ -103,7 +103,7 @@ impl OwnGroups {
             view: view.clone(),
             resctrl,
             tree,
-            max_groups: max_groups,
+            max_groups,
             tenants: Vec::new(),
             turns: GroupTurns::default(),
             own_groups: Vec::new(),

@@ -70,7 +70,7 @@ fn write_in_chunks(
         SampleSteps { wall_ns: span.wall_ns, step_ms: options.step_ms, ends_ns: Vec::new() };
     let names = ExportNames::new(Grain::Event, fabric.table())?;
     let mut survey = ExportSurvey::read_fabric(fabric, names, options.top, |share| {
-        steps.note_window_end(share.end_ns)
+        steps.note_window_end(share.end_ns);
     })?;
     let all_series = series::list_series(&survey, fabric.table().metadata_pairs());
     let mut summary = OpenMetricsSummary { series: all_series.len() as u64, samples: 0 };

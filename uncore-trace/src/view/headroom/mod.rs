@@ -135,7 +135,7 @@ impl LinkFilling {
                     continue;
                 }
                 let headroom = LinkHeadroom {
-                    link_index: link_index,
+                    link_index,
                     direction,
                     bytes: 0.0,
                     time: CountedTime::default(),

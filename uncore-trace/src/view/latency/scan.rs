@@ -107,7 +107,7 @@ impl<'a> LatencyWindows<'a> {
                 match subjects.iter_mut().find(is_same_metric) {
                     Some(subject) => subject.metrics.push(metric),
                     None => subjects.push(OpenLatency {
-                        link_index: link_index,
+                        link_index,
                         metrics: vec![metric],
                         evaluate,
                         inputs: Vec::new(),

@@ -88,7 +88,7 @@ impl EventWithTenants {
         if let Some(last_tenant) = tenants.last_mut().filter(|_| has_others_line) {
             *last_tenant = PageTenant::sum_of_others();
         }
-        Self { event, tenants, has_others_line: has_others_line }
+        Self { event, tenants, has_others_line }
     }
 }
 

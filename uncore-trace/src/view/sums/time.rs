@@ -157,7 +157,7 @@ impl CountedTime {
                 let new_ns = span_end_ns.saturating_sub(span_begin_ns) as f64;
                 whole.covered_ns += new_ns;
                 steps.split_time(span_begin_ns, span_end_ns, |step, span_fraction| {
-                    cells[step].covered_ns += new_ns * span_fraction
+                    cells[step].covered_ns += new_ns * span_fraction;
                 });
             },
         );
