@@ -399,12 +399,8 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let layouts = layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = pairs(&plan, clock)?;
-    let mut writer = WriterHandle::create(
-        RecordingTarget::Dataset(run.to_owned()),
-        CreateOptions::default(),
-        &pairs,
-        None,
-    )?;
+    let target = RecordingTarget::Dataset(run.to_owned());
+    let mut writer = WriterHandle::create(target, CreateOptions::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
     let mut sink = Sink::new(&writer, false, RecordingOrigin::from_metadata(&pairs));
     let attributor = Attributor::new(&RecordingFacts {

@@ -94,11 +94,11 @@ impl HeldTimes {
         let released =
             self.current.keys().filter(|key| !new_times.contains_key(key)).map(|key| (key, 0));
         let changed = new_times.iter().filter(|(key, ns)| self.current.get(key) != Some(ns));
-        let changes = released.chain(changed.map(|(key, ns)| (key, *ns)));
-        let changes =
-            changes.map(|(&(function, owner), ns)| DeviceHold { function, owner, ns }).collect();
+        let differences = released.chain(changed.map(|(key, ns)| (key, *ns)));
+        let to_hold = |(&(function, owner), ns)| DeviceHold { function, owner, ns };
+        let holds = differences.map(to_hold).collect();
         self.current = new_times;
-        changes
+        holds
     }
 }
 

@@ -60,7 +60,7 @@ struct CpuPort {
 /// The ports of a recording.
 #[derive(Debug)]
 pub(super) struct Ports {
-    cpu_ports: Vec<CpuPort>,
+    by_cpu: Vec<CpuPort>,
     /// For each set of CPUs that is divided by them: the set, and the ports with whether they are
     /// far.
     sets: Vec<(usize, Vec<(usize, bool)>)>,
@@ -101,7 +101,7 @@ impl Ports {
             covers_all_cpus.then_some((set_index, ports))
         };
         let sets = sets.iter().enumerate().filter_map(ports_of_set).collect();
-        Self { cpu_ports, sets, gathered_tick: start_tick }
+        Self { by_cpu: cpu_ports, sets, gathered_tick: start_tick }
     }
 
     /// Whether a set of CPUs is divided by ports.
@@ -111,7 +111,7 @@ impl Ports {
 
     /// The indexes of the ports' counters.
     pub(super) fn counter_indexes(&self) -> Vec<usize> {
-        self.cpu_ports.iter().map(|port| port.counter_index).collect()
+        self.by_cpu.iter().map(|port| port.counter_index).collect()
     }
 
     /// The last tick that all ports have divided.
@@ -128,7 +128,7 @@ impl Ports {
     ) {
         let windows = track.take_port_shares();
         for (set, ports) in &self.sets {
-            let ports_of_set = ports.iter().filter_map(|(port, _)| self.cpu_ports.get(*port));
+            let ports_of_set = ports.iter().filter_map(|(port, _)| self.by_cpu.get(*port));
             let Some(port) =
                 ports_of_set.into_iter().find(|port| port.counter_index == counter_index)
             else {
@@ -151,7 +151,7 @@ impl Ports {
         tracks: &mut [TrackedCounter],
         histories: &mut [Option<Histories>],
     ) {
-        for port in &mut self.cpu_ports {
+        for port in &mut self.by_cpu {
             if let Some(track) = tracks.get_mut(port.counter_index) {
                 port.divided_counts.extend(track.take_divided_counts());
             }
@@ -163,13 +163,13 @@ impl Ports {
                     .pop_front_if(|divided| divided.tick == tick)
                     .and_then(|divided| divided.amounts)
             };
-            let amounts: Vec<_> = self.cpu_ports.iter_mut().map(take_amounts).collect();
+            let amounts: Vec<_> = self.by_cpu.iter_mut().map(take_amounts).collect();
             for (set, ports) in &self.sets {
                 let mut bytes_by_source: BTreeMap<TrafficSource, f64> = BTreeMap::new();
                 let mut is_complete = true;
                 for (port, is_far) in ports {
                     let (Some(port), Some(owner_amounts)) =
-                        (self.cpu_ports.get(*port), amounts.get(*port))
+                        (self.by_cpu.get(*port), amounts.get(*port))
                     else {
                         continue;
                     };

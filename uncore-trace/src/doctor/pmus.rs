@@ -67,13 +67,13 @@ fn summarize_families(names: &[String]) -> String {
 fn misnamed_finding(machine: &ExaminedMachine, name: &str) -> Option<Finding> {
     let (_, product) = PRODUCTS.iter().find(|(prefix, _)| name.starts_with(prefix))?;
     let identifier = machine.read_text(&format!("{DEVICES}/{name}/identifier")).ok()?;
-    let identified = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
+    let product_id = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
     // Only the upper half is compared: the lower bits may differ within a product.
-    if identified >> 16 == product >> 16 {
+    if product_id >> 16 == product >> 16 {
         return None;
     }
     let message = format!(
-        "{name} identifies as {identified:#x}, not {product:#x}: this kernel's driver takes it for \
+        "{name} identifies as {product_id:#x}, not {product:#x}: this kernel's driver takes it for \
          another PMU and its event names are wrong"
     );
     Some(Finding::new(NAME, FindingState::Warn, message).with_fix("boot a kernel >= 7.2"))

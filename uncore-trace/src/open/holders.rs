@@ -243,7 +243,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use aya::VerifierLogLevel;
-    use aya::maps::{ArrayOfMaps, MapData, RingBuf};
+    use aya::maps::{MapData, RingBuf};
 
     use super::super::counters::CounterArray;
     use super::super::{SessionOptions, Timer, programs, rings};
@@ -300,8 +300,7 @@ print(os.getpid(), child)
             let mut ebpf =
                 programs::load_object(&options, possible, false, &counters, &types, some, log)
                     .unwrap();
-            let mut of_cpus: ArrayOfMaps<_, _> = ebpf.map_mut("RINGS").unwrap().try_into().unwrap();
-            let rings = rings::make_rings(&mut of_cpus, &online, possible, 1 << 22).unwrap();
+            let rings = rings::make_rings(&mut ebpf, &online, possible, 1 << 22).unwrap();
             let own = Btf::from_sys_fs().unwrap();
             let holders =
                 HolderPrograms::attach_programs(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();

@@ -5,6 +5,7 @@
 //! of CPUs has a ring.
 
 use anyhow::{Context as _, Result};
+use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, Map, MapData, RingBuf};
 
 use super::counters::create_map;
@@ -19,14 +20,19 @@ const RINGBUF: u32 = 27;
 /// The smallest ring: a page of any kernel.
 const LEAST_BYTES: u32 = 1 << 16;
 
-/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into
-/// `rings_of_cpus`.
+/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into the map
+/// `RINGS`.
 pub(super) fn make_rings(
-    rings_of_cpus: &mut ArrayOfMaps<&mut MapData, RingBuf<MapData>>,
+    ebpf: &mut Ebpf,
     online: &[u32],
     possible: u32,
     bytes: u32,
 ) -> Result<Vec<RingBuf<MapData>>> {
+    let mut rings_of_cpus: ArrayOfMaps<_, _> = ebpf
+        .map_mut("RINGS")
+        .context("the BPF object has no map RINGS")?
+        .try_into()
+        .context("the BPF map RINGS is of another type")?;
     let number = ring_count(online.len()).min((bytes / LEAST_BYTES).max(1));
     let ring = || -> Result<RingBuf<MapData>> {
         let map = MapData::from_fd(create_map(RINGBUF, (0, 0), bytes / number)?)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use aya::maps::{Array, ArrayOfMaps, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
@@ -157,12 +157,7 @@ impl Session {
             log,
         )?;
         drop(types);
-        let mut rings_of_cpus: ArrayOfMaps<_, _> = ebpf
-            .map_mut("RINGS")
-            .context("the BPF object has no map RINGS")?
-            .try_into()
-            .context("the BPF map RINGS is of another type")?;
-        let rings = rings::make_rings(&mut rings_of_cpus, online, possible, options.buffer_bytes)?;
+        let rings = rings::make_rings(&mut ebpf, online, possible, options.buffer_bytes)?;
         let cpus = take_map(&mut ebpf, "CPUS")?;
         let samplers: Array<MapData, Sampler> = take_map(&mut ebpf, "SAMPLERS")?;
         let drops = take_map(&mut ebpf, "DROPS")?;

@@ -234,9 +234,10 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Resu
                     let mut events = Vec::new();
                     for (index, member) in members.iter().enumerate() {
                         let leader = if index == 0 { &[] } else { leader.as_slice() };
-                        let resolved = resolver.resolve_event(member, leader).map_err(with_text)?;
-                        check_unsplit(text, &resolved)?;
-                        events.extend(resolved);
+                        let member_events =
+                            resolver.resolve_event(member, leader).map_err(with_text)?;
+                        check_unsplit(text, &member_events)?;
+                        events.extend(member_events);
                     }
                     assembly.add_group(text, weak, &events)?;
                 }

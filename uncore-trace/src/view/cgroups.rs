@@ -190,9 +190,9 @@ impl<'a> ByCgroup<'a> {
 fn parts_of_row<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
     let is_in = |name: &&String| cgroup.is_some_and(|cgroup| is_within(cgroup, name));
-    let names: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
-    if !names.is_empty() {
-        return names;
+    let parts: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
+    if !parts.is_empty() {
+        return parts;
     }
     let outside_part = OUTSIDE_PARTS.iter().find(|(known, _)| *known == owner);
     vec![outside_part.map_or("(unattributed)", |(_, name)| name)]

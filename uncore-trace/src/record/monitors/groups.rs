@@ -68,7 +68,7 @@ pub(super) struct OwnGroups {
     /// Paths of cgroups, the largest first.
     tenants: Vec<Arc<str>>,
     turns: GroupTurns,
-    own_groups: Vec<OwnGroup>,
+    made_groups: Vec<OwnGroup>,
     /// Until when cgroups are left out.
     refused: HashMap<Arc<str>, u64>,
     groups_made: u32,
@@ -106,7 +106,7 @@ impl OwnGroups {
             max_groups,
             tenants: Vec::new(),
             turns: GroupTurns::default(),
-            own_groups: Vec::new(),
+            made_groups: Vec::new(),
             refused: HashMap::new(),
             groups_made: 0,
             followed_ns: 0,
@@ -121,17 +121,18 @@ impl OwnGroups {
 
     /// The groups, with the cgroup of each.
     pub(super) fn groups_with_cgroups(&self) -> impl Iterator<Item = (&ResctrlGroup, &Arc<str>)> {
-        self.own_groups.iter().map(|own_group| (&own_group.group, &own_group.cgroup))
+        self.made_groups.iter().map(|own_group| (&own_group.group, &own_group.cgroup))
     }
 
     /// Whether this recorder made the group with this inode. The group may be gone.
     pub(super) fn is_own_group(&self, inode: u64) -> bool {
-        self.own_groups.iter().any(|own_group| own_group.group.inode == inode)
+        self.made_groups.iter().any(|own_group| own_group.group.inode == inode)
     }
 
     /// What a reading at this time is worth.
     pub(super) fn take_worth(&mut self, inode: u64) -> Worth {
-        let own_group = self.own_groups.iter_mut().find(|candidate| candidate.group.inode == inode);
+        let own_group =
+            self.made_groups.iter_mut().find(|candidate| candidate.group.inode == inode);
         own_group
             .map_or(Worth::Whole, |own_group| std::mem::replace(&mut own_group.worth, Worth::Whole))
     }
@@ -144,7 +145,7 @@ impl OwnGroups {
         groups: &[ResctrlGroup],
         measured: &BTreeSet<Arc<str>>,
     ) {
-        self.own_groups
+        self.made_groups
             .retain(|made_group| groups.iter().any(|group| group.inode == made_group.group.inode));
         self.gather_threads(groups);
         self.expel_threads();
@@ -155,7 +156,7 @@ impl OwnGroups {
         }
         self.refused.retain(|_, until| now_ns < *until);
         let grouped: Vec<GroupedTenant> =
-            self.own_groups.iter().map(OwnGroup::grouped_tenant).collect();
+            self.made_groups.iter().map(OwnGroup::grouped_tenant).collect();
         let room = self.resctrl.max_groups().unwrap_or_default().saturating_sub(groups.len());
         let room = room.min(self.resctrl.assignable_groups().unwrap_or(usize::MAX));
         let max_groups = self.max_groups.min(grouped.len() + room);
@@ -167,12 +168,12 @@ impl OwnGroups {
         // Whoever holds the lock expects the groups to stay as they are: the next look is soon.
         let Some(_changes) = lock_dir(self.resctrl.mount_dir()) else { return };
         for index in change.remove.into_iter().rev() {
-            let own_group = self.own_groups.remove(index);
+            let own_group = self.made_groups.remove(index);
             self.tree.remove_group(own_group.group.group_dir()).ok();
         }
         for cgroup in change.add {
             match self.make_group(&cgroup, now_ns, groups) {
-                Ok(own_group) => self.own_groups.push(own_group),
+                Ok(own_group) => self.made_groups.push(own_group),
                 Err(GroupRefusal::Cgroup) => drop(self.refused.insert(cgroup, now_ns + REFUSED_NS)),
                 Err(GroupRefusal::Full) => break,
                 Err(GroupRefusal::Failed(error)) => {
@@ -187,14 +188,14 @@ impl OwnGroups {
 
     /// Moves threads that came to cgroups. `true` if a group had to be removed.
     pub(super) fn follow_threads(&mut self, now_ns: u64) -> bool {
-        if self.own_groups.is_empty() || now_ns < self.followed_ns + FOLLOW_NS {
+        if self.made_groups.is_empty() || now_ns < self.followed_ns + FOLLOW_NS {
             return false;
         }
         self.followed_ns = now_ns;
-        let count_before = self.own_groups.len();
+        let count_before = self.made_groups.len();
         // Listed anew where they matter: see `OwnGroup::gather_threads`.
         self.gather_threads(&[]);
-        self.own_groups.len() < count_before
+        self.made_groups.len() < count_before
     }
 
     /// The cgroups that may have a group, the largest first, none of them below another.
@@ -254,7 +255,7 @@ impl OwnGroups {
                 &self.resctrl,
                 self.tree.as_mut(),
                 groups,
-                &self.own_groups,
+                &self.made_groups,
             );
             return match moved_threads {
                 Ok(()) => Ok(own_group),
@@ -269,16 +270,16 @@ impl OwnGroups {
     /// Moves threads that came to the cgroups, and removes groups that cannot have all threads.
     fn gather_threads(&mut self, groups: &[ResctrlGroup]) {
         let mut index = 0;
-        while index < self.own_groups.len() {
-            let mut own_group = self.own_groups.remove(index);
+        while index < self.made_groups.len() {
+            let mut own_group = self.made_groups.remove(index);
             match own_group.gather_threads(
                 &self.resctrl,
                 self.tree.as_mut(),
                 groups,
-                &self.own_groups,
+                &self.made_groups,
             ) {
                 Ok(()) => {
-                    self.own_groups.insert(index, own_group);
+                    self.made_groups.insert(index, own_group);
                     index += 1;
                 }
                 Err(why) => {
@@ -291,7 +292,7 @@ impl OwnGroups {
 
     /// Gives threads that have left a cgroup back to the control group.
     fn expel_threads(&mut self) {
-        for own_group in &self.own_groups {
+        for own_group in &self.made_groups {
             let control = self.resctrl.mount_dir().join(own_group.group.control_name());
             for thread in own_group.group.read_tasks() {
                 // One that was forked meanwhile is not among the threads, but in the cgroup.
@@ -309,7 +310,7 @@ impl OwnGroups {
 impl Drop for OwnGroups {
     fn drop(&mut self) {
         // Also if somebody has locked the file system: nothing may be left.
-        for own_group in &self.own_groups {
+        for own_group in &self.made_groups {
             if let Err(error) = self.tree.remove_group(own_group.group.group_dir()) {
                 log::warn!("cannot remove the monitoring group {}: {error}", own_group.group.name);
             }
@@ -351,8 +352,8 @@ impl OwnGroup {
                 groups
             };
             let is_own = |group: &ResctrlGroup| {
-                let mut own_groups = other_groups.iter().chain([&*self]);
-                own_groups.any(|own_group| own_group.group.inode == group.inode)
+                let mut made_groups = other_groups.iter().chain([&*self]);
+                made_groups.any(|own_group| own_group.group.inode == group.inode)
             };
             let thread_groups = ThreadGroups::new(groups, is_own);
             if thread_groups.common_control(&outside) != Some(self.group.control_name()) {

@@ -68,12 +68,13 @@ fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
 /// End of a tick, and the CPU.
 type TickAndCpu = (i64, i32);
 
+/// Times in ns.
 #[derive(Default)]
 struct TickTimes {
-    length_ns: i64,
-    sum_ns: i64,
-    /// Time that was not seen, or when the CPU was offline, ns.
-    unowned_ns: i64,
+    length: i64,
+    owned: i64,
+    /// Time that was not seen, or when the CPU was offline.
+    unowned: i64,
 }
 
 /// Verifies each CPU and tick, from `runtime` and `irqs`.
@@ -155,19 +156,19 @@ fn covered_ns(gaps: &LossGaps, cpu: i32, begin_ns: i64, end_ns: i64) -> i64 {
 fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally: &mut FaultTally) {
     for (&(mono_ns, cpu), tick) in ticks {
         tally.examine_item(|| {
-            let covered = covered_ns(gaps, cpu, mono_ns.saturating_sub(tick.length_ns), mono_ns);
-            let missing_ns = tick.length_ns.saturating_sub(tick.sum_ns);
+            let covered = covered_ns(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
+            let missing_ns = tick.length.saturating_sub(tick.owned);
             if missing_ns < -EDGE_NS || missing_ns > covered.saturating_add(EDGE_NS) {
                 return Some(format!(
                     "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
-                    tick.sum_ns, tick.length_ns
+                    tick.owned, tick.length
                 ));
             }
-            let accounted_ns = tick.sum_ns.saturating_add(tick.unowned_ns);
-            (accounted_ns.abs_diff(tick.length_ns) > EDGE_NS as u64).then(|| {
+            let accounted_ns = tick.owned.saturating_add(tick.unowned);
+            (accounted_ns.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
                 format!(
                     "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {accounted_ns} ns of {}",
-                    tick.length_ns
+                    tick.length
                 )
             })
         });
@@ -197,11 +198,11 @@ impl TickTable {
         let owner = word_column(&batch, self.owner)?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
-            tick.length_ns = tick_ns.value(row);
+            tick.length = tick_ns.value(row);
             let nobody = [UNATTRIBUTED, runtime::OFFLINE];
             let time_sum = match owner.get(row) {
-                Some(owner) if nobody.contains(&owner) => &mut tick.unowned_ns,
-                _ => &mut tick.sum_ns,
+                Some(owner) if nobody.contains(&owner) => &mut tick.unowned,
+                _ => &mut tick.owned,
             };
             *time_sum = time_sum.saturating_add(ns.value(row));
             self.newest = self.newest.max(mono_ns.value(row));

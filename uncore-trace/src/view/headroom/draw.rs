@@ -195,7 +195,7 @@ pub fn write_json_lines(
     links: &Links,
     grouping_name: &'static str,
 ) -> serde_json::Result<String> {
-    let mut lines = String::new();
+    let mut json_lines = String::new();
     for headroom in headrooms {
         let Some(link) = links.links.get(headroom.link_index) else { continue };
         let link_peak = headroom.link_peak(links);
@@ -228,10 +228,10 @@ pub fn write_json_lines(
                 .collect(),
         };
         let text = serde_json::to_string(&object)?;
-        lines.push_str(&escape_json(&text));
-        lines.push('\n');
+        json_lines.push_str(&escape_json(&text));
+        json_lines.push('\n');
     }
-    Ok(lines)
+    Ok(json_lines)
 }
 
 #[cfg(test)]

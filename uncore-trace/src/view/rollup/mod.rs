@@ -81,9 +81,9 @@ pub(super) struct RollupOwner {
 impl RollupOwner {
     /// An owner with only a kind.
     fn with_kind(owner_kind: &str) -> Self {
-        let owned_kind = owner_kind.to_owned();
         let (number, comm, cgroup) = (None, None, None);
-        Self { owner_kind: owned_kind, number, comm, cgroup, container: None, pod: None, job: None }
+        let owner_kind = owner_kind.to_owned();
+        Self { owner_kind, number, comm, cgroup, container: None, pod: None, job: None }
     }
 }
 

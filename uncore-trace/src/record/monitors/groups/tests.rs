@@ -80,7 +80,7 @@ fn threads_that_come_and_go_are_followed() {
     let fake = fake(dir.path(), 16);
     let mut groups = groups(dir.path(), &fake, 8);
     look(&mut groups, 1, &["/a", "/b"]);
-    let inode = groups.own_groups[0].group.inode;
+    let inode = groups.made_groups[0].group.inode;
     let worth = |groups: &mut OwnGroups| groups.take_worth(inode);
     assert_eq!((worth(&mut groups), worth(&mut groups)), (Worth::Nothing, Worth::Whole));
     // The kernel puts a fork in the group.
@@ -158,7 +158,7 @@ fn who_holds_the_lock_sees_no_change() {
     look(&mut groups, 2, &["/a"]);
     assert_eq!(made(&groups, &fake).len(), 1);
     // A group that somebody else removes is made again.
-    let name = groups.own_groups[0].group.name.clone();
+    let name = groups.made_groups[0].group.name.clone();
     fake.remove_group(&fake.mount_dir().join(name)).unwrap();
     look(&mut groups, 3, &["/a"]);
     assert_eq!(made(&groups, &fake), [one("/a", "", &[1, 2])]);
