@@ -6,20 +6,17 @@
 #![expect(unsafe_code, reason = "rustix marks unshare(2) as unsafe for what files may do")]
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::MutexGuard;
-use std::thread::{sleep, spawn};
-use std::time::Duration;
+use std::thread::spawn;
 
-use rustix::fs::{FileType, Mode, mknodat};
 use rustix::process::Signal;
-use rustix::thread::{Uid, UnshareFlags, set_thread_res_uid, unshare_unsafe};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use uncore_trace::record::marks::send::{MarkAnswer, send_to_recorder};
+use uncore_trace::record::marks::wire::{MarkAct, Message};
 use uncore_trace::schema::{fabric, metadata};
 use uncore_trace::tables::reader::OpenTable;
 
@@ -84,42 +81,22 @@ fn stop(mut recorder: Recorder) -> String {
     ended.stderr
 }
 
-fn mkfifo(path: &Path) {
-    mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-}
-
-/// Writes to a FIFO that has a reader.
-fn write(path: &Path, bytes: &[u8]) {
-    File::options().write(true).open(path).unwrap().write_all(bytes).unwrap();
-}
-
 #[test]
-fn instants_spans_and_lines_are_in_files_and_datasets() {
+fn instants_and_spans_are_in_files_and_datasets() {
     let Some(_machine) = alone() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
-        let (output, fifo) = (place.path(name), place.path("fifo"));
-        mkfifo(&fifo);
-        let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
-        let recorder = Recorder::start(&output, &options);
+        let output = place.path(name);
+        let recorder = Recorder::start(&output, &["-p", "host"]);
         let begin = mono_ns();
         mark(["instant"]).ok();
         mark(["a span", "--begin"]).ok();
-        // The second write begins in the middle of the FIFO's second line.
-        write(&fifo, b"line\nbeg");
-        write(&fifo, b"in:of lines\n\n\xff\nend:nothing\nnot ended yet");
-        write(&fifo, b"\nend:of lines\n");
         let ended = mark(["a command", "--", "sh", "-c", "sleep 0.1; exit 7"]);
         assert_eq!((ended.code, ended.err.as_str()), (7, ""));
         mark(["a span", "--end"]).ok();
         mark(["open", "--begin"]).ok();
         let end = mono_ns();
-        let said = stop(recorder);
-        for words in
-            ["it has no text", "it is not UTF-8", "no span of that name", "3 marks were refused"]
-        {
-            assert!(said.contains(words), "{said}");
-        }
+        stop(recorder);
         let marks = marks(&output);
         let mut found = brief(&marks);
         found.sort_unstable();
@@ -129,9 +106,6 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
                 ("a command", "span", true, "command"),
                 ("a span", "span", true, "command"),
                 ("instant", "instant", false, "command"),
-                ("line", "instant", false, "fifo"),
-                ("not ended yet", "instant", false, "fifo"),
-                ("of lines", "span", true, "fifo"),
                 ("open", "span", false, "command"),
             ]
         );
@@ -141,7 +115,7 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
                 begin <= mark.begin_ns && mark.end_ns.unwrap_or(mark.begin_ns) <= end,
                 "{mark:?}"
             );
-            assert_eq!(mark.pid.is_some(), mark.source == "command", "{mark:?}");
+            assert!(mark.pid.is_some(), "{mark:?}");
         }
         let (span, command) = (of("a span"), of("a command"));
         assert!(command.end_ns.unwrap() - command.begin_ns >= 100_000_000, "{command:?}");
@@ -179,7 +153,7 @@ fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
     let recorder = Recorder::start(&output, &["-p", "host"]);
     let hostile = "a\u{1b}[2Jb\r\n\u{202e}<script>,\"";
     let longest = "é".repeat(512);
-    for text in [hostile, &longest, "begin:no line of a FIFO"] {
+    for text in [hostile, &longest, "begin:no span"] {
         mark([text]).ok();
     }
     for (long, bytes) in [(format!("{longest}x"), "1025"), ("x".repeat(64 << 10), "65536")] {
@@ -195,7 +169,7 @@ fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
     stop(recorder);
     let marks = marks(&output);
     let texts: Vec<&str> = marks.iter().map(|mark| mark.text.as_str()).collect();
-    assert_eq!(texts, [hostile, &longest, "begin:no line of a FIFO", "not run"]);
+    assert_eq!(texts, [hostile, &longest, "begin:no span", "not run"]);
     let path = output.to_str().unwrap();
     for shown in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
         let shown = run_ok(shown);
@@ -245,24 +219,15 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
 fn other_users_are_refused() {
     let Some(_machine) = alone() else { return };
     let place = Place::new();
-    let (output, fifo) = (place.path("run.parquet"), place.path("fifo"));
-    let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
-    let recorder = Recorder::start(&output, &options);
+    let output = place.path("run.parquet");
+    let recorder = Recorder::start(&output, &["-p", "host"]);
     let mut other = Command::new(place.tool_for_all());
     other.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
     let line = Answer::of(other.output().unwrap()).refused();
     assert!(line.contains("only root may mark it"), "{line}");
-    assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o777, 0o600);
-    let open = spawn(move || {
-        let nobody = Uid::from_raw(NOBODY);
-        set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        File::options().write(true).open(fifo).unwrap_err()
-    });
-    assert_eq!(open.join().unwrap().kind(), ErrorKind::PermissionDenied);
     mark(["mine"]).ok();
     stop(recorder);
     assert_eq!(brief(&marks(&output)), [("mine", "instant", false, "command")]);
-    assert!(!place.path("fifo").exists());
 }
 
 #[test]
@@ -318,45 +283,6 @@ fn marks_stay_where_a_recording_is_attributed_again() {
     assert_checked(&output);
 }
 
-/// A line that the command wrote just before its end is read.
-#[test]
-fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
-    let Some(_machine) = alone() else { return };
-    let place = Place::new();
-    fs::write(place.path("file"), "kept").unwrap();
-    let cases = [
-        ("file", "name a FIFO"),
-        (".", "name a FIFO"),
-        ("no/such/directory", "cannot make the FIFO no/such/directory"),
-    ];
-    for (path, words) in cases {
-        let args = ["record", "-p", "host", "-o", "x.parquet", "--marks", path, "--", "true"];
-        let line = place.run(args).refused();
-        assert!(line.contains(words), "{line}");
-    }
-    let line = place.typed("record -p host -o - --marks made").refused();
-    assert!(line.contains("--marks needs a place for the marks"), "{line}");
-    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "kept");
-    assert!(!place.path("x.parquet").exists() && !place.path("made").exists());
-
-    mkfifo(&place.path("fifo"));
-    let script = "echo begin:it > fifo; sleep 0.3; echo end:it > fifo";
-    let record = ["record", "-p", "host", "-o", "x.parquet", "--marks", "fifo", "--", "sh", "-c"];
-    place.run(record.into_iter().chain([script])).recorded();
-    assert_eq!(brief(&marks(&place.path("x.parquet"))), [("it", "span", true, "fifo")]);
-    assert!(place.path("fifo").exists());
-
-    let (output, made) = (place.path("y.parquet"), place.path("made"));
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", made.to_str().unwrap()]);
-    write(&made, b"begin:it\nfirst\n");
-    write(&made, b"end:it\n");
-    sleep(Duration::from_millis(200));
-    stop(recorder);
-    assert!(!made.exists());
-    let expected = [("it", "span", true, "fifo"), ("first", "instant", false, "fifo")];
-    assert_eq!(brief(&marks(&output)), expected);
-}
-
 /// The metadata of a stream are written before there are marks; setting one is an error that says
 /// so.
 #[test]
@@ -377,31 +303,35 @@ fn a_stream_has_no_place_for_marks() {
     assert!(matches!(code, Some(0 | 1)), "{said}");
 }
 
-/// Lines are accepted up to a limit, and the recording continues.
+/// A program may send marks faster than a recording takes them.
 #[test]
-fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
+fn a_flood_of_marks_is_counted_and_the_recording_is_whole() {
     let Some(_machine) = alone() else { return };
     let place = Place::new();
-    let (output, fifo) = (place.path("run/"), place.path("fifo"));
-    mkfifo(&fifo);
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", fifo.to_str().unwrap()]);
-    let line = format!("{}\n", "x".repeat(1023));
-    write(&fifo, line.repeat(20_000).as_bytes());
-    write(&fifo, vec![b'y'; 1 << 20].as_slice());
-    write(&fifo, b"\nthe last\n");
-    sleep(Duration::from_millis(1500));
-    write(&fifo, b"after it\n");
+    let output = place.path("run/");
+    let recorder = Recorder::start(&output, &["-p", "host"]);
+    let message = |text: &str| {
+        let (act, text) = (MarkAct::Instant, text.to_owned());
+        Message { act, mono_ns: mono_ns(), text, id: None }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..5000 {
+        match runtime.block_on(send_to_recorder(recorder.pid(), &message("flood"))).unwrap() {
+            MarkAnswer::Taken => taken += 1,
+            MarkAnswer::Refused(reason) => {
+                assert!(reason.contains("at most 1000 marks in a second"), "{reason}");
+                refused += 1;
+            }
+            MarkAnswer::Gone => panic!("the recorder has ended"),
+        }
+    }
     let said = stop(recorder);
-    let found = marks(&output);
     let lost: i64 = rows::losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)
         .sum();
-    assert_eq!(found.len() as i64 + lost, 20_003, "{said}");
-    assert!((1000..20_000).contains(&found.len()), "{}", found.len());
-    assert_eq!(found.last().unwrap().text, "after it");
-    assert!(said.contains("it is longer than 1024 bytes"), "{said}");
-    assert!(said.matches("warning: ").count() <= 3, "{said}");
+    assert_eq!((marks(&output).len(), lost), (taken, refused), "{said}");
     assert_checked(&output);
 }

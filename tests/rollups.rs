@@ -100,7 +100,7 @@ fn every_command_that_reads_recordings_opens_a_roll_up() {
     assert!(std::fs::read_to_string(place.path("page.html")).unwrap().contains("two memory 0"));
     let marks = place.run(["report", "rollups", "--marks", "--json"]).ok();
     assert_eq!(marks, "");
-    let export = ["--csv", "rows.csv", "--arrow", "rows.arrow", "--openmetrics", "rows.txt"];
+    let export = ["--csv", "rows.csv", "--arrow", "rows.arrow"];
     let args = [&["export", "rollups", "--perfetto", "trace"][..], &export].concat();
     place.run(args).ok();
     let rows = std::fs::read_to_string(place.path("rows.csv")).unwrap();

@@ -125,7 +125,7 @@ pub async fn record(
     // A recorder that was killed may have left monitoring groups.
     monitors::remove_left_groups();
     let monitor_setup = monitors::MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
-    let marks = RecordingMarks::open_listeners(options, &target)?;
+    let marks = RecordingMarks::open_listeners(options, &target);
     let mut canary =
         options.canary.then(|| CanaryProcess::start_process(machine, plan, &target)).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
