@@ -105,7 +105,7 @@ pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
     let apt = Apt::new();
     if version_of(Command::new("java")).is_err() {
         println!("engines: installing {}", JAVA.join(" "));
-        apt.install(JAVA)?;
+        apt.install_packages(JAVA)?;
     }
     for venv in venvs {
         if let Err(error) = venv.look() {

@@ -86,22 +86,22 @@ const STEPS: &[Step] = &[
     Step {
         name: "C compiler",
         look: || version("cc"),
-        install: |apt| apt.install(&["gcc", "libc6-dev"]),
+        install: |apt| apt.install_packages(&["gcc", "libc6-dev"]),
     },
-    Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install(&["g++"]) },
-    Step { name: "git", look: || version("git"), install: |apt| apt.install(&["git"]) },
-    Step { name: "perf", look: || version("perf"), install: |apt| apt.install(&["linux-perf"]) },
-    Step { name: "losetup", look: || version("losetup"), install: |apt| apt.install(&["mount"]) },
-    Step { name: "ip", look: || of_v("ip"), install: |apt| apt.install(&["iproute2"]) },
-    Step { name: "tmux", look: || of_v("tmux"), install: |apt| apt.install(&["tmux"]) },
-    Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
-    Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
-    Step { name: "curl", look: || version("curl"), install: |apt| apt.install(&["curl"]) },
+    Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install_packages(&["g++"]) },
+    Step { name: "git", look: || version("git"), install: |apt| apt.install_packages(&["git"]) },
+    Step { name: "perf", look: || version("perf"), install: |apt| apt.install_packages(&["linux-perf"]) },
+    Step { name: "losetup", look: || version("losetup"), install: |apt| apt.install_packages(&["mount"]) },
+    Step { name: "ip", look: || of_v("ip"), install: |apt| apt.install_packages(&["iproute2"]) },
+    Step { name: "tmux", look: || of_v("tmux"), install: |apt| apt.install_packages(&["tmux"]) },
+    Step { name: "fio", look: || version("fio"), install: |apt| apt.install_packages(&["fio"]) },
+    Step { name: "setcap", look: look_setcap, install: |apt| apt.install_packages(&["libcap2-bin"]) },
+    Step { name: "curl", look: || version("curl"), install: |apt| apt.install_packages(&["curl"]) },
     // Opens the pages of `report --html` in the tests.
     Step {
         name: "Chromium",
         look: || version("chromium"),
-        install: |apt| apt.install(&["chromium"]),
+        install: |apt| apt.install_packages(&["chromium"]),
     },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
@@ -161,7 +161,7 @@ fn look_bpf() -> Result<String> {
 /// Installs the packages, if the distribution has them, then the linker that matches their LLVM.
 fn install_bpf(apt: &Apt) -> Result<()> {
     let has_linker = linker_path().is_some_and(|path| path.is_file());
-    apt.install(BPF_PACKAGES).context(BPF_BY_HAND)?;
+    apt.install_packages(BPF_PACKAGES).context(BPF_BY_HAND)?;
     if has_linker {
         return Ok(());
     }

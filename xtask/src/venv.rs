@@ -71,7 +71,7 @@ impl Venv {
             .status()
             .is_ok_and(|status| status.success());
         if !has_venv {
-            apt.install(&["python3", "python3-venv"])?;
+            apt.install_packages(&["python3", "python3-venv"])?;
         }
         succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
         self.fill(Command::new(self.python()?).args(["-m", "pip"]))

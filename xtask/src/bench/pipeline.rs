@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     println!();
-    println!("{}, {}", machine::describe(), Zoned::now().date());
+    println!("{}, {}", machine::describe_machine(), Zoned::now().date());
     Ok(())
 }
 

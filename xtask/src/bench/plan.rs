@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             write!(table, " {least:.2} s |")?;
         }
     }
-    println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     Ok(())
 }
 

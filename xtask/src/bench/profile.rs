@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("{}", table(&columns, args.seconds));
-    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     Ok(())
 }
 

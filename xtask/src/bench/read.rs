@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!("|---|---|---|---|---|---|---|---|---|");
     println!("{}", lines.join("\n"));
     let date = Zoned::now().strftime("%Y-%m-%d");
-    println!("\n{date}, {}; {} interleaved rounds.", machine::describe(), args.rounds);
+    println!("\n{date}, {}; {} interleaved rounds.", machine::describe_machine(), args.rounds);
     Ok(())
 }
 

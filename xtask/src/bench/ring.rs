@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    let (date, machine) = (Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    let (date, machine) = (Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     println!("\n{date}, {machine}; {} interleaved rounds.", args.rounds);
     println!("\nThe lock is held for at most {hold:.0} ns.\n");
     println!("{}", estimates(hold));

@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!(
         "\n{}, {}; {} rounds of {} s.",
         Zoned::now().strftime("%Y-%m-%d"),
-        machine::describe(),
+        machine::describe_machine(),
         args.rounds,
         args.seconds
     );

@@ -14,7 +14,7 @@ use crate::target;
 /// Compiles `xtask/src/bench/NAME.bpf.c`, with a compiler that is installed if there is none.
 pub(super) fn compile(name: &str) -> Result<PathBuf> {
     if version("clang").is_err() {
-        Apt::new().install(&["clang"]).context("the small programs need clang")?;
+        Apt::new().install_packages(&["clang"]).context("the small programs need clang")?;
     }
     let dir = target::dir()?.join("bpf");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;

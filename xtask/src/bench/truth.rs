@@ -174,7 +174,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!(
         "`cargo xtask {}`; {}, {}",
         options.join(" "),
-        machine::describe(),
+        machine::describe_machine(),
         Zoned::now().date()
     );
     Ok(())

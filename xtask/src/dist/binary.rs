@@ -56,7 +56,7 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     let Names { target, tools, package } = names(arch);
     let compiler = format!("{tools}gcc");
     if version(&compiler).is_err() {
-        apt.install(&[package])?;
+        apt.install_packages(&[package])?;
     }
     add_target(target)?;
     let headers = lab::musl_headers(arch)?;

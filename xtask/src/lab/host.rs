@@ -43,12 +43,12 @@ pub(super) fn prepare() -> Result<()> {
     let missing = missing(PACKAGES)?;
     if !missing.is_empty() {
         note(&format!("this machine: installing {}", missing.join(" ")));
-        apt.install(&missing)?;
+        apt.install_packages(&missing)?;
     }
     if !self::missing(&[GUEST_LIBRARY])?.is_empty() {
         note(&format!("this machine: installing {GUEST_LIBRARY}"));
         add_architecture()?;
-        apt.install(&[GUEST_LIBRARY])?;
+        apt.install_packages(&[GUEST_LIBRARY])?;
     }
     let missing: Vec<&str> = self::missing(PACKAGES)?;
     ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));

@@ -11,9 +11,9 @@ use crate::command::version;
 /// # Errors
 ///
 /// It is missing, and `package` cannot be installed.
-pub(super) fn install(tool: &str, package: &str) -> Result<()> {
+pub(super) fn install_tool(tool: &str, package: &str) -> Result<()> {
     let Err(error) = version(tool) else { return Ok(()) };
     eprintln!("installing {package} ({error:#})");
-    Apt::new().install(&[package]).with_context(|| format!("no {tool}"))?;
+    Apt::new().install_packages(&[package]).with_context(|| format!("no {tool}"))?;
     version(tool).map(drop).with_context(|| format!("{tool} is still not usable"))
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use aya::programs::loaded_programs;
 
 use super::super::running::{Attached, Nothing, Recorder, Running};
-use super::loads::Load;
+use super::loads::OverheadLoad;
 use super::tools;
 
 /// What runs beside the workload: a name for the table and how it is started.
@@ -120,16 +120,16 @@ const REQUESTS: &[Variant] = &[
 ];
 
 /// All variants of a load; the first two are always measured.
-pub(super) const fn of(load: Load) -> &'static [Variant] {
+pub(super) const fn of(load: OverheadLoad) -> &'static [Variant] {
     match load {
-        Load::Pipe | Load::Messaging => SWITCHES,
-        Load::Disk => REQUESTS,
+        OverheadLoad::Pipe | OverheadLoad::Messaging => SWITCHES,
+        OverheadLoad::Disk => REQUESTS,
     }
 }
 
 /// The variants to measure: all, or the first two and the selected ones; none if the load has none
 /// of the selected.
-pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
+pub(super) fn choose(load: OverheadLoad, only: &[String]) -> Vec<&'static Variant> {
     let named = |variant: &Variant| only.iter().any(|text| variant.name.contains(text.as_str()));
     let all = of(load);
     if !only.is_empty() && !all.iter().any(named) {
@@ -142,7 +142,7 @@ pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
 }
 
 /// Checks that each text names a variant.
-pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
+pub(super) fn require_known(only: &[String], loads: &[OverheadLoad]) -> Result<()> {
     let names = || loads.iter().flat_map(|load| of(*load)).map(|variant| variant.name);
     for text in only {
         ensure!(
@@ -169,16 +169,16 @@ impl Variant {
     pub(super) fn prepare(&self) -> Result<()> {
         match self.start {
             Start::Nothing | Start::Floor | Start::Record(_) => Ok(()),
-            Start::Perf(_) => tools::install("perf", "linux-perf"),
-            Start::Bpftrace(_) => tools::install("bpftrace", "bpftrace"),
+            Start::Perf(_) => tools::install_tool("perf", "linux-perf"),
+            Start::Bpftrace(_) => tools::install_tool("bpftrace", "bpftrace"),
         }
     }
 
     /// Starts it beside a load.
-    pub(super) fn start(&self, bench: &Bench, load: Load) -> Result<Box<dyn Running>> {
+    pub(super) fn start(&self, bench: &Bench, load: OverheadLoad) -> Result<Box<dyn Running>> {
         match self.start {
             Start::Nothing => Ok(Box::new(Nothing)),
-            Start::Floor => Ok(Box::new(Attached::new(&bench.object, "floor", load.hooks())?)),
+            Start::Floor => Ok(Box::new(Attached::new(&bench.object, "floor", load.triggered_hooks())?)),
             Start::Record(args) => {
                 let mut command = Command::new(&bench.bin);
                 command.args(["record", "-q"]).args(args);
@@ -253,13 +253,13 @@ mod tests {
             let chosen = choose(load, &[only.to_owned()]);
             chosen.iter().map(|variant| variant.name).collect::<Vec<_>>()
         };
-        for load in Load::ALL {
+        for load in OverheadLoad::ALL {
             assert_eq!(choose(load, &[]).len(), of(load).len());
         }
-        assert_eq!(names(Load::Pipe, "slices")[2..], ["record -e page-faults --slices"]);
-        assert_eq!(names(Load::Disk, "slices"), Vec::<&str>::new());
-        require_known(&["slices".to_owned()], &Load::ALL).unwrap();
-        let unknown = require_known(&["strace".to_owned()], &Load::ALL).unwrap_err();
+        assert_eq!(names(OverheadLoad::Pipe, "slices")[2..], ["record -e page-faults --slices"]);
+        assert_eq!(names(OverheadLoad::Disk, "slices"), Vec::<&str>::new());
+        require_known(&["slices".to_owned()], &OverheadLoad::ALL).unwrap();
+        let unknown = require_known(&["strace".to_owned()], &OverheadLoad::ALL).unwrap_err();
         assert!(format!("{unknown:#}").contains("there are: nothing"));
     }
 }

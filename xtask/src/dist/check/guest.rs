@@ -67,7 +67,7 @@ pub(super) fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<St
     };
     for (tool, package) in [(program, package), ("cpio", "cpio")] {
         if crate::command::version(tool).is_err() {
-            apt.install(&[package])?;
+            apt.install_packages(&[package])?;
         }
     }
     let kernel = lab::kernel_image(SERIES, arch)?;

@@ -23,7 +23,7 @@ const STATE: &str = "/var/lib/uncore-trace";
 pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     for tool in ["buildah", "runc"] {
         if version(tool).is_err() {
-            apt.install(&[tool])?;
+            apt.install_packages(&[tool])?;
         }
     }
     let store = tempfile::tempdir().context("cannot make a directory")?;

@@ -113,7 +113,7 @@ pub(super) fn deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
 /// Installs the rpm package, changes its configuration, upgrades and removes it.
 pub(super) fn rpm([rpm, newer]: [&Path; 2], archive: &Path, apt: &Apt) -> Result<()> {
     if version("rpm").is_err() {
-        apt.install(&["rpm"])?;
+        apt.install_packages(&["rpm"])?;
     }
     let root = Root::new(archive)?;
     let before = root.files()?;

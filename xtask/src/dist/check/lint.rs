@@ -14,7 +14,7 @@ use crate::command::version;
 pub(super) fn check(deb: &Path, rpm: &Path, apt: &Apt) -> Result<()> {
     for tool in ["lintian", "rpmlint"] {
         if version(tool).is_err() {
-            apt.install(&[tool])?;
+            apt.install_packages(&[tool])?;
         }
     }
     let mut lintian = Command::new("lintian");

@@ -52,7 +52,7 @@ pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
         return Ok(path);
     }
     if version("mmdebstrap").is_err() {
-        apt.install(&["mmdebstrap"])?;
+        apt.install_packages(&["mmdebstrap"])?;
     }
     let new = path.with_extension("new.tar");
     quietly(
