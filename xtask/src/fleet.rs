@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::engines::{self, Answers, NEW};
 use crate::setup;
 use crate::venv::Venv;
@@ -308,7 +308,7 @@ fn generate(args: &Args, root: &Path) -> Result<()> {
     command.args([tests.join("seed/fabric.parquet"), tests.join("seed/seen.parquet")]);
     command.arg(root).arg("--hosts").arg(args.hosts.to_string());
     command.arg("--window").arg(args.window.to_string());
-    quietly(&mut command).context("cannot write roll-ups")?;
+    run_quietly(&mut command).context("cannot write roll-ups")?;
     Ok(())
 }
 

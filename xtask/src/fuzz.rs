@@ -14,7 +14,7 @@ use uncore_trace_lab::capture::PMUS;
 use uncore_trace_lab::fixtures;
 use uncore_trace_lab::tree::Entry;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// Options of `cargo xtask fuzz`.
@@ -109,7 +109,7 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     command.arg(format!("-timeout={TIMEOUT}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
     command.args(["-print_final_stats=1", "-verbosity=0"]).current_dir(workspace_root());
-    let said = quietly(&mut command)?;
+    let said = run_quietly(&mut command)?;
     let inputs = said.lines().find_map(|line| line.strip_prefix(EXECUTED)).unwrap_or("?").trim();
     println!("fuzz: {name}: {inputs} inputs: ok");
     Ok(())

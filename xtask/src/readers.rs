@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::engines::{self, Answers, NEW};
 use crate::venv::Venv;
 
@@ -161,7 +161,7 @@ fn roll_up(program: &Path, samples: &Path, dir: &Path) -> Result<PathBuf> {
     let hours = dir.join("hours");
     let mut command = Command::new(program);
     command.arg("rollup").arg(samples.join("grace")).args(["--window", "1s", "-o"]).arg(&hours);
-    quietly(&mut command)?;
+    run_quietly(&mut command)?;
     let mut below = hours;
     while below.is_dir() {
         let mut entries = fs::read_dir(&below)

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::pictures::host::Tenants;
 use crate::pictures::screens::between;
 use crate::{lab, setup, target};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     record(&program, &vm)?;
     for (sample, largest) in [(&grace, LARGEST_GRACE), (&vm, LARGEST_VM)] {
         for subcommand in ["check", "report"] {
-            quietly(Command::new(&program).arg(subcommand).arg(sample))?;
+            run_quietly(Command::new(&program).arg(subcommand).arg(sample))?;
         }
         let bytes = size(sample)?;
         ensure!(bytes <= largest, "{} has {bytes} bytes, more than {largest}", sample.display());
@@ -129,7 +129,7 @@ fn record(program: &Path, to: &Path) -> Result<()> {
     let script = format!("echo {HOST} > /proc/sys/kernel/hostname && exec {VM}");
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", &script]).env("PATH", path).current_dir(dir.path());
-    quietly(&mut command)?;
+    run_quietly(&mut command)?;
     publish(&dir.path().join("vm.parquet"), to)
 }
 
@@ -146,7 +146,7 @@ impl Facts {
         let name = sample.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let fabric =
             if sample.is_dir() { sample.join("fabric.parquet") } else { sample.to_owned() };
-        let json = quietly(Command::new(setup::python()?).args(["-c", METADATA]).arg(fabric))?;
+        let json = run_quietly(Command::new(setup::python()?).args(["-c", METADATA]).arg(fabric))?;
         let metadata = serde_json::from_str(&json).context("the metadata are no JSON")?;
         let kb = size(sample)?.div_ceil(1000);
         let size = if all.len() == 1 {

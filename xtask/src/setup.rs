@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
 
 use crate::apt::Apt;
-use crate::command::{quietly, succeed, version};
+use crate::command::{run_quietly, run_checked, tool_version};
 use crate::target;
 use crate::venv::Venv;
 
@@ -85,22 +85,22 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "C compiler",
-        look: || version("cc"),
+        look: || tool_version("cc"),
         install: |apt| apt.install_packages(&["gcc", "libc6-dev"]),
     },
-    Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install_packages(&["g++"]) },
-    Step { name: "git", look: || version("git"), install: |apt| apt.install_packages(&["git"]) },
-    Step { name: "perf", look: || version("perf"), install: |apt| apt.install_packages(&["linux-perf"]) },
-    Step { name: "losetup", look: || version("losetup"), install: |apt| apt.install_packages(&["mount"]) },
+    Step { name: "C++ compiler", look: || tool_version("c++"), install: |apt| apt.install_packages(&["g++"]) },
+    Step { name: "git", look: || tool_version("git"), install: |apt| apt.install_packages(&["git"]) },
+    Step { name: "perf", look: || tool_version("perf"), install: |apt| apt.install_packages(&["linux-perf"]) },
+    Step { name: "losetup", look: || tool_version("losetup"), install: |apt| apt.install_packages(&["mount"]) },
     Step { name: "ip", look: || of_v("ip"), install: |apt| apt.install_packages(&["iproute2"]) },
     Step { name: "tmux", look: || of_v("tmux"), install: |apt| apt.install_packages(&["tmux"]) },
-    Step { name: "fio", look: || version("fio"), install: |apt| apt.install_packages(&["fio"]) },
+    Step { name: "fio", look: || tool_version("fio"), install: |apt| apt.install_packages(&["fio"]) },
     Step { name: "setcap", look: look_setcap, install: |apt| apt.install_packages(&["libcap2-bin"]) },
-    Step { name: "curl", look: || version("curl"), install: |apt| apt.install_packages(&["curl"]) },
+    Step { name: "curl", look: || tool_version("curl"), install: |apt| apt.install_packages(&["curl"]) },
     // Opens the pages of `report --html` in the tests.
     Step {
         name: "Chromium",
-        look: || version("chromium"),
+        look: || tool_version("chromium"),
         install: |apt| apt.install_packages(&["chromium"]),
     },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// What a tool without `--version` prints with `-V`.
 fn of_v(tool: &str) -> Result<String> {
-    Ok(quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
+    Ok(run_quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
 }
 
 fn look_setcap() -> Result<String> {
@@ -151,7 +151,7 @@ fn look_fuzz() -> Result<String> {
 }
 
 fn install_fuzz(_apt: &Apt) -> Result<()> {
-    succeed(target::cargo().args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))
+    run_checked(target::cargo().args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))
 }
 
 fn look_bpf() -> Result<String> {
@@ -176,7 +176,7 @@ fn install_bpf(apt: &Apt) -> Result<()> {
         .args(["--no-default-features", "--features", LLVM_FEATURE])
         .env("LLVM_PREFIX", LLVM)
         .env("PATH", path);
-    succeed(&mut command)
+    run_checked(&mut command)
 }
 
 /// Path at which `cargo install` puts the linker.

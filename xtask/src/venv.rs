@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::Apt;
-use crate::command::succeed;
+use crate::command::run_checked;
 use crate::target;
 
 /// An environment; it is made again if its packages have other versions.
@@ -73,7 +73,7 @@ impl Venv {
         if !has_venv {
             apt.install_packages(&["python3", "python3-venv"])?;
         }
-        succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
+        run_checked(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
         self.fill(Command::new(self.python()?).args(["-m", "pip"]))
     }
 
@@ -84,7 +84,7 @@ impl Venv {
     /// One of the packages cannot be installed.
     pub(crate) fn install_by(&self, helper: &Venv) -> Result<()> {
         let mut python = Command::new("python3");
-        succeed(python.args(["-m", "venv", "--clear", "--without-pip"]).arg(self.dir()?))?;
+        run_checked(python.args(["-m", "venv", "--clear", "--without-pip"]).arg(self.dir()?))?;
         self.fill(
             Command::new(helper.python()?).args(["-m", "pip", "--python"]).arg(self.python()?),
         )
@@ -92,7 +92,7 @@ impl Venv {
 
     /// Installs the packages with a command that begins as `pip`.
     fn fill(&self, pip: &mut Command) -> Result<()> {
-        succeed(
+        run_checked(
             pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(self.packages),
         )?;
         let path = self.dir()?.join("pins.txt");

@@ -25,10 +25,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::loaded::{hook_of, is_alone, run_totals};
 use super::machine;
 use super::overhead::{last_cpu, per_switch};
-use super::running::{Recorder, Running as _};
+use super::running::{RecorderProcess, Running as _};
 use super::small;
 use super::stats::{self, Summary};
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// Options of `cargo xtask bench hook`.
@@ -129,7 +129,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             .context("cannot watch for signals")?;
     }
     let mut bench = HookBench {
-        small: load_programs(&small::compile("hook")?)?,
+        small: load_programs(&small::compile_program("hook")?)?,
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
             None => target::release()?,
@@ -205,8 +205,8 @@ impl HookBench {
     ) -> Result<HookSample> {
         let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
         command.current_dir(scratch.path());
-        let recorder = Recorder::start(command, &scratch.path().join("stderr"), self.settle)?;
-        let sample = measure(self, recorder.id())?;
+        let recorder = RecorderProcess::start(command, &scratch.path().join("stderr"), self.settle)?;
+        let sample = measure(self, recorder.process_id())?;
         Box::new(recorder).stop()?;
         Ok(sample)
     }
@@ -246,7 +246,7 @@ impl HookBench {
         let mut command = Command::new("chrt");
         command.args(["--fifo", "1", "taskset", "-c", &cpu]);
         command.args(["perf", "bench", "--format", "simple", "sched", "pipe", "--loop", &loops]);
-        let text = quietly(&mut command).context("chrt and taskset are in util-linux")?;
+        let text = run_quietly(&mut command).context("chrt and taskset are in util-linux")?;
         Ok(per_switch(&text, self.loops)? * 1e3)
     }
 }
@@ -287,18 +287,18 @@ fn render_table(series: &[Vec<HookSample>]) -> Result<String> {
         // Writing to a String cannot fail.
         let mut line = format!("| {name} |");
         let (run, switch) = (runs(index), switches(index));
-        match Summary::of(run.iter().copied()) {
+        match Summary::from_values(run.iter().copied()) {
             Some(Summary { median, min, max }) => {
                 let times = run.iter().zip(&empty).map(|(run_ns, empty)| run_ns / empty);
-                let times = Summary::of(times).context(NONE)?.median;
+                let times = Summary::from_values(times).context(NONE)?.median;
                 let _ok = write!(line, " {median:.0} | {min:.0}-{max:.0} | {times:.2} |");
             }
             None => line.push_str("  |  |  |"),
         }
-        let Summary { median, min, max } = Summary::of(switch.iter().copied()).context(NONE)?;
+        let Summary { median, min, max } = Summary::from_values(switch.iter().copied()).context(NONE)?;
         let _ok = write!(line, " {median:.0} | {min:.0}-{max:.0} |");
-        let switch_cost = (index != BASE).then(|| stats::cost(&switch, &base)).flatten();
-        let times = (index > EMPTY).then(|| stats::over_floor(&switch, &floor, &base)).flatten();
+        let switch_cost = (index != BASE).then(|| stats::median_difference(&switch, &base)).flatten();
+        let times = (index > EMPTY).then(|| stats::floor_ratio(&switch, &floor, &base)).flatten();
         let cost_text = switch_cost.map_or_else(String::new, |cost| format!("{cost:+.0}"));
         let times = times.map_or_else(String::new, |times| format!("{times:.2}"));
         let _ok = write!(line, " {cost_text} | {times} |");

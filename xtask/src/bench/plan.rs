@@ -58,11 +58,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let (sockets, cpus) = (size.sockets, size.cpus());
         write!(table, "\n| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |")?;
         for (_, arguments) in COMMANDS {
-            let mut least = f64::INFINITY;
+            let mut shortest = f64::INFINITY;
             for _ in 0..args.rounds {
-                least = least.min(cpu_seconds(&bin, arguments, dir.path())?);
+                shortest = shortest.min(cpu_seconds(&bin, arguments, dir.path())?);
             }
-            write!(table, " {least:.2} s |")?;
+            write!(table, " {shortest:.2} s |")?;
         }
     }
     println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
@@ -71,14 +71,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// The CPU time of one run, in user space and in the kernel.
 fn cpu_seconds(bin: &Path, arguments: &[&str], root: &Path) -> Result<f64> {
-    let before = children_ticks()?;
+    let ticks_before = children_ticks()?;
     let mut command = Command::new(bin);
     command.args(arguments).arg("--root").arg(root).current_dir(root);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let status = command.status().with_context(|| format!("cannot run {}", bin.display()))?;
     ensure!(matches!(status.code(), Some(0 | 2)), "{arguments:?} on {}: {status}", root.display());
     let per_second = rustix::param::clock_ticks_per_second();
-    Ok((children_ticks()? - before) as f64 / per_second as f64)
+    Ok((children_ticks()? - ticks_before) as f64 / per_second as f64)
 }
 
 /// The CPU time of the children that have ended, in ticks: the fields `cutime` and `cstime`

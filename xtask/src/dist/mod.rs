@@ -87,8 +87,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn make(arch: Arch, dir: &Path, apt: &Apt) -> Result<Made> {
     let name = arch.debian();
-    let built = timed(&format!("{name}: built"), || binary::build(arch, apt))?;
-    let [tracer, uploader] = PROGRAMS.map(|program| binary::split(arch, program, &built, dir));
+    let built = timed(&format!("{name}: built"), || binary::build_programs(arch, apt))?;
+    let [tracer, uploader] = PROGRAMS.map(|program| binary::split_debug_info(arch, program, &built, dir));
     let programs = [tracer?, uploader?];
     packages::stage(arch, &programs, dir)?;
     timed(&format!("{name}: listed what is linked"), || sbom::write(arch, dir))?;

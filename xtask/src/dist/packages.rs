@@ -16,7 +16,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::PROGRAMS;
 use super::binary::{PROFILE, target_of};
 use super::licences;
-use crate::command::{quietly, succeed, version_of};
+use crate::command::{run_quietly, run_checked, version_of};
 use crate::lab::kernel::Arch;
 use crate::target;
 
@@ -55,7 +55,7 @@ impl Tool {
         }
         println!("dist: installing {} {}", self.name, self.version);
         // Low optimization halves the time to build the tool, which itself runs only for seconds.
-        succeed(
+        run_checked(
             target::cargo()
                 .args(["install", "--locked", "--quiet", "--force", self.name])
                 .args(["--version", self.version, "--root"])
@@ -110,7 +110,7 @@ fn changelogs(staged: &Path) -> Result<()> {
             time.strftime("%a, %d %b %Y %H:%M:%S +0000"),
         ),
     )?;
-    quietly(Command::new("gzip").args(["--best", "--no-name", "--force"]).args([own, debian]))
+    run_quietly(Command::new("gzip").args(["--best", "--no-name", "--force"]).args([own, debian]))
         .map(drop)
 }
 
@@ -125,7 +125,7 @@ fn completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
             command = Command::new(format!("qemu-{}-static", arch.uname()));
             command.arg(program);
         }
-        let text = quietly(command.args(["completions", shell]))?;
+        let text = run_quietly(command.args(["completions", shell]))?;
         write(&dir.join(name), &text)?;
     }
     Ok(())
@@ -172,10 +172,10 @@ fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(
         }
         Ok(command)
     };
-    quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]).args(of_deb))?;
+    run_quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]).args(of_deb))?;
     let mut rpm = run(&CARGO_RPM)?;
     rpm.args(of_rpm).args(["--auto-req", "no", "--target-dir"]).arg(&target_dir);
-    quietly(&mut rpm)?;
+    run_quietly(&mut rpm)?;
     let [deb, rpm] = [format!("_{}.deb", arch.debian()), format!(".{}.rpm", arch.uname())];
     Ok((ending(dir, &deb)?, ending(dir, &rpm)?))
 }
@@ -185,7 +185,7 @@ fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(
 pub(super) fn commit_time() -> Option<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
-    let time = quietly(&mut git).unwrap_or_default();
+    let time = run_quietly(&mut git).unwrap_or_default();
     (!time.trim().is_empty()).then(|| time.trim().to_owned())
 }
 

@@ -11,7 +11,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::PROGRAMS;
 use super::binary::target_of;
 use super::packages::{Tool, commit_time};
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::lab::kernel::Arch;
 use crate::target;
 
@@ -47,7 +47,7 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
     if let Some(time) = commit_time() {
         command.env("SOURCE_DATE_EPOCH", time);
     }
-    quietly(&mut command)?;
+    run_quietly(&mut command)?;
     let mut written = 0;
     // The tool writes a file beside the manifest of each package of the repository.
     for Member { name, manifest_path } in members()? {

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// RAM of QEMU's `virt` machine begins here (hw/arm/virt.c, `VIRT_MEM`).
 const RAM_BASE: u64 = 0x4000_0000;
@@ -106,7 +106,7 @@ pub(super) fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
     fs::write(&source, source_text)
         .with_context(|| format!("cannot write {}", source.display()))?;
     // `-we` makes warnings errors; `-va` drops remarks.
-    quietly(Command::new("iasl").args(["-we", "-vr", "-p"]).arg(dir.join("ssdt")).arg(&source))
+    run_quietly(Command::new("iasl").args(["-we", "-vr", "-p"]).arg(dir.join("ssdt")).arg(&source))
         .context("the ACPI table of the devices does not compile")?;
     let table = dir.join("ssdt.aml");
     fs::read(&table).with_context(|| format!("cannot read {}", table.display()))

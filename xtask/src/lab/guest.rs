@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 
 use super::kernel::Arch;
 use super::note;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// The distribution's program, whatever is first in PATH.
@@ -56,7 +56,7 @@ pub(super) fn programs(arch: Arch) -> Result<Programs> {
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"] {
         cargo.env_remove(name);
     }
-    quietly(&mut cargo).with_context(|| format!("the guest's programs do not build: {target}"))?;
+    run_quietly(&mut cargo).with_context(|| format!("the guest's programs do not build: {target}"))?;
     let seconds = started.elapsed().as_secs();
     if seconds >= NOTED {
         note(&format!("programs for {}: built ({seconds} s)", arch.debian()));

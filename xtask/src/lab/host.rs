@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::note;
 use crate::apt::Apt;
-use crate::command::{as_root, quietly, version};
+use crate::command::{as_root, run_quietly, tool_version};
 
 /// Packages of the programs for preparing and booting.
 const PACKAGES: &[&str] = &[
@@ -38,7 +38,7 @@ const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
 /// Installs missing packages.
 pub(super) fn prepare() -> Result<()> {
-    version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
+    tool_version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
     let apt = Apt::new();
     let missing = missing(PACKAGES)?;
     if !missing.is_empty() {
@@ -76,12 +76,12 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
 }
 
 fn add_architecture() -> Result<()> {
-    let known = quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
-    let own = quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    let known = run_quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
+    let own = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
     if known.lines().chain(own.lines()).any(|arch| arch == GUEST_ARCH) {
         return Ok(());
     }
-    quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;
-    quietly(as_root("apt-get").args(["update", "--quiet=2"]))?;
+    run_quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;
+    run_quietly(as_root("apt-get").args(["update", "--quiet=2"]))?;
     Ok(())
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::packages::{self, Package};
 use super::{note, version};
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// An architecture of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -276,7 +276,7 @@ fn depmod(root: &Path, release: &str) -> Result<()> {
     }
     // The administrator's directories are not in every user's PATH.
     let depmod = ["/usr/sbin/depmod", "/sbin/depmod"].into_iter().find(|p| Path::new(p).exists());
-    quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
+    run_quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::kernel::Kernel;
 use super::{cache, packages, timed};
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 
 /// Prefix of the cross compiler's programs.
 const CROSS: &str = "aarch64-linux-gnu-";
@@ -76,14 +76,14 @@ fn copy(files: &[PathBuf], from: &Path, to: &Path) -> Result<()> {
 fn build(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
     let mut command = make(kernel, tree);
     command.arg(argument("M=", dir)).arg(argument("LAB_SRC=", tree)).arg("modules");
-    let said = quietly(&mut command)
+    let said = run_quietly(&mut command)
         .with_context(|| format!("the modules do not build for kernel {}", kernel.release))?;
     refuse_warnings(&said, tree)?;
     for path in cache::files(dir)? {
         if path.extension().is_some_and(|extension| extension == "ko") {
             // Debug sections are ten times as large as the code, and the guest would have to unpack
             // them.
-            quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
+            run_quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
         }
     }
     Ok(())
@@ -117,15 +117,15 @@ fn prepare(kernel: &Kernel, dir: &Path) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.arg("--extract").arg("--file").arg(src.join(format!("{}.tar.xz", source.name)));
     tar.args(LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}")));
-    quietly(tar.arg("--directory").arg(dir).arg("--strip-components=1"))?;
+    run_quietly(tar.arg("--directory").arg(dir).arg("--strip-components=1"))?;
     let headers = src.join(&headers.name);
     for name in [".config", "Module.symvers"] {
         fs::copy(headers.join(name), dir.join(name))
             .with_context(|| format!("cannot copy {name} of kernel {}", kernel.release))?;
     }
     write_pahole(dir)?;
-    quietly(make(kernel, dir).arg("olddefconfig"))?;
-    quietly(make(kernel, dir).arg("modules_prepare"))?;
+    run_quietly(make(kernel, dir).arg("olddefconfig"))?;
+    run_quietly(make(kernel, dir).arg("modules_prepare"))?;
     let config = fs::read_to_string(dir.join(".config"))
         .with_context(|| format!("no configuration of kernel {}", kernel.release))?;
     ensure!(

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{cache, note, sources, timed, version};
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// Suites with kernels of the wanted series, the newest first.
 pub(super) const SUITES: &[&str] =
@@ -141,9 +141,9 @@ fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
         let arch = if arch == "all" { String::new() } else { format!(":{arch}") };
         download.arg(format!("{name}{arch}={version}"));
     }
-    quietly(&mut download)?;
+    run_quietly(&mut download)?;
     for deb in cache::files(debs.path())? {
-        quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
+        run_quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ fn renew() -> Result<()> {
     write("apt.conf", &configuration(dir))?;
     write("lab.sources", &sources::text(SUITES, SECURITY_SUITES)?)?;
     write("status", "")?;
-    quietly(apt("apt-get")?.args(["update", "--quiet=2"]))
+    run_quietly(apt("apt-get")?.args(["update", "--quiet=2"]))
         .context("cannot renew the lists of the machine's own Debian archives")?;
     let packages = read_lists()?;
     ensure!(!packages.is_empty(), "the archives list no kernel at all: see {dir}/lab.sources");
@@ -221,7 +221,7 @@ fn configuration(dir: &str) -> String {
 
 /// The relevant packages in the lists that apt fetched.
 fn read_lists() -> Result<Vec<Package>> {
-    let targets = quietly(apt("apt-get")?.args([
+    let targets = run_quietly(apt("apt-get")?.args([
         "indextargets",
         "Created-By: Packages",
         "--format",

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::kernel::Arch;
 use super::packages::{self, Package};
 use super::{acpi, version};
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 
 /// UEFI, without which an arm64 kernel gets no ACPI tables.
 const FIRMWARE: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
@@ -89,7 +89,7 @@ pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
         Arch::Arm64 => "qemu-system-arm",
         Arch::Amd64 => "qemu-system-x86",
     };
-    let host = quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    let host = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
     let of_suite = |found: &Package| {
         found.name == package && found.arch == host.trim() && found.version.contains(&backport)
     };
@@ -105,7 +105,7 @@ pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
 
 /// Major and minor version of the installed program.
 fn own_version(name: &str) -> Result<(u32, u32)> {
-    let said = quietly(Command::new(name).arg("--version"))?;
+    let said = run_quietly(Command::new(name).arg("--version"))?;
     let version = said.split("version ").nth(1).unwrap_or_default();
     let mut numbers = version.split('.').map_while(|part| part.parse().ok());
     numbers.next().zip(numbers.next()).with_context(|| format!("{name} says {said:?}"))
@@ -174,7 +174,7 @@ impl Run<'_> {
             let said = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
             bail!("the guest {}; {}", said.unwrap_or("did not come to its end"), shown());
         }
-        quietly(
+        run_quietly(
             Command::new("tar")
                 .args(["--extract", "--no-same-owner", "--file"])
                 .arg(self.disk)

@@ -33,7 +33,7 @@ pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
             &dir.join(FILE).into_os_string(),
             "--force".as_ref(),
         ];
-        if let Err(error) = command::quietly(Command::new(&program).args(args)) {
+        if let Err(error) = command::run_quietly(Command::new(&program).args(args)) {
             let file = dir.join(LOG);
             fs::write(&file, format!("{error:#}"))
                 .with_context(|| format!("cannot write {}", file.display()))?;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// An archive in apt's configuration.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub(super) fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> 
 
 /// Asks apt; of several mirrors of one archive, the first is used.
 fn archives() -> Result<Vec<Archive>> {
-    let targets = quietly(Command::new("apt-get").env("LC_ALL", "C").args([
+    let targets = run_quietly(Command::new("apt-get").env("LC_ALL", "C").args([
         "indextargets",
         "Created-By: Packages",
         "Origin: Debian",

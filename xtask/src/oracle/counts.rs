@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// A counter that was opened: type, config words, CPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub(super) fn build(place: &Path) -> Result<PathBuf> {
     let source = workspace_root().join("tests/oracle/counts.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library);
-    quietly(compiler.arg(source).arg("-ldl"))?;
+    run_quietly(compiler.arg(source).arg("-ldl"))?;
     Ok(library)
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Machine;
 use super::counts::{self, Opened};
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// The suite with the newest release of perf.
 const SUITE: &str = "sid";
@@ -201,22 +201,22 @@ fn unpack(place: &Path) -> Result<PathBuf> {
         }
         command
     };
-    quietly(tool("apt-get").arg("update"))?;
-    let shown = quietly(tool("apt-cache").args(["policy", "linux-perf"]))?;
+    run_quietly(tool("apt-get").arg("update"))?;
+    let shown = run_quietly(tool("apt-cache").args(["policy", "linux-perf"]))?;
     let version = shown.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
     let root = place.join(format!("perf-{}", version.context("there is no linux-perf")?));
     if root.join("usr/bin/perf").exists() {
         return Ok(root);
     }
     let args = ["--yes", "--download-only", "--no-install-recommends", "install", "linux-perf"];
-    quietly(tool("apt-get").args(args))?;
+    run_quietly(tool("apt-get").args(args))?;
     let archives = apt.join("cache/archives");
     let partial = place.join("unpacking");
     let _unused = fs::remove_dir_all(&partial);
     for entry in fs::read_dir(&archives).context("cannot list the packages")? {
         let path = entry.context("cannot list the packages")?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {
-            quietly(Command::new("dpkg-deb").arg("-x").arg(&path).arg(&partial))?;
+            run_quietly(Command::new("dpkg-deb").arg("-x").arg(&path).arg(&partial))?;
         }
     }
     fs::rename(&partial, &root).with_context(|| format!("cannot make {}", root.display()))?;

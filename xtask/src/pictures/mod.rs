@@ -71,7 +71,7 @@ struct Studio {
 
 impl Studio {
     fn new() -> Result<Self> {
-        command::version("chromium").context("pictures need Chromium: run cargo xtask setup")?;
+        command::tool_version("chromium").context("pictures need Chromium: run cargo xtask setup")?;
         let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
         Ok(Self { program: target::release()?, dir })
     }
@@ -87,7 +87,7 @@ impl Studio {
         let page = self.dir.path().join(format!("{name}.html"));
         let mut make = Command::new(&self.program);
         make.args(subcommand).args(recordings).args(options);
-        command::quietly(make.args([OsStr::new("--html"), page.as_os_str()]))?;
+        command::run_quietly(make.args([OsStr::new("--html"), page.as_os_str()]))?;
         let png = workspace_root().join("docs/pictures").join(format!("{name}.png"));
         let mut browser = Browser::start(WINDOW.0, WINDOW.1);
         browser.open(&page);
@@ -111,6 +111,6 @@ impl Studio {
         );
         let mut terminal = Command::new("script");
         terminal.args(["-qec", &report, "/dev/null"]).env("COLUMNS", COLUMNS);
-        command::quietly(&mut terminal)
+        command::run_quietly(&mut terminal)
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn of_mix(
     prepared: &PreparedComparison,
 ) -> Result<Vec<Cell>> {
     let ComparisonOutput { figures, recorder, correlations } = prepared.run_comparison(python)?;
-    let correlation = Summary::of(correlations);
+    let correlation = Summary::from_values(correlations);
     Ok(figures
         .into_iter()
         .filter_map(|(label, figure)| {

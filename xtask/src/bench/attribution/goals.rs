@@ -117,7 +117,7 @@ const ALL: &[Goal] = &[
 ];
 
 fn separable_summary(view: ArrangementView<'_>, column: (&str, &str), number: fn(&Figure) -> Option<f64>) -> Option<Summary> {
-    Summary::of(view.separable_values(column, number))
+    Summary::from_values(view.separable_values(column, number))
 }
 
 /// A row for each goal and method: its limit, and the value in each window.

@@ -20,7 +20,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use self::figures::{Cell, ComparisonOutput};
 use self::recordings::Arrangement;
 use self::tables::ArrangementView;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::lab::mixes::{self, Mix};
 use crate::{setup, target};
 
@@ -219,11 +219,11 @@ fn divide_recordings(args: &Args, recording_dirs: &[PathBuf], bin: &Path) -> Res
                 let mut command = Command::new(bin);
                 command.arg("attribute").arg(dataset.join("run")).arg("-o").arg(&file);
                 command.args(["--method", method, "--interval", window]);
-                quietly(&mut command)?;
+                run_quietly(&mut command)?;
                 let mut command = Command::new(bin);
                 command.args(["report", "--by", "cgroup", "--json"]).arg(&file);
                 let report = file.with_extension("json");
-                fs::write(&report, quietly(&mut command)?)
+                fs::write(&report, run_quietly(&mut command)?)
                     .with_context(|| format!("cannot write {}", report.display()))?;
                 divided_tables.insert(Cell::cell_label(method, window), json!(file));
                 reports.insert(Cell::cell_label(method, window), json!(report));

@@ -144,7 +144,7 @@ fn move_results(results_dir: &Path, destination_dir: &Path, planned: &Planned, s
             fs::remove_dir_all(&destination_path).with_context(|| format!("cannot remove {}", destination_path.display()))?;
         }
         // The two may be on different file systems.
-        crate::command::quietly(std::process::Command::new("mv").args([&result_path, &destination_path]))?;
+        crate::command::run_quietly(std::process::Command::new("mv").args([&result_path, &destination_path]))?;
     }
     let Planned { step, counters } = planned;
     let mix_description = json!({ "seed": seed, "work": step.work, "counters": counters });

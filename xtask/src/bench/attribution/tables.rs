@@ -119,7 +119,7 @@ fn recorder_line(view: ArrangementView<'_>) -> String {
         Arrangement::Shared => "The recorder runs among the tenants",
         Arrangement::Witness => "With witnesses. The recorder runs on a CPU of its own",
     };
-    let recorder_fractions = Summary::of(view.arrangement_cells().map(|cell| cell.recorder));
+    let recorder_fractions = Summary::from_values(view.arrangement_cells().map(|cell| cell.recorder));
     let largest_fraction = recorder_fractions.map_or(0.0, |summary| summary.max);
     format!("{recorder_location} and takes at most {} % of the time of their CPUs.", format_percent(largest_fraction))
 }
@@ -196,7 +196,7 @@ fn summary_line(
     table_line(
         name,
         columns.iter().map(|column| {
-            let summary = Summary::of(view.separable_values(*column, number))?;
+            let summary = Summary::from_values(view.separable_values(*column, number))?;
             Some(format!("{} / {}", format_percent(summary.median), format_percent(summary.max)))
         }),
     )

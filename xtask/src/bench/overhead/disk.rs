@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// A device of `null_blk`.
 const NULL: &str = "/dev/nullb0";
@@ -49,7 +49,7 @@ impl Disk {
         if null.exists() {
             return Ok(Self { path: null.to_owned(), origin: DiskOrigin::Nothing });
         }
-        let no_module = match quietly(Command::new("modprobe").args(["null_blk", "nr_devices=1"])) {
+        let no_module = match run_quietly(Command::new("modprobe").args(["null_blk", "nr_devices=1"])) {
             Ok(_) if null.exists() => {
                 return Ok(Self { path: null.to_owned(), origin: DiskOrigin::Module });
             }
@@ -70,7 +70,7 @@ impl Disk {
                 .with_context(|| format!("cannot fill a file in {MEMORY}"))?;
         }
         let mut command = Command::new("losetup");
-        let name = quietly(command.args(["--find", "--show", "--read-only"]).arg(file.path()))?;
+        let name = run_quietly(command.args(["--find", "--show", "--read-only"]).arg(file.path()))?;
         Ok(Self { path: name.trim().into(), origin: DiskOrigin::Loop { _file: file } })
     }
 
@@ -95,8 +95,8 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let removed = match self.origin {
             DiskOrigin::Nothing => return,
-            DiskOrigin::Module => quietly(Command::new("modprobe").args(["-r", "null_blk"])),
-            DiskOrigin::Loop { .. } => quietly(Command::new("losetup").arg("-d").arg(&self.path)),
+            DiskOrigin::Module => run_quietly(Command::new("modprobe").args(["-r", "null_blk"])),
+            DiskOrigin::Loop { .. } => run_quietly(Command::new("losetup").arg("-d").arg(&self.path)),
         };
         if let Err(error) = removed {
             eprintln!("cannot remove {}: {error:#}", self.path.display());

@@ -27,7 +27,7 @@ use crate::target;
 pub(super) use loads::per_switch;
 use loads::{Amount, OverheadLoad, PreparedLoad};
 use table::{LoadReport, VariantSeries};
-use variants::{Bench, Variant};
+use variants::{OverheadBench, OverheadVariant};
 
 /// Options of `cargo xtask bench overhead`.
 #[derive(Debug, clap::Args)]
@@ -89,8 +89,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let loads = if args.load.is_empty() { OverheadLoad::ALL.to_vec() } else { args.load.clone() };
     variants::require_known(&args.only, &loads)?;
-    let chosen: Vec<(OverheadLoad, Vec<&'static Variant>)> =
-        loads.iter().map(|load| (*load, variants::choose(*load, &args.only))).collect();
+    let chosen: Vec<(OverheadLoad, Vec<&'static OverheadVariant>)> =
+        loads.iter().map(|load| (*load, variants::choose_variants(*load, &args.only))).collect();
     let toolchain = build::toolchain()?;
     let needs_bin = chosen.iter().flat_map(|(_, chosen)| chosen).any(|variant| variant.is_record());
     let common = OverheadSetup {
@@ -131,11 +131,11 @@ fn measure_series(
     common: &OverheadSetup,
     load: OverheadLoad,
     prepared: &PreparedLoad,
-    chosen: &[&'static Variant],
+    chosen: &[&'static OverheadVariant],
 ) -> Result<Vec<VariantSeries>> {
     let mut series: Vec<VariantSeries> = Vec::new();
     for variant in chosen {
-        let absent = variant.prepare().err().map(|error| format!("{error:#}"));
+        let absent = variant.install_program().err().map(|error| format!("{error:#}"));
         series.push(VariantSeries { name: variant.name, samples: Vec::new(), absent });
     }
     for round in 0..common.rounds as usize {
@@ -166,14 +166,14 @@ fn measure_series(
 }
 
 /// One sample: the load beside one variant, which is stopped afterwards.
-fn measure_once(common: &OverheadSetup, load: OverheadLoad, prepared: &PreparedLoad, variant: &Variant) -> Result<f64> {
-    let bench = Bench {
+fn measure_once(common: &OverheadSetup, load: OverheadLoad, prepared: &PreparedLoad, variant: &OverheadVariant) -> Result<f64> {
+    let bench = OverheadBench {
         bin: common.bin.clone(),
         object: common.object.clone(),
         scratch: tempfile::tempdir().context("cannot make a scratch directory")?,
         settle: common.settle,
     };
-    let running = variant.start(&bench, load)?;
+    let running = variant.start_beside(&bench, load)?;
     let sample = prepared.run_once(common.amount);
     if common.is_interrupted() {
         bail!("interrupted: everything is stopped and removed");

@@ -91,15 +91,15 @@ fn variant_rows(series: &[VariantSeries]) -> Result<Vec<VariantRow<'_>>> {
         .iter()
         .enumerate()
         .map(|(index, variant)| {
-            let summary = Summary::of(variant.samples.iter().copied());
+            let summary = Summary::from_values(variant.samples.iter().copied());
             ensure!(
                 summary.is_some() || variant.absent.is_some(),
                 "no rounds of {} were measured",
                 variant.name
             );
-            let percent = (index != BASE).then(|| stats::percent(&variant.samples, base)).flatten();
+            let percent = (index != BASE).then(|| stats::median_percent(&variant.samples, base)).flatten();
             let floors =
-                (index > FLOOR).then(|| stats::over_floor(&variant.samples, floor, base)).flatten();
+                (index > FLOOR).then(|| stats::floor_ratio(&variant.samples, floor, base)).flatten();
             let (absent, samples) = (variant.absent.as_deref(), variant.samples.as_slice());
             Ok(VariantRow { name: variant.name, summary, percent, floors, absent, samples })
         })

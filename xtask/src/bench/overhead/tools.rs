@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 
 use crate::apt::Apt;
-use crate::command::version;
+use crate::command::tool_version;
 
 /// Installs `tool` if it is missing.
 ///
@@ -12,8 +12,8 @@ use crate::command::version;
 ///
 /// It is missing, and `package` cannot be installed.
 pub(super) fn install_tool(tool: &str, package: &str) -> Result<()> {
-    let Err(error) = version(tool) else { return Ok(()) };
+    let Err(error) = tool_version(tool) else { return Ok(()) };
     eprintln!("installing {package} ({error:#})");
     Apt::new().install_packages(&[package]).with_context(|| format!("no {tool}"))?;
-    version(tool).map(drop).with_context(|| format!("{tool} is still not usable"))
+    tool_version(tool).map(drop).with_context(|| format!("{tool} is still not usable"))
 }

@@ -14,7 +14,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use uncore_trace_lab::fixtures;
 
 use crate::apt::Apt;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::venv::Venv;
 
 /// Helm 4.2 as a library, and the schemas of Kubernetes 1.25 to 1.37.
@@ -55,7 +55,7 @@ pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
     let root = workspace_root();
     let mut python = Command::new(HELM.python()?);
     python.arg(root.join("tests/packaging/chart.py")).arg(root.join("packaging/helm/uncore-trace"));
-    let text = quietly(&mut python)?;
+    let text = run_quietly(&mut python)?;
     let mut all: BTreeMap<String, Rendered> = serde_json::from_str(&text)
         .with_context(|| format!("cannot parse the rendered chart: {text}"))?;
     for (name, rendered) in &all {
@@ -127,5 +127,5 @@ fn configures(program: &Path, config: &str) -> Result<()> {
     agent.args(["agent", "--check", "--config"]).arg(&path).arg("--root").arg(&root);
     // As the downward API sets it.
     agent.env("POD_IP", "192.0.2.1");
-    quietly(&mut agent).map(drop)
+    run_quietly(&mut agent).map(drop)
 }

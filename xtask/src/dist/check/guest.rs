@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::Apt;
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::lab;
 use crate::lab::kernel::Arch;
 
@@ -66,7 +66,7 @@ pub(super) fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<St
         Arch::Arm64 => ("qemu-system-aarch64", "qemu-system-arm", "virt,gic-version=3", "ttyAMA0"),
     };
     for (tool, package) in [(program, package), ("cpio", "cpio")] {
-        if crate::command::version(tool).is_err() {
+        if crate::command::tool_version(tool).is_err() {
             apt.install_packages(&[package])?;
         }
     }
@@ -100,7 +100,7 @@ fn initrd(root: &Path) -> Result<tempfile::TempDir> {
     pack.current_dir(root)
         .args(["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$1\"", "sh"])
         .arg(dir.path().join("initrd"));
-    quietly(&mut pack)?;
+    run_quietly(&mut pack)?;
     Ok(dir)
 }
 

@@ -12,7 +12,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::chart::Rendered;
 use super::said_version;
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 
 const TAG: &str = "uncore-trace:check";
 
@@ -22,7 +22,7 @@ const STATE: &str = "/var/lib/uncore-trace";
 /// Builds the image from `context`, and records in a container of it.
 pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     for tool in ["buildah", "runc"] {
-        if version(tool).is_err() {
+        if tool_version(tool).is_err() {
             apt.install_packages(&[tool])?;
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
             .arg("--runroot")
             .arg(store.path().join("run"))
             .args(args);
-        quietly(&mut command)
+        run_quietly(&mut command)
     };
     let file = workspace_root().join("packaging/Containerfile").display().to_string();
     let from = context.display().to_string();

@@ -11,7 +11,7 @@ use super::super::PROGRAMS;
 use super::root::Root;
 use super::said_version;
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 
 const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
@@ -84,11 +84,11 @@ pub(super) fn deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
     let dpkg = |args: &[&str]| -> Result<String> {
         let mut command = Command::new("dpkg");
         command.arg(format!("--root={}", root.path().display())).args(args);
-        quietly(command.env("DEBIAN_FRONTEND", "noninteractive"))
+        run_quietly(command.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     dpkg(&["--install", &deb.display().to_string()])?;
     works(&root, &OF_DEB)?;
-    let config = quietly(
+    let config = run_quietly(
         Command::new("dpkg-query").arg(format!("--root={}", root.path().display())).args([
             "--show",
             "--showformat=${Conffiles}",
@@ -112,13 +112,13 @@ pub(super) fn deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
 
 /// Installs the rpm package, changes its configuration, upgrades and removes it.
 pub(super) fn rpm([rpm, newer]: [&Path; 2], archive: &Path, apt: &Apt) -> Result<()> {
-    if version("rpm").is_err() {
+    if tool_version("rpm").is_err() {
         apt.install_packages(&["rpm"])?;
     }
     let root = Root::new(archive)?;
     let before = root.files()?;
     let run = |args: &[&str]| -> Result<String> {
-        quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
+        run_quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
     };
     let file = rpm.display().to_string();
     // --nodeps: the root's rpm database is empty, so even the dependency on a shell is unmet.

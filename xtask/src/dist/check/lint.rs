@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::apt::Apt;
-use crate::command::version;
+use crate::command::tool_version;
 
 /// Runs lintian and rpmlint. What they may find is in the package's overrides and in
 /// `packaging/rpm/rpmlintrc`, with the reason.
 pub(super) fn check(deb: &Path, rpm: &Path, apt: &Apt) -> Result<()> {
     for tool in ["lintian", "rpmlint"] {
-        if version(tool).is_err() {
+        if tool_version(tool).is_err() {
             apt.install_packages(&[tool])?;
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::{Made, PROGRAMS, own, packages, timed};
 use crate::apt::Apt;
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 mod chart;
 mod guest;
@@ -21,7 +21,7 @@ mod units;
 /// Tests everything; of the packages, only those of this machine's architecture.
 pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "run this as root, because it installs packages");
-    quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
+    run_quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
     let own = own()?;
     for Made { arch, programs, .. } in made {
         let name = arch.debian();
@@ -31,7 +31,7 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
         let program = &programs[0];
         if *arch == own {
             for (name, program) in PROGRAMS.iter().zip(programs) {
-                said_version(name, &quietly(Command::new(program).arg("--version"))?)?;
+                said_version(name, &run_quietly(Command::new(program).arg("--version"))?)?;
             }
         } else {
             timed(&format!("{name}: records in a guest"), || guest::program(*arch, program, apt))?;
@@ -59,10 +59,10 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
 
 /// Checks that a program needs no libraries, and names its debug file.
 fn stripped(program: &Path) -> Result<()> {
-    let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
+    let kind = run_quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
     ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", program.display());
     let mut notes = Command::new("readelf");
-    let notes = quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
+    let notes = run_quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     ensure!(notes.contains(&format!("{name}.debug")), "{name} does not name its debug file");
     Ok(())

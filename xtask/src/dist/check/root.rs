@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 use crate::target;
 
 /// The Debian release.
@@ -51,11 +51,11 @@ pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
     if age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < OLDEST)) {
         return Ok(path);
     }
-    if version("mmdebstrap").is_err() {
+    if tool_version("mmdebstrap").is_err() {
         apt.install_packages(&["mmdebstrap"])?;
     }
     let new = path.with_extension("new.tar");
-    quietly(
+    run_quietly(
         Command::new("mmdebstrap")
             .args(["--quiet", "--mode=root"])
             .args(variant.options)
@@ -73,7 +73,7 @@ pub(super) struct Root(TempDir);
 impl Root {
     pub(super) fn new(archive: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
-        quietly(
+        run_quietly(
             Command::new("tar")
                 .arg("--extract")
                 .arg("--file")
@@ -90,7 +90,7 @@ impl Root {
 
     /// Runs a program inside the root.
     pub(super) fn run(&self, args: &[&str]) -> Result<String> {
-        quietly(
+        run_quietly(
             Command::new("chroot")
                 .arg(self.path())
                 .args(args)

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 const UNITS: [&str; 2] = ["uncore-trace.service", "uncore-trace-upload.service"];
 
@@ -49,10 +49,10 @@ fn records(unit: &Path, program: &Path) -> Result<()> {
     // The user may not be able to read the build directory.
     fs::copy(program, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
     let state = dir.path().join("state");
-    quietly(
+    run_quietly(
         Command::new("install").args(["--directory", "--owner=nobody", "--mode=750"]).arg(&state),
     )?;
-    quietly(Command::new("chmod").arg("755").arg(dir.path()))?;
+    run_quietly(Command::new("chmod").arg("755").arg(dir.path()))?;
     let mut command = Command::new("nice");
     command
         .args(["-n", value("Nice=")])
@@ -86,7 +86,7 @@ fn verify(unit: &Path) -> Result<()> {
     fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&copy);
-    let said = quietly(&mut command)?;
+    let said = run_quietly(&mut command)?;
     // For an unknown key, systemd-analyze prints a warning but does not fail.
     ensure!(said.trim().is_empty(), "{}: {said}", unit.display());
     Ok(())
@@ -95,7 +95,7 @@ fn verify(unit: &Path) -> Result<()> {
 /// The exposure level of a unit from `systemd-analyze security`, from 0 to 10.
 fn exposure(unit: &Path) -> Result<f64> {
     let mut command = Command::new("systemd-analyze");
-    let table = quietly(command.args(["security", "--offline=true", "--no-pager"]).arg(unit))?;
+    let table = run_quietly(command.args(["security", "--offline=true", "--no-pager"]).arg(unit))?;
     let line = table.lines().find_map(|line| line.split_once("Overall exposure level for "));
     let number =
         line.and_then(|(_, rest)| rest.split_once(": ")?.1.split(' ').next()?.parse().ok());
