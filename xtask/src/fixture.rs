@@ -29,14 +29,14 @@ pub(crate) struct Pack {
 }
 
 /// Makes the directory.
-pub(crate) fn unpack(args: &Unpack) -> Result<()> {
+pub(crate) fn unpack_fixture(args: &Unpack) -> Result<()> {
     fixtures::read(&args.file)?.unpack(&args.dir)?;
     println!("unpack: look at it with `uncore-trace list --root {}`", args.dir.display());
     Ok(())
 }
 
 /// Makes the file.
-pub(crate) fn pack(args: &Pack) -> Result<()> {
+pub(crate) fn pack_fixture(args: &Pack) -> Result<()> {
     let tree = Tree::pack(&args.dir)?;
     write_new(&tree, &args.file)?;
     println!("pack: {} files and links in {}", tree.entries().count(), args.file.display());

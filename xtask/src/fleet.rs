@@ -133,7 +133,7 @@ struct Size {
 
 /// Writes the roll-ups and runs all checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    engines::install(&[&NEW, &HTTPFS, &WEED])?;
+    engines::install_engines(&[&NEW, &HTTPFS, &WEED])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let at = |name: &str| dir.path().join(name);
     let root = at("small");
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         match &first {
             None => engines::require_something(&asked.answers)?,
             Some((expected, wanted)) => {
-                engines::compare((expected, &wanted.answers), (name, &asked.answers))?;
+                engines::compare_answers((expected, &wanted.answers), (name, &asked.answers))?;
             }
         }
         println!("fleet: {name}: the same answers ({:.1} s)", begin.elapsed().as_secs_f64());
@@ -246,7 +246,7 @@ impl Asked {
             let large = self.answers.iter().filter_map(|(name, rows)| {
                 Some((name.strip_suffix(&end)?.to_owned(), rows.clone()))
             });
-            engines::compare(("small files", &small), ("large files", &large.collect()))?;
+            engines::compare_answers(("small files", &small), ("large files", &large.collect()))?;
         }
         ensure!(self.pruned.len() >= 2, "it does not say what it read");
         for Pruned { what, read, most, all } in &self.pruned {

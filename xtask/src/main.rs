@@ -107,12 +107,12 @@ fn run(task: Task) -> Result<()> {
         Task::Lab(args) => lab::run(&args),
         Task::Man => man::run(),
         Task::Oracle(args) => oracle::run(&args),
-        Task::Pack(args) => fixture::pack(&args),
+        Task::Pack(args) => fixture::pack_fixture(&args),
         Task::Pictures(args) => pictures::run(&args),
         Task::Samples(args) => samples::run(&args),
         Task::Setup(args) => setup::run(&args),
         Task::Soak(args) => soak::run(&args),
-        Task::Unpack(args) => fixture::unpack(&args),
+        Task::Unpack(args) => fixture::unpack_fixture(&args),
         Task::Verifier(args) => verifier::run(&args),
     }
 }

@@ -178,7 +178,7 @@ fn burst_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> f64 {
 }
 
 /// As [`burst_wait_percent`], if the records are spread evenly over the tick: the wait of a queue with random
-/// arrivals and a constant time of service (M/D/1). `None` if the lock cannot serve them.
+/// with random arrivals and constant service time (M/D/1). `None` if the lock cannot serve them.
 fn spread_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> Option<f64> {
     let busy = cpus * records * hold / tick;
     (busy < 1.0).then(|| 100.0 * records * busy * hold / (2.0 * (1.0 - busy)) / tick)
