@@ -81,7 +81,7 @@ pub(super) struct GuestSpec {
 
 /// Prepares and boots a guest. Returns the directory of its results: `console.txt` and the files
 /// that it wrote.
-pub(super) fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
+pub(super) fn run_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     boot_guest(machine, wishes).with_context(|| format!("guest {}", machine.name))
 }
 
@@ -129,11 +129,11 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         second: (machine.disk_mib > 0).then(|| (work.join("second"), machine.disk_mib << 20)),
         nvme: (machine.nvme_mib > 0).then(|| (work.join("nvme"), machine.nvme_mib << 20)),
     };
-    let ended = run.go();
+    let outcome = run.go();
     if !wishes.keep {
         fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
     }
-    ended?;
+    outcome?;
     let seconds = started.elapsed().as_secs();
     note(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
     Ok(results)
@@ -150,7 +150,7 @@ fn write_initrd(
     kernel: &Kernel,
     shell: bool,
     work: &Path,
-    to: &Path,
+    initrd_path: &Path,
 ) -> Result<()> {
     let programs = guest::programs(machine.flavour.arch)?;
     let mut files: Vec<GuestFile> = vec![
@@ -168,36 +168,36 @@ fn write_initrd(
     let mut tables = Vec::new();
     if machine.flavour.arch == Arch::Arm64 {
         if !machine.acpi.is_empty() {
-            tables.push(("ssdt", acpi::ssdt(&machine.acpi, work)?));
+            tables.push(("ssdt", acpi::compile_ssdt(&machine.acpi, work)?));
         }
         if machine.nodes > 1 {
-            tables.push(("srat", acpi::srat(machine.cpus, machine.nodes, qemu::NODE_MEMORY)));
+            tables.push(("srat", acpi::build_srat(machine.cpus, machine.nodes, qemu::NODE_MEMORY)));
         }
     } else if !machine.acpi.is_empty() {
         bail!("ACPI devices are for arm64 guests");
     }
-    initrd::write(to, &tables, &files)
+    initrd::write(initrd_path, &tables, &files)
 }
 
 /// Adds the modules' files. Returns the input of init with their names.
 fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
     let mut json = machine.guest_json.clone();
     let fields = json.as_object_mut().context("guest.json is no object")?;
-    let own = machine.modules.iter().map(String::as_str);
-    let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(own).collect();
+    let machine_modules = machine.modules.iter().map(String::as_str);
+    let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(machine_modules).collect();
     let mut paths = modules::dependencies(kernel, &wanted)?;
-    let mut first: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
+    let mut module_names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
     if needs_model(machine) {
         let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;
         let drivers: Vec<_> =
             built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
         fields.insert("drivers".to_owned(), json!(drivers));
-        first.push(MODEL.to_owned());
+        module_names.push(MODEL.to_owned());
         // The model's arm-cmn replaces that of the distribution.
         paths.retain(|path| !drivers.contains(&file_name(path)));
         paths.extend(built);
     }
-    fields.insert("modules".to_owned(), json!(first));
+    fields.insert("modules".to_owned(), json!(module_names));
     files.extend(paths.into_iter().map(|path| {
         (format!("/lab/modules/{}", file_name(&path)), FileContent::File(path), 0o644)
     }));

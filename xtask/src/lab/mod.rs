@@ -166,7 +166,7 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
     ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
     note(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));
     let wishes = Wishes { keep: args.keep, shell: args.shell, verbose: args.verbose };
-    let results = boot::boot(&guest(machine, series, &steps)?, wishes)?;
+    let results = boot::run_guest(&guest(machine, series, &steps)?, wishes)?;
     if args.shell {
         return Ok(Verdict::default());
     }
@@ -195,7 +195,7 @@ pub(crate) fn record<T>(
     // Separate from the results of the machine's checks.
     spec.name.push_str("-bench");
     // The next run removes what was not copied.
-    keep(&boot::boot(&spec, wishes)?)
+    keep(&boot::run_guest(&spec, wishes)?)
 }
 
 /// Runs a scenario of a machine with its first kernel; `keep` gets the directory of the results, as
