@@ -366,7 +366,7 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
 }
 
 #[test]
-fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
+fn a_signal_keeps_the_last_seconds_in_a_directory_that_did_not_exist() {
     let _machine = root_or_skip!();
     let more = "[[trigger]]\nname = 'by-hand'\nbefore = '2s'\nafter = '1s'\n\
                 [kept]\ndirectory = 'ROOT/deep/kept'\npause = '1h'\n";
@@ -412,7 +412,7 @@ fn a_metric_of_a_condition_is_recorded() {
 }
 
 #[test]
-fn what_cannot_be_met_is_refused_before_anything_is_recorded() {
+fn a_trigger_that_cannot_fire_is_refused_before_recording() {
     let agent = Agent::new(
         "[ring]\ndirectory = 'ROOT/ring'\n[[trigger]]\nname = 'a'\nwhen = 'pcie in > 80%'\n",
     );

@@ -132,7 +132,7 @@ fn the_questions_have_the_answers_that_are_shown() {
 }
 
 #[test]
-fn the_notebook_runs() {
+fn every_cell_of_the_notebook_runs() {
     let cells = analysis(&["notebook"]);
     assert!(cells.as_u64().unwrap() >= 5, "{cells}");
 }

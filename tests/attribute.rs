@@ -169,7 +169,7 @@ fn an_interval_that_is_no_number_of_ticks_is_refused() {
 }
 
 #[test]
-fn what_has_no_raw_tables_is_refused() {
+fn a_recording_without_raw_tables_is_not_attributed() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");

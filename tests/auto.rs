@@ -58,7 +58,7 @@ fn every_machine_counts_without_a_request() {
 /// one is limited to a part of what the other counts; two families on a link; a counter on two
 /// links; and what the catalog says.
 #[test]
-fn nothing_is_counted_twice() {
+fn no_byte_is_counted_twice_at_one_place() {
     let catalog = Catalog::load_embedded().unwrap();
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &[], &[]);

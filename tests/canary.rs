@@ -85,7 +85,7 @@ fn assert_credited(credits: &[Value], link: &str, direction: &str) {
 }
 
 #[test]
-fn it_is_credited_what_it_moved() {
+fn a_canary_is_credited_the_bytes_it_moved() {
     let _machine = root_or_skip!();
     let dir = match on_disk() {
         Ok(dir) => dir,
@@ -124,7 +124,7 @@ fn it_is_credited_what_it_moved() {
 
 /// Its rows are its own also if only some cgroups have rows, and a single file has the sums.
 #[test]
-fn a_file_for_other_cgroups_has_its_sums() {
+fn a_file_of_another_cgroup_has_the_sums_of_the_canary() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn a_file_for_other_cgroups_has_its_sums() {
 }
 
 #[test]
-fn nothing_of_it_is_left_behind() {
+fn a_canary_leaves_no_process_and_no_cgroup() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn nothing_of_it_is_left_behind() {
 /// Also where its cgroup is removed with a capability, in the root of the hierarchy: that is the
 /// work of another process.
 #[test]
-fn it_keeps_no_capability() {
+fn a_canary_keeps_no_capability() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn it_keeps_no_capability() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
+fn an_impossible_canary_is_refused_with_the_reason() {
     let _machine = root_or_skip!();
     let mount = or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();

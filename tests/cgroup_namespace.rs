@@ -101,7 +101,7 @@ fn assert_paths(recorded: &Recorded, root: &str) {
 
 /// The runtime has mounted the namespace's tree in place of the host's, or over it.
 #[test]
-fn a_namespace_is_said_with_the_way_out() {
+fn a_cgroup_namespace_is_reported_with_its_remedy() {
     let _machine = root_or_skip!();
     for (tag, mount) in
         [("own", "umount $1; mount -t cgroup2 none $1"), ("over", "mount --bind $3 $1")]

@@ -43,7 +43,7 @@ fn the_first_reading_comes_within_half_a_second() {
 /// Without optimization a program has about five times as much code, all of it file pages that
 /// `VmHWM` counts as resident: these are subtracted.
 #[test]
-fn memory_stays_small() {
+fn a_recorder_has_little_resident_memory() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");

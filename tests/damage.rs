@@ -103,7 +103,7 @@ impl Sound {
 }
 
 #[test]
-fn what_was_cut_is_not_read() {
+fn a_truncated_file_is_not_read() {
     let cut = |bytes: &[u8]| -> Vec<(usize, Vec<u8>)> {
         let places = (0..bytes.len()).step_by(CUT);
         places.map(|at| (at, bytes[..at].to_vec())).collect()

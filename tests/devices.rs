@@ -401,7 +401,7 @@ fn hostile_names_are_shown_escaped() {
 }
 
 #[test]
-fn errors_say_what_is_there() {
+fn errors_about_devices_name_those_that_exist() {
     let (_dir, machine) = grace();
     let (_other, none) = with_devices("bare", &[("pci0000:00/0000:00:01.0", NIC, 1, None)], &[]);
     let mut errors = Vec::new();

@@ -155,7 +155,7 @@ fn a_tenant_of_one_recording_only_is_new() {
 }
 
 #[test]
-fn what_is_not_known_is_not_compared() {
+fn a_rate_without_a_known_error_is_not_compared() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
     let shown = place.typed("diff x.parquet x.parquet --fail-above 0%").ok();
@@ -174,7 +174,7 @@ fn what_is_not_known_is_not_compared() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error() {
+fn recordings_that_cannot_be_compared_are_refused_with_the_reason() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
     for (typed, why) in [

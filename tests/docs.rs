@@ -204,7 +204,7 @@ fn commands_that_are_shown_parse() {
 }
 
 #[test]
-fn readme_is_short() {
+fn the_readme_has_few_lines() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines: move something to docs/");
 }

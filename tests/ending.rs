@@ -26,7 +26,7 @@ fn ending(said: &str) -> Vec<&str> {
 }
 
 #[test]
-fn without_a_name_it_records_into_a_new_file_with_the_time_in_its_name() {
+fn a_recording_without_a_name_is_a_new_file_named_by_its_time() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let now = Zoned::now();
@@ -54,7 +54,7 @@ fn without_a_name_it_records_into_a_new_file_with_the_time_in_its_name() {
 }
 
 #[test]
-fn it_ends_with_who_had_most_where_somebody_reads_it() {
+fn a_recording_ends_with_its_largest_owners_where_a_person_reads_it() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let answer = place.typed("record --summary -o x.parquet -- echo hello").recorded();

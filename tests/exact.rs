@@ -89,7 +89,7 @@ fn faults_and_switches_are_exactly_those_of_the_process() {
 
 /// More readings change nothing.
 #[test]
-fn they_are_exact_with_all_counters_read_at_switches() {
+fn faults_and_switches_are_exact_with_all_counters_read_at_switches() {
     host_is_exact(&["--sample-on", "sched"]);
     host_is_exact(&["--sample-on", "sched", "--min-gap", "0"]);
 }

@@ -219,7 +219,7 @@ fn a_part_of_the_time_is_exported() {
 }
 
 #[test]
-fn what_fails_leaves_nothing_behind() {
+fn an_export_that_fails_leaves_no_file() {
     let _machine = root_or_skip!();
     let place = Place::new();
     place.typed("record -p host -o run/ --duration 300ms").recorded();

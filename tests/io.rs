@@ -168,7 +168,7 @@ fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synce
 }
 
 #[test]
-fn what_was_written_through_the_cache_is_the_writers() {
+fn bytes_written_through_the_cache_belong_to_their_writer() {
     let _machine = root_or_skip!();
     need("fio");
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -170,7 +170,7 @@ fn every_group_plans_or_says_why_not() {
 }
 
 #[test]
-fn grace_events_as_published() {
+fn published_grace_events_are_accepted() {
     let texts = [
         "duration_time,'{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/,nvidia_scf_pmu_0/cmem_wr_access/}'",
         "duration_time,'{nvidia_scf_pmu_0/cmem_wr_total_bytes/,nvidia_scf_pmu_0/cmem_rd_data/}','{nvidia_scf_pmu_1/remote_socket_wr_total_bytes/,nvidia_scf_pmu_1/remote_socket_rd_data/}'",
@@ -186,7 +186,7 @@ fn grace_events_as_published() {
 }
 
 #[test]
-fn tegra_and_yitian_events_as_published() {
+fn published_tegra_and_yitian_events_are_accepted() {
     let texts = [
         "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",
         "nvidia_ucf_pmu_0/mem_bytes_rd,src_loc_noncpu/",
@@ -222,7 +222,7 @@ fn kunpeng_counts_all_root_ports_unless_told_which() {
 }
 
 #[test]
-fn errors_say_what_is_wrong_and_what_was_meant() {
+fn errors_about_events_suggest_the_name_that_was_meant() {
     let cases: [(&str, &[&str], &[&str]); 21] = [
         ("vm-no-uncore", &["pcie"], &[]),
         ("vm-no-uncore", &["pci"], &[]),
@@ -273,7 +273,7 @@ pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
 }
 
 #[test]
-fn what_is_absent_is_one_line_and_all_of_it_with_all() {
+fn absent_pmus_are_one_line_unless_all_are_listed() {
     let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("vm-no-uncore");
     let text = |all| {

@@ -242,7 +242,7 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
 }
 
 #[test]
-fn other_users_are_refused() {
+fn marks_of_other_users_are_refused() {
     let Some(_machine) = alone() else { return };
     let place = Place::new();
     let (output, fifo) = (place.path("run.parquet"), place.path("fifo"));

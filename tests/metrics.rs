@@ -66,7 +66,7 @@ fn about(value: f64, expected: f64, part: f64) {
 
 /// NVIDIA Grace Performance Tuning Guide: beats of 32 bytes, and a device's reads in 1.97 s.
 #[test]
-fn grace_measurements_as_published() {
+fn published_grace_measurements_are_reproduced() {
     let plan = planned("grace-2s", &["mem_read_bandwidth", "remote_mem_read_bandwidth"]);
     let (one, other) =
         (|its: &PlannedMetric| its.socket == Some(0), |its: &PlannedMetric| its.socket == Some(1));
@@ -90,7 +90,7 @@ fn grace_measurements_as_published() {
 
 /// Alibaba Cloud's guides to the Yitian 710: fio read 8590 MB, and 4 links at 1.8 GHz.
 #[test]
-fn yitian_measurements_as_published() {
+fn published_yitian_measurements_are_reproduced() {
     // The names of the Cloud Kernel for the root port, with its units of 16 bytes.
     let mut machine = captured("yitian");
     let ports = machine.pmus.iter_mut().filter(|pmu| pmu.name.starts_with("dwc_rootport"));
@@ -132,7 +132,7 @@ fn yitian_measurements_as_published() {
 
 /// By the formulas as published, with distinct counts for all events.
 #[test]
-fn formulas_of_the_guides() {
+fn metrics_have_the_values_of_the_published_formulas() {
     let grace = planned("grace-2s", &["mem_*", "socket_1_*", "pcie_*", "c2c_*"]);
     let counts = [
         ("cycles", 3.2e9),
@@ -326,7 +326,7 @@ const CORE_METRICS: &[(&str, f64)] = &[
 
 /// The core list, on a core whose kernel names every event the formulas need.
 #[test]
-fn core_formulas_of_the_guide() {
+fn core_metrics_have_the_values_of_the_published_formulas() {
     let mut machine = captured("grace-2s");
     let core = machine.pmus.iter_mut().find(|pmu| pmu.name == "armv8_pmuv3").unwrap();
     let event = core.events["cpu_cycles"].clone();
@@ -509,7 +509,7 @@ fn metrics_share_the_counters_of_groups() {
 }
 
 #[test]
-fn errors_say_what_is_needed_and_what_is_here() {
+fn errors_about_metrics_name_missing_and_present_events() {
     let cases = [
         ("grace-2s", "pcie_read_latncy_local"),
         ("grace-2s", "slc_read_bandwidth"),
@@ -545,7 +545,7 @@ fn a_family_that_yields_is_left_out() {
 }
 
 #[test]
-fn plans_of_metrics() {
+fn plans_of_metrics_are_as_reviewed_and_survive_json() {
     let grace = ["pcie_bandwidth", "pcie_read_utilization", "mem_read_latency", "backend_stalled"];
     let plans = [
         planned("grace-2s", &grace),

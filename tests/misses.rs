@@ -69,7 +69,7 @@ const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu=1,src_rem=1/";
 
 #[test]
-fn each_cpu_that_a_counter_sees_has_one() {
+fn each_cpu_that_a_counter_sees_has_a_witness() {
     let plan = planned(&["mem"], &[], WitnessDemand::Surely, STAND_IN).unwrap();
     let weights = weights(&plan);
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
@@ -97,14 +97,14 @@ fn each_cpu_that_a_counter_sees_has_one() {
 }
 
 #[test]
-fn other_cpus_have_none() {
+fn cpus_that_no_counter_sees_have_no_witness() {
     let plan = planned(&[], &[OF_CPUS], WitnessDemand::Surely, STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [2, 3]);
 }
 
 #[test]
-fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
+fn a_counter_of_cpus_and_devices_has_the_witnesses_of_all_cpus() {
     let plan = planned(&[], &[OF_ALL], within(2.0, 100.0), STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
@@ -113,7 +113,7 @@ fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
 }
 
 #[test]
-fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
+fn a_requested_witness_event_is_counted_once_and_needs_no_budget() {
     let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = CounterRole::Counted;
@@ -125,7 +125,7 @@ fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
 }
 
 #[test]
-fn nobody_pays_for_what_is_not_wanted() {
+fn no_witness_is_opened_where_none_is_wanted() {
     for (groups, wanted) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
         let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
@@ -205,7 +205,7 @@ fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
 }
 
 #[test]
-fn what_cannot_be_had_is_a_note_or_an_error() {
+fn a_witness_that_does_not_exist_is_a_note_or_an_error() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), "absent").unwrap();
     assert_eq!(weights(&plan), [] as [&Counter; 0]);
     let why = "armv8_pmuv3_0 on CPU 0-3 has none of its events, no_such_event, cpu_cycles, absent";

@@ -47,7 +47,7 @@ fn two_thousand_short_processes_all_have_names() {
 /// The task that runs when a recording ends is not seen to leave its CPU, and may have exited
 /// before its name is read. With I/O recorded, names of the last 50 ms are read in time.
 #[test]
-fn what_ran_at_the_end_has_its_time_though_it_is_gone() {
+fn a_task_that_ran_at_the_end_and_exited_has_its_time() {
     let _machine = root_or_skip!();
     let cpus = rustix::thread::sched_getaffinity(None).unwrap();
     let online = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu));

@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "run `cargo xtask setup`")]
-    fn a_missing_program_fails() {
+    fn a_missing_program_fails_the_test() {
         need("uncore-trace-no-such-program");
     }
 
     /// Without a virtual environment, and with one that has Python but no readers.
     #[test]
-    fn missing_readers_fail() {
+    fn missing_readers_fail_the_test() {
         let dir = tempfile::tempdir().unwrap();
         let error = |line: &str| {
             let panic = catch_unwind(|| python_in(dir.path())).unwrap_err();

@@ -273,7 +273,7 @@ fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
 }
 
 #[test]
-fn what_is_recorded_now_and_repaired_later_has_the_mode_too() {
+fn running_and_repaired_recordings_have_the_mode() {
     let _machine = root_or_skip!();
     let place = Place::new();
     for (options, file, directory) in [(None, 0o600, 0o700), (Some("0640"), 0o640, 0o750)] {

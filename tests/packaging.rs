@@ -62,7 +62,7 @@ fn keys_of(section: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_configuration_that_is_installed_is_read() {
+fn the_packaged_configuration_is_accepted() {
     let config = Config::parse(&text("agent.toml")).unwrap();
     assert!(config.rollup.is_some() && config.metrics.is_some());
     assert!(config.ring.is_none() && config.triggers.is_empty());
@@ -70,14 +70,14 @@ fn the_configuration_that_is_installed_is_read() {
 }
 
 #[test]
-fn its_examples_are_read() {
+fn the_examples_of_the_packaged_configuration_are_accepted() {
     let config = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
     assert!(config.ring.is_some() && config.upload.is_some() && config.triggers.len() == 1);
     assert!(config.otlp.is_some_and(|otlp| otlp.endpoint.is_some() && otlp.interval.is_some()));
 }
 
 #[test]
-fn what_it_shows_as_defaults_are_the_defaults() {
+fn the_packaged_configuration_shows_the_real_defaults() {
     let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
     // The default tick depends on the interval.
     assert_eq!(shown.record.tick_duration(), Config::parse("").unwrap().record.tick_duration());
@@ -95,7 +95,7 @@ fn what_it_shows_as_defaults_are_the_defaults() {
 }
 
 #[test]
-fn it_has_every_key() {
+fn the_packaged_configuration_has_every_key() {
     let text = uncommented(&text("agent.toml"), true);
     let mut section = String::new();
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();

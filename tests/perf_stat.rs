@@ -225,7 +225,7 @@ fn every_field_is_perfs_or_a_known_difference() {
 }
 
 #[test]
-fn what_did_not_count_has_perfs_words_and_fields() {
+fn events_that_did_not_count_have_perfs_words_and_fields() {
     let _machine = root_or_skip!();
     need("perf");
     let place = Place::new();
@@ -247,7 +247,7 @@ fn what_did_not_count_has_perfs_words_and_fields() {
 }
 
 #[test]
-fn it_counts_what_perf_counts() {
+fn stat_counts_the_same_as_perf() {
     let _machine = root_or_skip!();
     need("perf");
     // perf runs inside: it counts only the command, while `stat` also counts its own start and end.

@@ -65,14 +65,14 @@ fn assert_growth(small: Size, large: Size, most: f64) {
 /// Eight times the sockets have eight times the CPUs and the counters: 8 times the time, where
 /// their product would be 64.
 #[test]
-fn time_grows_with_sockets_and_not_with_their_square() {
+fn planning_time_is_not_quadratic_in_sockets() {
     let of = |sockets| Size { sockets, cores: 8, boxes: 0 };
     assert_growth(of(4), of(32), 20.0);
 }
 
 /// Four times the boxes of a kind: 4 times the time, where their square would be 16.
 #[test]
-fn time_grows_with_boxes_and_not_with_their_square() {
+fn planning_time_is_not_quadratic_in_boxes() {
     let of = |boxes| Size { sockets: 2, cores: 4, boxes };
     assert_growth(of(1), of(4), 10.0);
 }

@@ -58,7 +58,7 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
 /// Groups open standalone counters: a perf group of two `dwc_pcie` events opens but never counts,
 /// and one of two `ali_drw` events is refused.
 #[test]
-fn a_plan_is_consistent() {
+fn every_plan_is_consistent() {
     for name in &fixtures::names().unwrap() {
         let machine = captured(name);
         let plan = planned(name, &["all"], &[]);
@@ -94,7 +94,7 @@ fn the_machine_at_hand_can_be_planned() {
 
 /// The kernel's own counters are read on every CPU of every machine.
 #[test]
-fn host_works_everywhere() {
+fn the_group_host_is_planned_on_every_machine() {
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &["host"], &[]);
         let switches: Vec<_> =
@@ -143,7 +143,7 @@ fn offline_owners_are_named() {
 }
 
 #[test]
-fn missing_groups_are_one_error_or_warnings() {
+fn missing_groups_are_one_error_or_allowed_with_warnings() {
     let groups = ["mem", "pcie", "c2c", "mesh", "energy"];
     let error = refused("sapphire-rapids-2s", &groups, &[]);
     for part in ["mesh", "energy", "--allow-missing", "doctor"] {

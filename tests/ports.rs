@@ -82,7 +82,7 @@ fn a_machine_without_ports_says_so() {
 }
 
 #[test]
-fn what_cpus_do_not_cause_needs_no_ports() {
+fn ports_are_refused_for_counts_that_cpus_do_not_cause() {
     let error = planned(&captured("zen4-2s"), &["pcie"], &[]).unwrap_err();
     assert!(error.starts_with("--witness ports divides what CPUs cause"), "{error}");
     let error =
@@ -92,7 +92,7 @@ fn what_cpus_do_not_cause_needs_no_ports() {
 
 /// A cache whose PMU cannot be read leaves its CPUs without a port.
 #[test]
-fn all_cpus_need_one() {
+fn ports_are_refused_where_a_cpu_has_none() {
     let mut machine = captured("zen4-2s");
     let pmu = machine.pmus.iter_mut().find(|pmu| pmu.name == "amd_l3").unwrap();
     let mask = pmu.cpumask.as_ref().unwrap();

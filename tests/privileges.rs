@@ -93,7 +93,7 @@ fn as_nobody(tool: &Path, dir: &Path) -> Command {
 }
 
 #[test]
-fn two_capabilities_are_enough() {
+fn two_capabilities_are_enough_to_record() {
     let _machine = root_or_skip!();
     let (place, output) = (Place::new(), Place::new());
     let tool = with_two_capabilities(&place);

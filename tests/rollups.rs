@@ -60,7 +60,7 @@ fn assert_same(
 }
 
 #[test]
-fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
+fn a_roll_up_has_the_sums_of_all_hosts_or_of_one() {
     let place = place();
     let recorded = values(&place.run(["report", "one", "--json"]).ok());
     assert!(recorded.len() > 20, "{recorded:?}");
@@ -122,7 +122,7 @@ fn every_command_that_reads_recordings_opens_a_roll_up() {
 }
 
 #[test]
-fn what_a_roll_up_does_not_have_is_said_in_a_line() {
+fn questions_that_a_roll_up_cannot_answer_are_refused_in_one_line() {
     let place = place();
     for (args, says) in [
         (&["report", "rollups", "--by", "pid"][..], "has no processes: use --by cgroup"),

@@ -95,7 +95,7 @@ fn a_report_begins_with_the_answer_and_says_once_that_all_is_exact() {
 }
 
 #[test]
-fn who_cannot_record_is_told_of_the_samples() {
+fn a_user_who_cannot_record_is_pointed_to_the_samples() {
     if !has_root("recording as another user") {
         return;
     }

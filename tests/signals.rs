@@ -12,7 +12,7 @@ use crate::harness::subject::ending_signals;
 use crate::harness::{assert_checked, root_or_skip, rows, run, text};
 
 #[test]
-fn a_signal_ends_it_with_a_complete_file() {
+fn a_signal_ends_a_recording_with_a_complete_file() {
     let _machine = root_or_skip!();
     for signal in ending_signals() {
         let dir = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn the_commands_exit_code_is_passed_on() {
 }
 
 #[test]
-fn a_command_that_is_not_there_leaves_nothing() {
+fn a_missing_command_leaves_no_file() {
     let _machine = root_or_skip!();
     for name in ["run.parquet", "run/"] {
         let dir = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ fn intervals_add_up_to_the_total() {
 }
 
 #[test]
-fn it_ends_after_the_intervals_or_the_time() {
+fn stat_ends_after_its_intervals_or_its_time() {
     let _machine = root_or_skip!();
     for (args, lines) in [
         ("-x, -e page-faults -I 50 --interval-count 3 -- sleep 1", 3),
@@ -174,7 +174,7 @@ fn a_file_is_replaced_or_added_to() {
 }
 
 #[test]
-fn what_is_not_supported_or_not_counted_says_so_and_the_others_count() {
+fn unsupported_and_uncounted_events_are_marked_and_the_others_count() {
     let _machine = root_or_skip!();
     let events = "software/config=99/,page-faults";
     let answer = stat(&["-x,", "-e", events, "--", "true"]);
@@ -385,7 +385,7 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn impossible_options_of_stat_are_refused_with_the_remedy() {
     let _machine = root_or_skip!();
     let refused = |args: &str, words: &[&str]| {
         let all: Vec<_> =

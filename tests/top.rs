@@ -159,7 +159,7 @@ fn the_terminal_is_given_back_whatever_ends_the_program() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_color_leaves_colours_out() {
     let _machine = root_or_skip!();
     let tmux = Tmux::new(80, 24);
     for (variable, coloured) in [("NO_COLOR=1 ", false), ("", true)] {
@@ -179,7 +179,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn one_picture_is_for_scripts() {
+fn once_prints_one_picture_for_scripts() {
     let _machine = root_or_skip!();
     let json = run_ok(["top", "-p", "host", "--once", "--json", "-d", "300ms"]);
     let screen: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -68,7 +68,7 @@ fn older_root_port_drivers_have_fewer_counters() {
 
 /// `drivers/perf/arm_cspmu`: cycles, and only they, have a counter of their own.
 #[test]
-fn there_is_one_cycle_counter() {
+fn an_nvidia_pmu_has_one_cycle_counter() {
     let two = "nvidia_pcie_pmu_0/cycles,root_port=1/,nvidia_pcie_pmu_0/cycles,root_port=2/";
     let error = refused_on("grace-2s", &format!("{{{two}}}"));
     assert!(error.contains("2 events share 1 cycle counter of nvidia_pcie_pmu_0"), "{error}");
@@ -164,7 +164,7 @@ fn drw_events_are_opened_one_by_one() {
 }
 
 #[test]
-fn shares_are_said_once_for_all_pmus_alike() {
+fn the_share_of_counting_time_is_one_note_for_like_pmus() {
     let said = planned("yitian", &["pcie"], &[]).notes;
     let shared: Vec<_> = said.iter().filter(|note| note.contains("share")).collect();
     assert_eq!(

@@ -116,7 +116,7 @@ fn ports_count_what_their_cpus_move() {
 }
 
 #[test]
-fn the_truth_has_no_error_and_a_wrong_share_its_own() {
+fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
     let part = |who, bytes| Part { counter: 0, who, is_far: false, ns: 1, bytes };
     let tenants = [Who::Process(0), Who::Process(1)];
     for (wrong, misplaced) in [(0.0, 0.0), (30.0, 0.3)] {
@@ -141,7 +141,7 @@ fn the_truth_has_no_error_and_a_wrong_share_its_own() {
 }
 
 #[test]
-fn the_rates_say_more_than_time() {
+fn rates_misplace_less_than_residency() {
     let case = Case { method: "residency".to_owned(), seconds: 2.0, ..case() };
     let found = run(&case).unwrap();
     let (floor, residency) = (found.floor.misplaced, found.figures.misplaced);
@@ -149,7 +149,7 @@ fn the_rates_say_more_than_time() {
 }
 
 #[test]
-fn what_monitors_measure_is_misplaced_less() {
+fn monitored_bytes_are_misplaced_less() {
     // Nothing is measured in the first 5 s.
     let case = Case { pauses: Pauses::Never, seconds: 12.0, peak: 2.5, ..case() };
     let misplaced = |monitors| {

@@ -56,7 +56,7 @@ fn assert_said(root: &Path, group: &str, text: &str) {
 }
 
 #[test]
-fn a_whole_machine_has_nothing_to_say() {
+fn a_fully_counted_machine_has_no_note() {
     for (name, group) in [("sapphire-rapids-2s", "mem"), ("grace-2s", "mem"), ("zen4-2s", "mem")] {
         assert_eq!(said(unpacked(name).path(), group), ["", "", ""], "{name}");
     }

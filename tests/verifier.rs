@@ -50,7 +50,7 @@ fn instructions_are_those_of_the_programs_that_record() {
 }
 
 #[test]
-fn nothing_stays_loaded() {
+fn no_program_stays_loaded_after_doctor() {
     let _machine = root_or_skip!();
     let ids = || -> BTreeSet<u32> { loaded_programs().flatten().map(|it| it.id()).collect() };
     let before = ids();

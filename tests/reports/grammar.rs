@@ -114,7 +114,7 @@ fn a_pmu_has_the_name_of_its_alias_file_too() {
 }
 
 #[test]
-fn one_config_word_is_one_event() {
+fn texts_with_the_same_config_word_are_one_event() {
     for (machine, texts, event, unit, group) in [
         (
             "skylake-sp-2s",

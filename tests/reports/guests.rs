@@ -107,7 +107,7 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
 }
 
 #[test]
-fn a_dry_run_says_it() {
+fn a_dry_run_says_that_virtual_machines_are_not_counted() {
     let dir = with_core("icelake-2s");
     mediated(&dir, "kvm_intel", "Y\n");
     let root = dir.path().to_str().unwrap();

@@ -82,7 +82,7 @@ fn broadwell_counts_its_links() {
 
 /// Report 04.
 #[test]
-fn metrics_of_irp_are_there() {
+fn metrics_of_irp_have_their_values() {
     let plan = metrics(&captured("granite-rapids-2s"), &["io_lost_fwd"]);
     let counts = [("unc_i_misc1.lost_fwd", 600.0), ("unc_i_misc1.sec_rcvd_invld", 400.0)];
     // Two stacks of socket 0.
@@ -270,7 +270,7 @@ pub(super) fn plan_of(machine: &Machine, event: &str) -> Plan {
 }
 
 #[test]
-fn memory_that_is_not_counted_is_said() {
+fn memory_that_is_not_counted_is_reported() {
     // A processor for which no event is known.
     let mut machine = captured("xeon-max-2s");
     for pmu in machine.pmus.iter_mut().filter(|pmu| pmu.name.contains("mchbm")) {
@@ -327,7 +327,7 @@ fn a_family_does_not_yield_to_one_that_counts_nothing() {
 /// `data_reads` and `data_writes` of `snb_uncore_imc_events`, and the counters of
 /// `tgl_uncore_imc_events` (`arch/x86/events/intel/uncore_snb.c`, Linux 7.2).
 #[test]
-fn clients_count_their_memory() {
+fn client_processors_count_their_memory() {
     assert_eq!(
         brief(&planned("client-skylake", &["mem"], &[])),
         [

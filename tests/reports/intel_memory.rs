@@ -57,7 +57,7 @@ fn server(name: &str, processor: &str) -> Machine {
 }
 
 #[test]
-fn persistent_memory_is_counted_or_said() {
+fn persistent_memory_is_counted_or_noted() {
     for (name, model) in [("icelake-2s", "6a"), ("skylake-sp-2s", "55")] {
         let mut machine = server(name, &format!("GenuineIntel-6-{model}"));
         let beside = "mem_bandwidth does not count persistent memory";
@@ -184,7 +184,7 @@ fn perfs_names_of_free_running_counters_are_the_kernels_events() {
 /// Of the kernel's `mdf_sbo`, `hac_cbox` and `cncu` (`uncore_snbep.c` and `uncore_snb.c`, Linux
 /// 7.2).
 #[test]
-fn units_have_the_kernels_names() {
+fn events_are_found_by_the_kernels_names_of_units() {
     let mut machine = captured("granite-rapids-2s");
     machine.pmus.push(pmu("uncore_mdf_sbo_0", "GenuineIntel-6-ad"));
     let plan = plan_of(&machine, "unc_mdf_rxr_inserts.ad_bnc");
@@ -203,7 +203,7 @@ fn units_have_the_kernels_names() {
 
 /// A group of perf's counts what it can, and names the rest.
 #[test]
-fn groups_of_perfs_metrics() {
+fn a_group_of_perfs_metrics_counts_what_it_can_and_names_the_rest() {
     let mut machine = captured("sapphire-rapids-2s");
     machine.persistent_memory = Some(false);
     machine.pmus.push(pmu("uncore_pcu_0", "GenuineIntel-6-8f"));

@@ -84,7 +84,7 @@ fn events<'a>(family: &'a Family, form: &'a Metric) -> impl Iterator<Item = &'a 
 
 /// Every metric of every family on PMUs with every subset of its forms.
 #[test]
-fn of_several_forms_the_one_whose_events_exist_counts() {
+fn a_metric_uses_the_form_whose_events_exist() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut several = 0;
     for family in &catalog.families {
@@ -285,7 +285,7 @@ fn pmus_of_dies_with_one_reader_cpu_each_see_their_die() {
 /// Every PMU of every machine: CPUs that one PMU is read on are near different CPUs, unless the
 /// catalog says that all are near, and the CPUs near its readers are those of their parts.
 #[test]
-fn what_is_near_one_reader_is_not_near_another() {
+fn cpus_near_one_reader_are_not_near_another_reader() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut compared = 0;
     for name in fixtures::names().unwrap() {
@@ -318,7 +318,7 @@ fn what_is_near_one_reader_is_not_near_another() {
 /// A driver that names no events of a memory controller leaves its free-running counters, or those
 /// of the data fabric.
 #[test]
-fn a_better_family_without_events_is_not_better() {
+fn a_preferred_family_without_events_does_not_replace_another() {
     let shape = Shape { vendor: "GenuineIntel", family: 6, model: 143, cpus: dies(false, false) };
     let free: &[(&str, &str)] = &[
         ("format/event", "config:0-7\n"),

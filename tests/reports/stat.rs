@@ -139,7 +139,7 @@ fn a_number_after_p_is_a_process_and_no_group() {
 }
 
 #[test]
-fn what_has_no_effect_is_accepted_and_said_with_v() {
+fn options_without_effect_are_accepted_and_named_with_v() {
     let _machine = root_or_skip!();
     let idle = OPTIONS.iter().filter(|option| matches!(option.support, PerfSupport::NoEffect(_)));
     let names: Vec<_> = idle.flat_map(|option| option.names).copied().collect();
@@ -232,7 +232,7 @@ fn no_event_at_all_counts_what_perf_counts_and_the_traffic() {
 }
 
 #[test]
-fn times_need_no_counter() {
+fn events_of_time_need_no_counter() {
     let _machine = root_or_skip!();
     let time = number(&stat("-x, -e duration_time -- sleep 0.1"), "duration_time");
     assert!((100e6..5e9).contains(&time), "{time}");
@@ -336,7 +336,7 @@ fn zero_runs_are_repeated_until_ctrl_c() {
 }
 
 #[test]
-fn what_cannot_be_counted_says_why() {
+fn events_that_cannot_be_counted_are_refused_with_the_reason() {
     let line = stat("-M Memory_BW -- true").refused();
     assert!(line.contains("there is no metric Memory_BW"), "{line}");
     assert!(line.contains("list metrics"), "{line}");

@@ -182,7 +182,7 @@ fn a_file_that_cannot_be_sent_holds_up_no_other() {
 
 /// A backlog that is larger than the limit is sent if the store accepts it.
 #[test]
-fn what_waits_at_the_start_has_its_chance() {
+fn a_backlog_larger_than_the_limit_is_sent_at_the_start() {
     let mut fleet = Fleet::to_directory("queue = \"1MB\"");
     for hour in 0..5 {
         fleet.make(hour, 500_000);

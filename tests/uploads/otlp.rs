@@ -187,7 +187,7 @@ fn a_push_goes_on_after_what_was_refused() {
 }
 
 #[test]
-fn who_does_not_answer_is_named() {
+fn a_collector_that_does_not_answer_is_named() {
     let collector = Collector::start(&json!([{}]));
     let port = collector.port;
     drop(collector);
@@ -286,7 +286,7 @@ fn a_certificate_of_the_environment_is_trusted() {
 }
 
 #[test]
-fn what_cannot_be_pushed_is_refused_in_one_line() {
+fn impossible_settings_of_a_push_are_refused_in_one_line() {
     for (more, variable, value, says) in [
         ("", ENDPOINT, "127.0.0.1:4318", "write http://HOST:4318"),
         ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken"),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_there_again_and_what_is_gone_is_not() {
+    fn the_journal_forgets_files_that_are_gone_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
         let all = [found("a", 1), found("b", 2), found("c", 3)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
@@ -208,7 +208,7 @@ mod tests {
 
     /// A directory with the journal's name makes writes fail.
     #[test]
-    fn what_cannot_be_written_is_kept_and_written_later() {
+    fn an_entry_that_cannot_be_written_is_written_later() {
         let dir = tempfile::tempdir().unwrap();
         let all = [found("a", 1), found("b", 2)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();

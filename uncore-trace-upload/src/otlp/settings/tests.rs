@@ -43,7 +43,7 @@ fn an_endpoint_for_metrics_is_used_as_it_is_and_others_get_a_path() {
 }
 
 #[test]
-fn nothing_is_pushed_unless_somebody_says_where() {
+fn no_metric_is_pushed_without_an_endpoint() {
     for (more, variables) in [
         ("", &[][..]),
         ("", &[(ALL, "")]),
@@ -102,7 +102,7 @@ fn attributes_of_the_resource_are_those_of_the_environment() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_without_showing_a_secret() {
+fn settings_that_cannot_be_used_are_refused_without_a_secret() {
     for (name, value, says) in [
         (ALL, "c:4318", "write http://HOST:4318"),
         (ALL, "grpc://c:4317", "write http://HOST:4318"),
