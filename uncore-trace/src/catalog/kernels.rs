@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_of_kernel_rules_is_consistent() {
         let catalog = Catalog::load_embedded().unwrap();
         let rules: KernelRules = toml::from_str(TEXT).unwrap();
         for rule in &rules.kernel {

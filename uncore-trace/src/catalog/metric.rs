@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidths_add_up_and_ratios_pool() {
+    fn instances_of_a_bandwidth_add_up_and_of_a_ratio_are_pooled() {
         let on =
             |formula, across, a, b| planned(formula, across, &[("a", Some(a)), ("b", Some(b))]);
         let rate = "(a + b) / duration_ns";

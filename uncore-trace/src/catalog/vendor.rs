@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_an_event() {
+    fn every_line_of_the_imports_is_an_event() {
         for section in EVENTS.iter() {
             assert!(!section.lines[0].starts_with('.'), "{}", section.lines[0]);
             for line in &section.lines {

@@ -80,7 +80,7 @@ fn a_tree_that_is_not_there_yet_can_be_read_later() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_kept() {
+fn a_confined_thread_keeps_only_the_capabilities_it_needs() {
     let has = |set| rustix::thread::capabilities(None).unwrap().permitted.contains(set);
     if !has(CapabilitySet::PERFMON | CapabilitySet::BPF | CapabilitySet::DAC_OVERRIDE) {
         return;
@@ -165,7 +165,7 @@ fn looks_up() -> Option<i32> {
 }
 
 #[test]
-fn calls_are_refused() {
+fn harmful_calls_are_refused() {
     filtered(ThreadNeeds { command: Some(1), counts: true, ..ThreadNeeds::default() }, || {
         nothing_harmful();
         fs::read("/proc/self/stat").unwrap();
@@ -179,7 +179,7 @@ fn calls_are_refused() {
 }
 
 #[test]
-fn only_who_counts_has_calls_for_counters() {
+fn only_a_counting_thread_has_the_calls_for_counters() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -191,7 +191,7 @@ fn only_who_counts_has_calls_for_counters() {
 }
 
 #[test]
-fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
+fn a_connecting_thread_reaches_only_its_ports_and_name_servers() {
     let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (store, other) = (listen(), listen());
     let [store_at, other_at] = [&store, &other].map(|it| it.local_addr().unwrap());
@@ -256,7 +256,7 @@ fn fast_open(call: libc::c_long, at: usize) -> Option<i32> {
 
 /// The option `hidepid` matters only to who reads `/proc` of others.
 #[test]
-fn who_reads_names_of_hosts_sees_no_processes() {
+fn only_a_thread_that_reads_all_of_proc_sees_processes() {
     let reads = |path: &str| ThreadNeeds { reads: vec![path.into()], ..ThreadNeeds::default() };
     assert!(sees_processes(&reads("/proc")));
     assert!(!sees_processes(&reads("/proc/sys")) && !sees_processes(&reads("/etc")));

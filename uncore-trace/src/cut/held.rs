@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_each_key_holds_until_it_ends() {
+    fn the_last_row_of_each_key_holds_until_its_end() {
         let rows = vec![
             row(1, 7, "a", "seen"),
             row(2, 8, "b", "seen"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_part_says_again_is_not_copied() {
+    fn rows_that_a_later_part_repeats_are_not_copied() {
         let first = vec![row(1, 7, "a", "seen"), row(2, 8, "b", "seen")];
         let second =
             vec![row(10, 7, "a", "seen"), row(10, 8, "b2", "seen"), row(11, 9, "c", "seen")];

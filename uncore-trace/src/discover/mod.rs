@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_broken_file_loses_only_itself() {
+    fn a_broken_sysfs_file_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let pmu = |file: &str| format!("{DEVICES}/{file}");

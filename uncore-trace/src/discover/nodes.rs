@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lead_to_functions() {
+    fn numbers_of_device_files_lead_to_pci_functions() {
         let dir = tree();
         let drivers = DeviceDrivers::read(dir.path());
         for (number, path, kind, functions) in [

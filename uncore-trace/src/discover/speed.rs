@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn no_configuration_space_panics_the_payload_parser(config in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _payload = parse_payload(&config);
         }
     }

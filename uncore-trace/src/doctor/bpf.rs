@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complete() {
+    fn a_complete_bpf_setup_is_ok() {
         let files =
             [(SYSCTL, "2\n"), (JIT, "1\n"), (BTF, "..bpf_ringbuf_reserve.."), ("proc/stat", "")];
         assert_eq!(single_finding(check, &files).state, FindingState::Ok);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_it_cannot_tell() {
+    fn without_proc_the_bpf_setup_is_a_warning() {
         assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }
 }

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_refused_among_others_is_a_warning() {
+    fn a_counter_that_alone_is_refused_is_a_warning() {
         let [a, b, c] = ["a_0", "a_1", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::ENODEV));
         let found = judge_results(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refuses_all_is_named_once_with_its_ways_out() {
+    fn a_barrier_for_all_counters_is_named_once_with_its_remedies() {
         let [a, b] = ["a_0", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
         let barrier =
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_is_not_tried() {
+    fn counters_of_another_machine_are_not_opened() {
         assert_eq!(super::super::machine::single_finding(check, &[]).state, FindingState::NotHere);
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn unified_and_hybrid_both_name_tasks() {
+    fn unified_and_hybrid_hierarchies_name_tasks() {
         assert_eq!(with(V2).state, FindingState::Ok);
         assert_eq!(with(V2).what, "v2 at /sys/fs/cgroup");
         let hybrid = with(&format!("{V1}{UNIFIED}"));

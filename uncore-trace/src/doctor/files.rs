@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_need_grows_with_the_cpus() {
+    fn the_needed_open_files_grow_with_the_cpus() {
         assert_eq!(of_open_files("1024 524288", 8, USER).state, FindingState::Ok);
         assert_eq!(of_open_files("unlimited unlimited", 4096, USER).state, FindingState::Ok);
         let raised = of_open_files("1024 524288", 144, USER);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_size_is_said() {
+    fn a_limit_of_the_file_size_is_reported() {
         for (size, state) in [
             ("unlimited unlimited", FindingState::Ok),
             ("8192 unlimited", FindingState::Fail),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_files_it_cannot_tell() {
+    fn without_proc_the_open_files_are_not_checked() {
         assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
         let limits = "Max open files 1024 4096 files\nMax file size 1 1 bytes\n";
         assert_eq!(examine_tree(check, &[(PATH, limits)])[0].state, FindingState::NotHere);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn old_middle_and_new() {
+    fn old_kernels_fail_and_kernels_before_6_7_are_a_warning() {
         assert_eq!(state("5.15.0-91-generic\n"), FindingState::Fail);
         assert_eq!(state("6.0.19\n"), FindingState::Fail);
         assert_eq!(state("6.1.192-debug\n"), FindingState::Warn);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_release_and_a_strange_one() {
+    fn a_missing_release_fails_and_a_malformed_one_is_a_warning() {
         assert_eq!(single_finding(check, &[]).state, FindingState::Fail);
         assert_eq!(state("banana"), FindingState::Warn);
     }

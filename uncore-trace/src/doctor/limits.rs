@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_low_is_said_with_the_way_out() {
+    fn limits_that_are_too_low_are_reported_with_the_remedy() {
         let fail = |option: &str| (FindingState::Fail, format!("ulimit {option} unlimited"));
         assert_eq!(with("Max data size unlimited unlimited bytes\n")[0].0, FindingState::Ok);
         assert_eq!(with("Max data size 1048576 unlimited bytes\n"), [fail("-d")]);

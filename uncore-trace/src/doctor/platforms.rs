@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_of_drivers_is_consistent() {
         let table: DriverTable = toml::from_str(TEXT).unwrap();
         let modules: BTreeSet<_> = table.driver.iter().map(|driver| &driver.module).collect();
         assert_eq!(modules.len(), table.driver.len());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn steppings_match_and_other_parts_do_not() {
+    fn processors_are_matched_at_any_stepping_by_part_number() {
         for (midr, name) in [
             ("0x410fd4f0", "Neoverse V2 (NVIDIA Grace)"),
             ("0x411fd4f1", "Neoverse V2 (NVIDIA Grace)"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_help_is_not_advised() {
+    fn remedies_that_cannot_help_are_not_advised() {
         // The default sets of a container.
         let container = with(0, "00000000a80425fb", HOST);
         assert_eq!(container.state, FindingState::Fail);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn without_status_it_cannot_tell() {
+    fn without_status_privileges_are_not_checked() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(
             single_finding(check, &[("proc/self/status", "junk")]).state,
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn status_never_panics(status in ".*", map in proptest::option::of(".*")) {
+        fn no_text_of_status_panics(status in ".*", map in proptest::option::of(".*")) {
             let _privileges = Privileges::parse(&status, map.as_deref());
         }
     }

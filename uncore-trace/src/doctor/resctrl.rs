@@ -65,7 +65,7 @@ mod tests {
     const GROUP: (&str, &str) = ("sys/fs/resctrl/mon_groups/a/tasks", "");
 
     #[test]
-    fn what_is_there_is_to_be_mounted() {
+    fn a_resctrl_that_the_kernel_has_is_to_be_mounted() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(
             single_finding(check, &[("proc/filesystems", "\text4\n")]).state,

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verifier_says_comes_before_its_statistics() {
+    fn the_message_of_the_verifier_is_the_line_before_its_statistics() {
         let why = "0: (85) call bpf_timer_init#169\nbpf_timer cannot be used for PREEMPT_RT.\n";
         let processed = "processed 23 insns (limit 1000000) max_states_per_insn 0 total_states 1\n";
         for statistics in [
@@ -247,7 +247,7 @@ mod tests {
 
     /// A program that interrupts another on the same CPU counts in the same place.
     #[test]
-    fn what_is_dropped_is_counted_in_one_instruction() {
+    fn programs_count_dropped_records_by_atomic_addition() {
         let object = decompress_object().unwrap();
         let mut senders = 0;
         for section in code(&object) {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gpu_it_is_the_other_socket() {
+    fn without_a_gpu_the_other_socket_is_behind_the_link() {
         // Network controllers without an interface here.
         let event = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
         assert_eq!(behind("grace-2s", event, NETWORK).0, of(&[("0019:01:00.0", true)]));

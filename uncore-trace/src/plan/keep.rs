@@ -47,7 +47,7 @@ mod tests {
 
     /// On Grace each socket has its own link, and CPU 72 reads the counters of the second.
     #[test]
-    fn what_is_left_is_as_before() {
+    fn retained_counters_keep_their_metrics_and_links() {
         let machine = captured_machine("grace-2s");
         let request = PlanRequest {
             metrics: vec!["pcie_read_bandwidth".to_owned()],

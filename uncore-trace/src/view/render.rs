@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counted_nothing_is_named_and_has_no_table() {
+    fn an_event_that_counted_nothing_is_named_and_has_no_table() {
         let idle = |unknown: bool| Broken {
             fabric: if unknown {
                 |row, number| {

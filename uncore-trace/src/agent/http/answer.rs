@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn unknown_paths_and_methods_are_refused() {
         let shared = shared("[ring]\n");
         for (ask, expected) in [
             ("GET /", 200),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_complete_and_only_those_that_are_believed() {
+    fn only_complete_and_trusted_ids_are_attributes() {
         let pod = format!("/kubepods/burstable/pod{UID}/{ID}");
         let inner = format!("{pod}/kubepods/pod{}/x", UID.replace('9', "8"));
         let podman = format!("/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope");

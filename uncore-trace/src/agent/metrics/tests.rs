@@ -84,7 +84,7 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
 }
 
 #[test]
-fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
+fn a_tenant_with_much_more_takes_a_series_and_no_counter_goes_down() {
     let mut metrics = MetricsPage::new(1);
     let mut sums = Vec::new();
     for second in 0..40 {
@@ -202,7 +202,7 @@ fn cgroups_that_come_and_go_have_no_series() {
 }
 
 #[test]
-fn whoever_makes_cgroups_makes_few_series() {
+fn a_tenant_that_makes_many_cgroups_makes_few_series() {
     // Each lives for four windows, and moves four times what those before it moved.
     let rows = |number: usize| {
         let new = (0..40).map(|n| {
@@ -257,7 +257,7 @@ fn a_tenant_has_an_interval_and_a_loss_its_kind() {
 }
 
 #[test]
-fn each_name_has_one_unit() {
+fn each_metric_name_has_one_unit() {
     let mut metrics = MetricsPage::new(1);
     let mut rows = rollup::Builder::default();
     for (event, unit) in [("clock", "ns"), ("faults", "count"), ("x", ""), ("beats", "GB/s")] {
@@ -286,7 +286,7 @@ fn each_name_has_one_unit() {
 }
 
 #[test]
-fn what_holds_is_one_loss_in_all_parts() {
+fn a_lasting_loss_is_not_added_up_over_parts() {
     let part =
         |late| BTreeMap::from([("not_opened".to_owned(), 2), ("late_tick".to_owned(), late)]);
     let mut totals = BTreeMap::new();
@@ -314,7 +314,7 @@ fn series_and_memory_are_bounded() {
 }
 
 #[test]
-fn what_a_tenant_chose_is_escaped() {
+fn names_that_a_tenant_chose_are_escaped() {
     let mut metrics = MetricsPage::new(3);
     let rows = [(Some("l"), "task", Some("/a\"} 1\nforged 2\\"), 1.0)];
     for _ in 0..4 {

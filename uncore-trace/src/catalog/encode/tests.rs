@@ -187,7 +187,7 @@ fn a_filter_of_several_fields_is_set_as_a_whole() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_an_error_at_its_column() {
+fn a_term_that_cannot_be_encoded_is_an_error_at_its_column() {
     let terms =
         "(terms: event, lane, port, rev, size, umask, config, config1, config2, config3, config4)";
     let events = "(events: gauge, lanes, large, reads, word, writes, wrong, cycles)";

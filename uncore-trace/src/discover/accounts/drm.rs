@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_used() {
+    fn drm_clients_have_the_time_and_memory_they_used() {
         let tree = AccountTree::new();
         tree.write_file("proc/7/fdinfo/3", AMDGPU);
         tree.write_file("proc/7/fdinfo/0", "pos:\t0\nflags:\t02\n");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_of_a_process_are_looked_at_now_and_then() {
+    fn other_files_of_a_process_are_checked_now_and_then() {
         let tree = AccountTree::new();
         let mut drm = Drm::default();
         tree.write_file("proc/7/fdinfo/3", "pos:\t0\n");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_gives_none() {
+    fn malformed_lines_of_fdinfo_have_no_value() {
         for line in [
             "drm-engine-gfx:\t5",
             "drm-engine-gfx:\t5 us",
@@ -338,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
+        fn no_text_of_fdinfo_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
             let _use = parse_use(&text);
         }
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_used_of_gpus() {
+    fn kfd_processes_have_what_they_used_of_each_gpu() {
         let tree = AccountTree::new();
         let node = |number: u32, id: u32, properties: &str| {
             let dir = format!("{KFD}/topology/nodes/{number}");

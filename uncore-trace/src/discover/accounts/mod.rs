@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_shared_if_two_processes_have_it() {
+    fn a_function_is_shared_if_two_processes_hold_it() {
         let one: BTreeSet<PciAddress> = [parse_address("01:00.0"), parse_address("02:00.0")].into();
         let mut held = HeldDevices { clients: [(7, one)].into(), ..HeldDevices::default() };
         assert!(!held.is_shared());
@@ -325,7 +325,7 @@ mod tests {
 
     /// Whatever this machine has: nothing panics, and no file is followed out of the tree.
     #[test]
-    fn this_machine_is_read() {
+    fn the_accounts_of_this_machine_are_read() {
         let root = Path::new("/");
         let functions = dir_names(&root.join(pci::FUNCTIONS));
         let functions = functions.iter().filter_map(|name| name.parse().ok()).collect();

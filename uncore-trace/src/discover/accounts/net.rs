@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_interfaces_of_held_functions() {
+    fn held_functions_have_the_bytes_of_their_interfaces() {
         let tree = AccountTree::new();
         let (one, two) = (tree.add_function("0002:01:00.0"), tree.add_function("0002:01:00.1"));
         let not_held = tree.add_function("0002:02:00.0");

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_ports_are_of_four_octets_and_those_of_drivers_bytes() {
+    fn port_counts_are_in_units_of_four_bytes_and_driver_counts_in_bytes() {
         let tree = AccountTree::new();
         let (one, two) = (tree.add_function("0002:01:00.0"), tree.add_function("0002:02:00.0"));
         let port = format!("{one}/infiniband/mlx5_0/ports");

@@ -311,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_panics(
+        fn no_netlink_message_panics(
             flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8),
             len in any::<usize>(),
         ) {
@@ -369,7 +369,7 @@ mod tests {
 
     /// The kernel of this machine answers about each interface, and about one that is not there.
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_answers_about_each_interface() {
         let Ok(mut netlink) = Netlink::open() else { return };
         let dir = Path::new("/sys/class/net");
         for name in dir_names(dir) {

@@ -23,7 +23,7 @@ fn bytes_of_a_sample() -> Vec<u8> {
 }
 
 #[test]
-fn reads_a_sample() {
+fn a_sample_has_its_fields() {
     let Ok(DrainedRecord::Sample(sample)) = decode_record(&bytes_of_a_sample()) else {
         panic!("not a sample");
     };
@@ -39,7 +39,7 @@ fn reads_a_sample() {
 }
 
 #[test]
-fn every_truncation_is_too_short() {
+fn every_truncated_sample_is_too_short() {
     let bytes = bytes_of_a_sample();
     for len in 0..bytes.len() {
         assert_eq!(decode_record(&bytes[..len]), Err(Undecodable::Short), "at {len}");
@@ -63,7 +63,7 @@ fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn reads_who_ran() {
+fn a_run_has_its_task_and_slots() {
     let Ok(DrainedRecord::Run(run)) =
         decode_record(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70]))
     else {
@@ -107,7 +107,7 @@ fn bytes_of_an_interrupt([begin, end]: [u64; 2], context: u32) -> Vec<u8> {
 }
 
 #[test]
-fn reads_interrupts_and_those_that_cross_the_end_of_a_tick() {
+fn interrupts_are_decoded_also_across_the_end_of_a_tick() {
     for (context, source) in
         [(CONTEXT_IRQ, CpuContext::Irq(9)), (CONTEXT_SOFTIRQ, CpuContext::Softirq(9))]
     {
@@ -220,7 +220,7 @@ fn triggers_and_contexts_are_read() {
 }
 
 #[test]
-fn reads_what_happened_to_a_task() {
+fn a_change_of_a_task_is_decoded() {
     let (of_task, task) = a_task(11);
     for (what, change) in [
         (TASK_EXEC, Ok(TaskChange::Exec)),
@@ -237,7 +237,7 @@ fn reads_what_happened_to_a_task() {
 }
 
 #[test]
-fn reads_who_got_which_device() {
+fn a_change_of_a_device_file_is_decoded() {
     let task = TaskIdentity { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
     let mut of_task = bytes_of(&[11, 10], &[42]);
     of_task.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
@@ -260,7 +260,7 @@ fn reads_who_got_which_device() {
 }
 
 #[test]
-fn reads_what_happened_to_a_cgroup() {
+fn a_change_of_a_cgroup_is_decoded() {
     let read = |what: u32, path: &[u8]| {
         let mut bytes = bytes_of(&[KIND_CGROUP, 3], &[1000]);
         bytes.extend(bytes_of(&[what, 11], &[42]));
@@ -294,7 +294,7 @@ fn reads_what_happened_to_a_cgroup() {
 }
 
 #[test]
-fn reads_what_was_moved() {
+fn a_transfer_of_io_is_decoded() {
     let read = |[begin, end, sequence]: [u64; 3], what, context, tid| {
         let (of_task, _) = a_task(tid);
         let mut bytes = bytes_of(&[KIND_IO, 3], &[2000, begin, end, sequence, 1, 4096]);
@@ -357,7 +357,7 @@ fn names_of_devices_end_at_the_first_nul() {
 
 proptest! {
     #[test]
-    fn any_bytes_decode_or_fail(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_bytes_panic_the_decoder(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend(rest);
         let _either = decode_record(&bytes);

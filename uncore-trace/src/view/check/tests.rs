@@ -298,7 +298,7 @@ fn silent_zeros_and_wrong_words_are_found() {
 
 /// With `--cgroup`, all other tasks have one owner.
 #[test]
-fn other_tasks_are_an_owner_of_their_own() {
+fn rows_of_other_tasks_are_sound() {
     let others = Broken {
         fabric: |row, number| {
             if number % 4 == 1 {

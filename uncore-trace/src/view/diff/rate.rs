@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn both_errors_add_in_squares() {
+    fn the_two_errors_of_a_rate_add_in_squares() {
         let SideRate::Known(rate) = known_rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
         let reach = rate.combined_interval().unwrap();
         assert!((reach.low - 95.0).abs() < 1e-9, "{reach:?}");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_verdict() {
+    fn rates_that_are_not_known_have_no_verdict() {
         let known = known_rate(1.0, 0.1, 0.1, 0.1);
         let SideRate::Known(rate) = known else { panic!() };
         let unsure = SideRate::Known(MeanRate { interval: None, ..rate });

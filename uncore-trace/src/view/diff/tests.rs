@@ -111,7 +111,7 @@ fn differences_of_tenants_sum_to_that_of_the_total() {
 }
 
 #[test]
-fn what_is_shorter_has_the_same_rates() {
+fn a_shorter_recording_has_the_same_rates() {
     let shorter =
         Broken { fabric: |row, number| (LINKED.fabric)(row, number) && number < 1600, ..LINKED };
     let unknown = Broken {
@@ -170,7 +170,7 @@ fn spans_of_one_recording_are_compared() {
 }
 
 #[test]
-fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
+fn a_tenant_of_one_side_is_new_or_gone_and_has_no_ratio() {
     let renamed = Broken {
         fabric: |row, number| {
             if row.pid == Some(200) {
@@ -199,7 +199,7 @@ fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
 }
 
 #[test]
-fn what_one_does_not_know_has_no_difference() {
+fn events_unknown_to_one_side_have_no_difference() {
     let without = Broken { fabric: |row, _| row.event != "page-faults", ..INTACT };
     let no_value = Broken {
         fabric: |row, _| {
@@ -231,7 +231,7 @@ fn what_one_does_not_know_has_no_difference() {
 }
 
 #[test]
-fn nothing_in_both_is_known() {
+fn zero_on_both_sides_is_known() {
     let nothing = Broken {
         fabric: |row, _| {
             row.value = row.value.map(|_| 0.0);
@@ -424,7 +424,7 @@ fn json_lines_have_a_total_then_tenants_and_keep_null_apart_from_zero() {
 }
 
 #[test]
-fn text_has_the_answer_first_and_fits() {
+fn the_text_of_a_comparison_has_the_answer_first_and_fits() {
     let long = Broken {
         fabric: |row, number| {
             if row.pid == Some(200) {

@@ -387,7 +387,7 @@ mod tests {
     proptest! {
         /// Windows of counters that begin and end at any time, all with values.
         #[test]
-        fn nothing_is_lost_and_the_lines_sum_to_the_total(
+        fn values_are_kept_and_the_lines_sum_to_the_total(
             lengths in prop::collection::vec(prop::collection::vec(1_i64..40, 1..20), 1..4),
             begins in prop::collection::vec(0_i64..30, 4),
         ) {

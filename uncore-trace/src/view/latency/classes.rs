@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_to_what_was_added(
+        fn parts_of_classes_sum_to_their_windows(
             windows in prop::collection::vec((0.0..1e12, prop_oneof![Just(0.0), 0.0..1e12]), 1..80),
             from in 0.0..1e12,
         ) {

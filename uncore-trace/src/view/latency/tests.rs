@@ -239,7 +239,7 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
 }
 
 #[test]
-fn text_fits_and_says_that_it_is_no_cause() {
+fn the_text_of_latencies_fits_and_claims_no_cause() {
     let found = latencies_of(&WAITS, &by_cgroup());
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {

@@ -144,7 +144,7 @@ fn a_window_longer_than_a_frame_is_one_frame() {
 }
 
 #[test]
-fn what_has_no_value_is_not_known() {
+fn a_window_without_a_value_is_not_known() {
     let mut live = linked();
     busy(&mut live, 1..3);
     live.add_fabric(&batch(&[
@@ -209,7 +209,7 @@ fn events_are_shown_where_there_is_no_link() {
 }
 
 #[test]
-fn memory_is_bounded() {
+fn frames_and_owners_are_bounded() {
     let mut live = linked();
     for half in 1..(2 * FRAMES as i64 + 40) {
         busy(&mut live, half..half + 1);

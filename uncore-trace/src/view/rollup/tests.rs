@@ -50,7 +50,7 @@ fn fabric_sum(sample: &SampleRecording) -> f64 {
 }
 
 #[test]
-fn all_shares_are_in_it_whatever_the_window() {
+fn a_roll_up_has_all_shares_whatever_its_window() {
     let sample = SampleRecording::new(false, &INTACT);
     let expected = fabric_sum(&sample);
     assert!(expected > 0.0);

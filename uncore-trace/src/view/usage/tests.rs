@@ -169,7 +169,7 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
 }
 
 #[test]
-fn cgroups_roll_up() {
+fn cgroups_hold_all_below_them() {
     let broken = Broken {
         fabric: |row, _| {
             row.cgroup = row.cgroup.map(|path| if path == "/other" { "/a/b/c" } else { "/a/b/d" });
@@ -317,7 +317,7 @@ fn rows_in_any_order_are_all_counted() {
 
 /// The row of a window without a value has no owner, and makes the window unknown for all owners.
 #[test]
-fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
+fn an_unknown_window_is_unknown_for_every_owner() {
     let dir = tempfile::tempdir().unwrap();
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);

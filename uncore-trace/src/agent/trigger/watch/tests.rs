@@ -52,7 +52,7 @@ fn fired(counts: &[(u64, u64)]) -> Vec<i64> {
 }
 
 #[test]
-fn a_rate_must_last() {
+fn a_condition_fires_only_when_its_rate_lasts() {
     // 1 a millisecond is 1000 a second, which is not above it.
     assert_eq!(fired(&[(1, 0); 9]), Vec::<i64>::new());
     assert_eq!(fired(&[(2, 0); 9]), [3]);

@@ -98,7 +98,7 @@ fn a_step_that_is_not_known_has_no_sample_and_its_time_is_counted() {
 }
 
 #[test]
-fn what_is_read_in_several_passes_is_the_same() {
+fn several_passes_have_the_text_of_one() {
     let sample = SampleRecording::new(false, &INTACT);
     let question = SeriesOptions { top: 9, step_ms: 100 };
     let once = text_by(&sample, question, MOST_CELLS);

@@ -151,7 +151,7 @@ fn times_are_monotonic_with_the_wall_clock_beside_them() {
 }
 
 #[test]
-fn what_is_not_known_ends_the_lines_and_is_never_0() {
+fn an_unknown_window_ends_its_lines_and_is_never_0() {
     let broken = Broken {
         fabric: |row, number| {
             // Two windows of the first counter; a window has eight rows.
