@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let samples = workspace_root().join("samples");
     let (grace, vm) = (samples.join("grace"), samples.join("vm.parquet"));
     if !args.no_lab {
-        copy(&lab::checked(MACHINE, SCENARIO)?.join(SCENARIO).join("run"), &grace)?;
+        copy(&lab::run_checked_scenario(MACHINE, SCENARIO)?.join(SCENARIO).join("run"), &grace)?;
     }
     let program = target::debug()?;
     record(&program, &vm)?;

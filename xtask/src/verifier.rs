@@ -119,7 +119,7 @@ fn read(step: &Path) -> Result<Report> {
 }
 
 fn kernel(report: &Report) -> Result<Kernel> {
-    Ok((Series::of(&report.kernel).context("its kernel has no version")?, report.arch.clone()))
+    Ok((Series::from_release(&report.kernel).context("its kernel has no version")?, report.arch.clone()))
 }
 
 fn figures(line: &ProgramReport) -> Figures {
@@ -252,7 +252,7 @@ fn three(cell: &str) -> Option<[u64; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::machine::Machine;
+    use crate::lab::machine::LabMachine;
 
     const TEXT: &str = "# The verifier\n\nBefore.\n\n\
         | program | 6.1 x86_64 | 7.2 aarch64 |\n|---|---|---|\n\
@@ -314,11 +314,11 @@ mod tests {
         let table = parse(&fs::read_to_string(path()).unwrap()).unwrap();
         let lab = workspace_root().join("tests/lab");
         let mut kernels = 0;
-        for name in Machine::names(&lab).unwrap() {
-            let machine = Machine::read(&lab, &name).unwrap();
+        for name in LabMachine::machine_names(&lab).unwrap() {
+            let machine = LabMachine::read(&lab, &name).unwrap();
             if machine.scenarios.iter().any(|name| name == "verifier") {
                 for &series in &machine.series {
-                    let kernel = (series, machine.arch.uname().to_owned());
+                    let kernel = (series, machine.arch.uname_machine().to_owned());
                     assert!(table.contains_key(&kernel), "{kernel:?}: {RENEW}");
                     kernels += 1;
                 }

@@ -129,7 +129,7 @@ fn add_target(target: &str) -> Result<()> {
 pub(super) fn split_debug_info(arch: Arch, program: &str, built: &Path, dir: &Path) -> Result<PathBuf> {
     let tool = |name: &str| Command::new(format!("{}{name}", arch_names(arch).tools));
     let built = &built.join(program);
-    let name = format!("{program}-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname());
+    let name = format!("{program}-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname_machine());
     let (program, debug) = (dir.join(&name), dir.join(format!("{name}.debug")));
     run_quietly(
         tool("objcopy")

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn build_release(arch: Arch, dir: &Path, apt: &Apt) -> Result<ReleaseFiles> {
-    let name = arch.debian();
+    let name = arch.debian_name();
     let built = time_step(&format!("{name}: built"), || binary::build_programs(arch, apt))?;
     let [tracer, uploader] = PROGRAMS.map(|program| binary::split_debug_info(arch, program, &built, dir));
     let programs = [tracer?, uploader?];

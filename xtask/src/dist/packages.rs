@@ -122,7 +122,7 @@ fn write_completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     {
         let mut command = Command::new(program);
         if arch != super::local_arch()? {
-            command = Command::new(format!("qemu-{}-static", arch.uname()));
+            command = Command::new(format!("qemu-{}-static", arch.uname_machine()));
             command.arg(program);
         }
         let text = run_quietly(command.args(["completions", shell]))?;
@@ -176,7 +176,7 @@ fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(
     let mut rpm = run(&CARGO_RPM)?;
     rpm.args(of_rpm).args(["--auto-req", "no", "--target-dir"]).arg(&target_dir);
     run_quietly(&mut rpm)?;
-    let [deb, rpm] = [format!("_{}.deb", arch.debian()), format!(".{}.rpm", arch.uname())];
+    let [deb, rpm] = [format!("_{}.deb", arch.debian_name()), format!(".{}.rpm", arch.uname_machine())];
     Ok((find_by_ending(dir, &deb)?, find_by_ending(dir, &rpm)?))
 }
 

@@ -58,7 +58,7 @@ pub(super) fn write_sboms(arch: Arch, dir: &Path) -> Result<()> {
             // Replaces local paths, as in the program.
             let text = text.replace(&root.display().to_string(), "/uncore-trace");
             let version = env!("CARGO_PKG_VERSION");
-            let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname()));
+            let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname_machine()));
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             written += 1;
         }

@@ -12,7 +12,7 @@ use super::acpi::{self, AcpiDevice};
 use super::initrd::{self, FileContent, GuestFile};
 use super::kernel::{self, Arch, Flavour, Kernel, Series};
 use super::qemu::{self, Clock};
-use super::{guest, modules, note};
+use super::{guest, modules, print_progress};
 use crate::target;
 
 /// The model's own module; all others of its directory are drivers.
@@ -94,7 +94,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         }
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    let kernel = kernel::resolve(machine.series, machine.flavour, needs_model(machine))?;
+    let kernel = kernel::resolve_kernel(machine.series, machine.flavour, needs_model(machine))?;
     let initrd = work.join("initrd");
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
@@ -135,7 +135,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     }
     outcome?;
     let seconds = started.elapsed().as_secs();
-    note(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
+    print_progress(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
     Ok(results)
 }
 
@@ -152,13 +152,13 @@ fn write_initrd(
     work: &Path,
     initrd_path: &Path,
 ) -> Result<()> {
-    let programs = guest::programs(machine.flavour.arch)?;
+    let programs = guest::build_programs(machine.flavour.arch)?;
     let mut files: Vec<GuestFile> = vec![
         ("/init".to_owned(), FileContent::File(programs.lab_guest), 0o755),
         ("/bin/uncore-trace".to_owned(), FileContent::File(programs.uncore_trace), 0o755),
     ];
     if shell {
-        let busybox = super::busybox(machine.flavour.arch)?;
+        let busybox = super::busybox_path(machine.flavour.arch)?;
         files.push(("/bin/busybox".to_owned(), FileContent::File(busybox), 0o755));
     }
     let json = add_modules(machine, kernel, &mut files)?;
@@ -176,7 +176,7 @@ fn write_initrd(
     } else if !machine.acpi.is_empty() {
         bail!("ACPI devices are for arm64 guests");
     }
-    initrd::write(initrd_path, &tables, &files)
+    initrd::write_initrd_image(initrd_path, &tables, &files)
 }
 
 /// Adds the modules' files. Returns the input of init with their names.
@@ -185,10 +185,10 @@ fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>)
     let fields = json.as_object_mut().context("guest.json is no object")?;
     let machine_modules = machine.modules.iter().map(String::as_str);
     let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(machine_modules).collect();
-    let mut paths = modules::dependencies(kernel, &wanted)?;
+    let mut paths = modules::unpack_dependencies(kernel, &wanted)?;
     let mut module_names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
     if needs_model(machine) {
-        let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;
+        let built = modules::build_drivers(kernel, &workspace_root().join("tests/lab/model"))?;
         let drivers: Vec<_> =
             built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
         fields.insert("drivers".to_owned(), json!(drivers));

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use super::kernel::Arch;
-use super::note;
+use super::print_progress;
 use crate::command::run_quietly;
 use crate::target;
 
@@ -31,7 +31,7 @@ pub(super) struct Programs {
 }
 
 /// Builds both; cargo rebuilds only what changed.
-pub(super) fn programs(arch: Arch) -> Result<Programs> {
+pub(super) fn build_programs(arch: Arch) -> Result<Programs> {
     let target = target_of(arch).0;
     let build = target::dir()?.join("lab/build");
     let started = Instant::now();
@@ -59,7 +59,7 @@ pub(super) fn programs(arch: Arch) -> Result<Programs> {
     run_quietly(&mut cargo).with_context(|| format!("the guest's programs do not build: {target}"))?;
     let seconds = started.elapsed().as_secs();
     if seconds >= NOTED {
-        note(&format!("programs for {}: built ({seconds} s)", arch.debian()));
+        print_progress(&format!("programs for {}: built ({seconds} s)", arch.debian_name()));
     }
     let dir = build.join(target).join("lab");
     Ok(Programs { uncore_trace: dir.join("uncore-trace"), lab_guest: dir.join("lab-guest") })

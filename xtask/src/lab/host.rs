@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::note;
+use super::print_progress;
 use crate::apt::Apt;
 use crate::command::{as_root, run_quietly, tool_version};
 
@@ -37,26 +37,26 @@ const GUEST_ARCH: &str = "arm64";
 const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
 /// Installs missing packages.
-pub(super) fn prepare() -> Result<()> {
+pub(super) fn install_packages() -> Result<()> {
     tool_version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
     let apt = Apt::new();
-    let missing = missing(PACKAGES)?;
+    let missing = missing_packages(PACKAGES)?;
     if !missing.is_empty() {
-        note(&format!("this machine: installing {}", missing.join(" ")));
+        print_progress(&format!("this machine: installing {}", missing.join(" ")));
         apt.install_packages(&missing)?;
     }
-    if !self::missing(&[GUEST_LIBRARY])?.is_empty() {
-        note(&format!("this machine: installing {GUEST_LIBRARY}"));
+    if !self::missing_packages(&[GUEST_LIBRARY])?.is_empty() {
+        print_progress(&format!("this machine: installing {GUEST_LIBRARY}"));
         add_architecture()?;
         apt.install_packages(&[GUEST_LIBRARY])?;
     }
-    let missing: Vec<&str> = self::missing(PACKAGES)?;
+    let missing: Vec<&str> = self::missing_packages(PACKAGES)?;
     ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));
     Ok(())
 }
 
 /// The packages that are not installed.
-fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+fn missing_packages<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args([
             "--show",
@@ -77,8 +77,8 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
 
 fn add_architecture() -> Result<()> {
     let known = run_quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
-    let own = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
-    if known.lines().chain(own.lines()).any(|arch| arch == GUEST_ARCH) {
+    let native = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    if known.lines().chain(native.lines()).any(|arch| arch == GUEST_ARCH) {
         return Ok(());
     }
     run_quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;

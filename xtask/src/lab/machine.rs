@@ -25,7 +25,7 @@ const FIRST_INTERRUPT: u32 = 200;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct MachineFile {
     about: String,
     /// Only arm64 machines have devices of the model.
     #[serde(default = "arm64")]
@@ -88,7 +88,7 @@ fn single() -> Vec<u32> {
 
 /// A machine of the lab.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct LabMachine {
     pub name: String,
     pub about: String,
     pub arch: Arch,
@@ -122,30 +122,30 @@ pub(crate) struct Instance {
     pub cpus: u64,
 }
 
-impl Machine {
+impl LabMachine {
     /// Reads `machines/NAME.toml` of the lab's directory.
     pub(crate) fn read(lab: &Path, name: &str) -> Result<Self> {
         let path = lab.join("machines").join(name).with_extension("toml");
         let Ok(text) = fs::read_to_string(&path) else {
-            bail!("no machine {name}; there are: {}", Self::names(lab)?.join(", "));
+            bail!("no machine {name}; there are: {}", Self::machine_names(lab)?.join(", "));
         };
-        let file: File = toml::from_str(&text)
+        let file: MachineFile = toml::from_str(&text)
             .with_context(|| format!("{} is not a machine", path.display()))?;
         let mut instances: Vec<Instance> = Vec::new();
         for placed in &file.pmu {
             let pmu = Rc::new(Pmu::read(&lab.join("pmus"), &placed.pmu)?);
             for &unit in &placed.units {
                 let device = instances.len() as u32;
-                let index = instances.iter().filter(|other| other.model == placed.pmu).count();
+                let index = instances.iter().filter(|earlier| earlier.model == placed.pmu).count();
                 let name = pmu
                     .name
                     .replace("{socket}", &placed.socket.to_string())
                     .replace("{unit}", &unit.to_string())
                     .replace("{index}", &index.to_string())
-                    .replace("{page}", &format!("{:x}", base(device) >> 12))
+                    .replace("{page}", &format!("{:x}", register_base(device) >> 12))
                     .replace("{sbdf}", &format!("{:x}", unit << 16));
-                let first = placed.socket * file.cpus_per_socket;
-                let cpus = ((1 << file.cpus_per_socket) - 1) << first;
+                let first_cpu = placed.socket * file.cpus_per_socket;
+                let cpus = ((1 << file.cpus_per_socket) - 1) << first_cpu;
                 instances.push(Instance {
                     pmu: Rc::clone(&pmu),
                     model: placed.pmu.clone(),
@@ -178,7 +178,7 @@ impl Machine {
 
     /// The machine as the drivers of a kernel support it.
     #[must_use]
-    pub(crate) fn on(&self, series: Series) -> Self {
+    pub(crate) fn for_series(&self, series: Series) -> Self {
         let mut machine = self.clone();
         for instance in &mut machine.instances {
             instance.pmu = Rc::new(instance.pmu.on(series));
@@ -187,7 +187,7 @@ impl Machine {
     }
 
     /// The names of all machines.
-    pub(crate) fn names(lab: &Path) -> Result<Vec<String>> {
+    pub(crate) fn machine_names(lab: &Path) -> Result<Vec<String>> {
         let dir = lab.join("machines");
         let entries =
             fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
@@ -202,22 +202,22 @@ impl Machine {
     }
 
     /// CPUs of the sockets that have PMUs.
-    pub(crate) fn cpus(&self) -> u32 {
+    pub(crate) fn cpu_count(&self) -> u32 {
         self.sockets * self.cpus_per_socket
     }
 
     /// The CPU for everything except the tenants.
     pub(crate) fn housekeeping_cpu(&self) -> Option<u32> {
-        self.housekeeping.then(|| self.cpus())
+        self.housekeeping.then(|| self.cpu_count())
     }
 
     /// Instances with this description, e.g. `grace-pcie`.
-    pub(crate) fn of(&self, model: &str) -> Vec<&Instance> {
+    pub(crate) fn instances_of(&self, model: &str) -> Vec<&Instance> {
         self.instances.iter().filter(|instance| instance.model == model).collect()
     }
 
     /// Descriptions in the order in which they are placed, without duplicates.
-    pub(crate) fn models(&self) -> Vec<&str> {
+    pub(crate) fn model_names(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for instance in &self.instances {
             if !models.contains(&instance.model.as_str()) {
@@ -228,13 +228,13 @@ impl Machine {
     }
 }
 
-fn base(device: u32) -> u64 {
+fn register_base(device: u32) -> u64 {
     WINDOW + u64::from(device) * SLOT
 }
 
 impl Instance {
     /// Its definition for the model.
-    pub(crate) fn definition(&self) -> Device {
+    pub(crate) fn model_definition(&self) -> Device {
         let define = &self.pmu.define;
         let mut arg = [0_u64; 12];
         let mut text = String::new();
@@ -253,8 +253,8 @@ impl Instance {
             Kind::C2c => arg[0] = define.instances,
             Kind::Cmn => {
                 arg[..3].copy_from_slice(&define.mesh);
-                for (place, id) in arg[4..].iter_mut().zip(&define.ccla) {
-                    *place = *id;
+                for (slot, id) in arg[4..].iter_mut().zip(&define.ccla) {
+                    *slot = *id;
                 }
             }
             Kind::Dwc => {
@@ -271,9 +271,9 @@ impl Instance {
     }
 
     /// Its ACPI device, if its driver asks the firmware.
-    pub(crate) fn acpi(&self) -> Option<AcpiDevice> {
+    pub(crate) fn acpi_device(&self) -> Option<AcpiDevice> {
         let define = &self.pmu.define;
-        let base = base(self.device);
+        let base = register_base(self.device);
         let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
         let memory: Vec<(u64, u64)> = match self.pmu.kind {
             // One page for each instance, and one for broadcasts.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{cache, note, sources, timed, version};
+use super::{cache, print_progress, sources, time_step, version};
 use crate::command::run_quietly;
 
 /// Suites with kernels of the wanted series, the newest first.
@@ -106,11 +106,11 @@ pub(super) fn unpacked(
     packages: &[Package],
     finish: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let key = packages.iter().fold(cache::Key::of([name]), |key, package| {
-        key.with(&package.name).with(&package.version).with(&package.arch)
+    let key = packages.iter().fold(cache::CacheKey::from_inputs([name]), |key, package| {
+        key.with_input(&package.name).with_input(&package.version).with_input(&package.arch)
     });
-    cache::entry(name, key, |dir| {
-        timed(&format!("{name}: unpacked"), || {
+    cache::cached_entry(name, key, |dir| {
+        time_step(&format!("{name}: unpacked"), || {
             unpack(packages, dir)?;
             finish(dir)
         })
@@ -142,7 +142,7 @@ fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
         download.arg(format!("{name}{arch}={version}"));
     }
     run_quietly(&mut download)?;
-    for deb in cache::files(debs.path())? {
+    for deb in cache::list_files(debs.path())? {
         run_quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
     }
     Ok(())
@@ -150,7 +150,7 @@ fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
 
 /// The directory of the private configuration, its lists and the index.
 fn home() -> Result<PathBuf> {
-    Ok(cache::root()?.join("apt"))
+    Ok(cache::cache_root()?.join("apt"))
 }
 
 /// A program of apt, with the private configuration.
@@ -166,10 +166,10 @@ fn load(fresh: bool) -> Result<Index> {
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     let young = age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < LISTS_AGE));
     let renewed = fresh || !young;
-    if renewed && let Err(error) = timed("package lists: renewed", renew) {
+    if renewed && let Err(error) = time_step("package lists: renewed", renew) {
         // A cached index is enough if the archives cannot be reached.
         let Ok(packages) = read_index(&path) else { return Err(error) };
-        note(&format!("{error:#}; taking the lists of before"));
+        print_progress(&format!("{error:#}; taking the lists of before"));
         return Ok(Index { packages, fresh: true });
     }
     Ok(Index { packages: read_index(&path)?, fresh: renewed })

@@ -13,7 +13,7 @@ pub(crate) use uncore_trace_lab::spec::{
     Yields,
 };
 
-use super::mixes::Counted;
+use super::mixes::MixCounter;
 use super::pmu::Formula;
 
 /// Time limit of a recording in the guest; emulation is slow.
@@ -122,7 +122,7 @@ pub(crate) enum Check {
     Slices { cgroups: Vec<String> },
     /// The median of the errors of a cgroup in a window is at most this, and that of `residency` is
     /// far above.
-    Attributed { counters: Vec<Counted>, median: f64 },
+    Attributed { counters: Vec<MixCounter>, median: f64 },
     /// Exactly these CPUs have a witness, which was read until the end.
     Witnesses { pmu: String, cpus: Vec<u32> },
     /// The verifier's work is near the figures in `docs/verifier.md`.

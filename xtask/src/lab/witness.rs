@@ -64,15 +64,15 @@ mod tests {
     use uncore_trace_ebpf::stamp::workspace_root;
 
     use super::*;
-    use crate::lab::machine::Machine;
+    use crate::lab::machine::LabMachine;
 
     fn given(seed: u64) -> Vec<Option<Witness>> {
-        let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-2s").unwrap();
+        let machine = LabMachine::read(&workspace_root().join("tests/lab"), "grace-2s").unwrap();
         let flow = Move { device: 0, event: 1, source: 0, target: 0, amount: 100 };
         let tenant = Tenant { flows: vec![flow, flow], ..Tenant::default() };
         let mut tenants = vec![tenant; 50];
         tenants.push(Tenant::default());
-        give(&mut tenants, machine.of(CORE)[0], |_| 32.0, seed).unwrap();
+        give(&mut tenants, machine.instances_of(CORE)[0], |_| 32.0, seed).unwrap();
         tenants.into_iter().map(|tenant| tenant.witness).collect()
     }
 

@@ -121,7 +121,7 @@ struct AttributionReport<'a> {
 pub(super) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<&Mix> = match args.mixes.as_slice() {
         [] => mixes::ALL.iter().collect(),
-        names => names.iter().map(|name| mixes::find(name)).collect::<Result<_>>()?,
+        names => names.iter().map(|name| mixes::find_mix(name)).collect::<Result<_>>()?,
     };
     let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
     let data = args.data.as_deref().unwrap_or(scratch.path());

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::lab;
-use crate::lab::machine::Machine;
-use crate::lab::mixes::{Mix, Planned};
+use crate::lab::machine::LabMachine;
+use crate::lab::mixes::{Mix, PlannedMix};
 use crate::lab::witness;
 
 /// Where the recorder runs.
@@ -51,7 +51,7 @@ impl Arrangement {
 
     /// The machine for a mix; `None` if it is recorded only in the other arrangement.
     fn machine_name(self, mix: &Mix) -> Option<&'static str> {
-        match (self, mix.machine()) {
+        match (self, mix.machine_name()) {
             (Self::Housekeeping | Self::Witness, None) => Some("grace-housekeeping"),
             (Self::Shared, None) => Some("grace-mixes"),
             (Self::Housekeeping | Self::Witness, mix_machine) => mix_machine,
@@ -96,16 +96,16 @@ pub(super) fn record_missing_mixes(
         .iter()
         .flat_map(|(name, mixes)| mixes.chunks(OF_A_GUEST).map(move |mixes| (*name, mixes)));
     let of_guest = |(name, mixes): (&str, &[(&Mix, PathBuf)])| {
-        let machine = Machine::read(&workspace_root().join("tests/lab"), name)?;
+        let machine = LabMachine::read(&workspace_root().join("tests/lab"), name)?;
         let plan = |(mix, destination): &(&Mix, PathBuf)| {
-            let planned = mix.plan(&machine, seed, seconds * 1000, arrangement.recorder_options())?;
+            let planned = mix.plan_recording(&machine, seed, seconds * 1000, arrangement.recorder_options())?;
             let planned = match arrangement {
                 Arrangement::Witness => planned.with_misses(&machine, seed)?,
                 _ => planned,
             };
             Ok((planned, destination.clone()))
         };
-        let planned: Vec<(Planned, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
+        let planned: Vec<(PlannedMix, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
         record_in_guest(&machine, &planned, seed, verbose)
     };
     let done: Vec<Result<()>> = guests.map(of_guest).collect();
@@ -114,13 +114,13 @@ pub(super) fn record_missing_mixes(
 
 /// Records in one guest.
 fn record_in_guest(
-    machine: &Machine,
-    planned: &[(Planned, PathBuf)],
+    machine: &LabMachine,
+    planned: &[(PlannedMix, PathBuf)],
     seed: u64,
     verbose: bool,
 ) -> Result<()> {
     let steps: Vec<_> = planned.iter().map(|(planned, _)| planned.step.clone()).collect();
-    lab::record(machine, &steps, verbose, |results| {
+    lab::record_steps(machine, &steps, verbose, |results| {
         let kept = planned.iter().map(|(planned, destination)| {
             let name = &planned.step.name;
             move_results(&results.join(name), destination, planned, seed).with_context(|| format!("mix {name}"))
@@ -131,7 +131,7 @@ fn record_in_guest(
 }
 
 /// Moves the results of a step to their place.
-fn move_results(results_dir: &Path, destination_dir: &Path, planned: &Planned, seed: u64) -> Result<()> {
+fn move_results(results_dir: &Path, destination_dir: &Path, planned: &PlannedMix, seed: u64) -> Result<()> {
     let result = read_json(&results_dir.join("result.json"))?;
     let log = fs::read_to_string(results_dir.join("log.txt")).unwrap_or_default();
     let exit = result["exit"].as_i64();
@@ -146,7 +146,7 @@ fn move_results(results_dir: &Path, destination_dir: &Path, planned: &Planned, s
         // The two may be on different file systems.
         crate::command::run_quietly(std::process::Command::new("mv").args([&result_path, &destination_path]))?;
     }
-    let Planned { step, counters } = planned;
+    let PlannedMix { step, counters } = planned;
     let mix_description = json!({ "seed": seed, "work": step.work, "counters": counters });
     let text = serde_json::to_string_pretty(&mix_description).context("cannot write JSON")?;
     // Last, because this file marks the recording as complete.

@@ -27,7 +27,7 @@ const END: &str = "uncore-trace check: done";
 /// Records in a guest of the program's architecture that has only the program and busybox.
 pub(super) fn test_program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
-    let busybox = lab::busybox(arch)?;
+    let busybox = lab::busybox_path(arch)?;
     for (source, installed_name) in [(busybox.as_path(), "bin/busybox"), (program, "bin/uncore-trace")] {
         let target_path = dir.path().join(installed_name);
         write_file(&target_path, "")?;

@@ -24,7 +24,7 @@ pub(super) fn run(releases: &[ReleaseFiles], dir: &Path, apt: &Apt) -> Result<()
     run_quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
     let machine_arch = local_arch()?;
     for ReleaseFiles { arch, programs, .. } in releases {
-        let name = arch.debian();
+        let name = arch.debian_name();
         time_step(&format!("{name}: static, stripped"), || {
             programs.iter().try_for_each(|path| check_stripped(path))
         })?;

@@ -20,7 +20,7 @@ const QUIET: u64 = 50_000;
 const LOUD: u64 = 5_000_000;
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let instance = setting.machine.of("grace-pcie").first().copied().context("no grace-pcie")?;
+    let instance = setting.machine.instances_of("grace-pcie").first().copied().context("no grace-pcie")?;
     let (_, truth) = traffic::counted(instance, EVENT)?;
     let one = traffic::of_event(instance, EVENT).first().copied();
     let one = one.with_context(|| format!("nothing moves {EVENT}"))?;

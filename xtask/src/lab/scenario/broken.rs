@@ -18,7 +18,7 @@ const MODEL: &str = "grace-pcie";
 const EVENT: &str = "rd_bytes_loc";
 
 pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let instances = setting.machine.of(MODEL);
+    let instances = setting.machine.instances_of(MODEL);
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
     let (spec, truth) = traffic::counted(instance, EVENT)?;
     let tenant = Tenant {

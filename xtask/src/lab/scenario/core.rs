@@ -48,7 +48,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ];
     let options = ["-e", "cycles", "-e", "instructions", "--tick", "5ms", "--interval", "20ms"];
     let name = "core-exact";
-    let busy = Tenant { threads: 2 * setting.machine.cpus(), ..tenant("busy") };
+    let busy = Tenant { threads: 2 * setting.machine.cpu_count(), ..tenant("busy") };
     let busy = Work { tenants: vec![busy], ..Work::default() };
     let ipc = Check::Value {
         metric: "ipc".to_owned(),

@@ -20,8 +20,8 @@ struct Item<'a> {
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for model in setting.machine.models() {
-        let instances = setting.machine.of(model);
+    for model in setting.machine.model_names() {
+        let instances = setting.machine.instances_of(model);
         // The scenario `misses` tests events that each CPU counts for itself.
         let Some(first) = instances.first().filter(|first| !first.pmu.is_per_cpu()) else {
             continue;

@@ -129,7 +129,7 @@ struct Flow {
 
 impl Flow {
     fn new(setting: &Setting<'_>, model: &str, event: &'static str) -> Result<Self> {
-        let instance = setting.machine.of(model).first().copied();
+        let instance = setting.machine.instances_of(model).first().copied();
         let instance = instance.with_context(|| format!("no {model}"))?;
         let (_, truth) = traffic::counted(instance, event)?;
         let one = traffic::of_event(instance, event).first().copied();

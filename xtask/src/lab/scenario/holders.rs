@@ -41,7 +41,7 @@ const COUNTED: &str = "6.5";
 const COUNTER: u32 = 0;
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let port = setting.machine.of(PORT.0).first().copied();
+    let port = setting.machine.instances_of(PORT.0).first().copied();
     let mut options =
         ["-p", "host", "--io", "--tick", "5ms", "--interval", "50ms"].map(str::to_owned).to_vec();
     let mut flows: Vec<Move> = Vec::new();

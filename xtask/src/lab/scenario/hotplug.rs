@@ -42,7 +42,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut flows = Vec::new();
     let mut counter = 0;
     for (model, event) in EVENTS {
-        for instance in machine.of(model).iter().filter(|it| it.is_near(leaving)) {
+        for instance in machine.instances_of(model).iter().filter(|it| it.is_near(leaving)) {
             let (spec, truth) = traffic::counted(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
             flows.extend(traffic::of_event(instance, event).first());

@@ -23,8 +23,8 @@ struct Item<'a> {
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for model in setting.machine.models() {
-        let instances = setting.machine.of(model);
+    for model in setting.machine.model_names() {
+        let instances = setting.machine.instances_of(model);
         let Some(first) = instances.first() else {
             continue;
         };

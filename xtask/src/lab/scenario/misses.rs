@@ -99,11 +99,11 @@ struct Lab<'a> {
 impl<'a> Lab<'a> {
     fn new(setting: &Setting<'a>) -> Result<Self> {
         let instance = |model: &str| {
-            let found = setting.machine.of(model).first().copied();
+            let found = setting.machine.instances_of(model).first().copied();
             found.with_context(|| format!("no {model}"))
         };
         let (scf, core) = (instance(MODEL)?, instance(witness::CORE)?);
-        let cpus = (0..setting.machine.cpus()).filter(|&cpu| scf.is_near(cpu)).collect();
+        let cpus = (0..setting.machine.cpu_count()).filter(|&cpu| scf.is_near(cpu)).collect();
         Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
     }
 

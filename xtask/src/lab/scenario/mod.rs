@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 
 use super::kernel::Series;
-use super::machine::Machine;
+use super::machine::LabMachine;
 use super::step::Step;
 
 mod agent;
@@ -32,7 +32,7 @@ mod verifier;
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting<'a> {
-    pub machine: &'a Machine,
+    pub machine: &'a LabMachine,
     /// Kernel series.
     pub series: Series,
 }
@@ -104,17 +104,17 @@ mod tests {
     use super::super::traffic;
     use super::*;
 
-    fn machines() -> Vec<Machine> {
+    fn machines() -> Vec<LabMachine> {
         let lab = workspace_root().join("tests/lab");
-        let names = Machine::names(&lab).unwrap();
-        names.iter().map(|name| Machine::read(&lab, name).unwrap()).collect()
+        let names = LabMachine::machine_names(&lab).unwrap();
+        names.iter().map(|name| LabMachine::read(&lab, name).unwrap()).collect()
     }
 
     #[test]
     fn every_machine_has_steps_with_names_of_their_own() {
         for machine in machines() {
             for &series in &machine.series {
-                let setting = Setting { machine: &machine.on(series), series };
+                let setting = Setting { machine: &machine.for_series(series), series };
                 let steps = steps(&setting, &[]).unwrap();
                 let names: BTreeSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
                 assert_eq!(names.len(), steps.len(), "{} on {series}", machine.name);
@@ -127,16 +127,16 @@ mod tests {
     fn every_event_of_every_pmu_is_exact_somewhere() {
         // A machine that has only tenants must have PMUs that are tested exactly on another
         // machine.
-        let exact = |machine: &Machine| machine.scenarios.iter().any(|name| name == "exact");
-        let models = |machine: &Machine| machine.models().into_iter().map(str::to_owned).collect();
+        let exact = |machine: &LabMachine| machine.scenarios.iter().any(|name| name == "exact");
+        let models = |machine: &LabMachine| machine.model_names().into_iter().map(str::to_owned).collect();
         let machines = machines();
         let tried: Vec<Vec<String>> = machines.iter().filter(|it| exact(it)).map(models).collect();
-        for model in machines.iter().flat_map(Machine::models) {
+        for model in machines.iter().flat_map(LabMachine::model_names) {
             assert!(tried.iter().flatten().any(|it| it == model), "{model}");
         }
         for machine in machines.iter().filter(|machine| exact(machine)) {
             let Some(&series) = machine.series.first() else { continue };
-            let machine = machine.on(series);
+            let machine = machine.for_series(series);
             let setting = Setting { machine: &machine, series };
             let steps = steps(&setting, &[]).unwrap();
             let exact: BTreeSet<(u32, u32)> = steps
@@ -147,8 +147,8 @@ mod tests {
                     _ => None,
                 })
                 .collect();
-            for model in machine.models() {
-                let of = machine.of(model);
+            for model in machine.model_names() {
+                let of = machine.instances_of(model);
                 for (name, event) in &of[0].pmu.events {
                     let counted = of.iter().any(|it| exact.contains(&(it.device, event.number())));
                     assert!(counted, "{}: {model}: {name}", machine.name);

@@ -28,12 +28,12 @@ const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport", "kunpeng-9
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in MODELS {
-        if let Some(instance) = setting.machine.of(model).first() {
+        if let Some(instance) = setting.machine.instances_of(model).first() {
             steps.push(scaled(setting, instance)?);
             steps.push(not_scheduled(setting, instance)?);
         }
     }
-    for instance in setting.machine.of(REQUESTERS.0).into_iter().take(1) {
+    for instance in setting.machine.instances_of(REQUESTERS.0).into_iter().take(1) {
         steps.push(requesters(setting, instance)?);
     }
     Ok(steps)
@@ -130,7 +130,7 @@ fn step(
     // On its own CPU, so that its pace is steady.
     let tenant = Tenant {
         cgroup: Some("steady".to_owned()),
-        cpus: Some(vec![setting.machine.cpus() - 1]),
+        cpus: Some(vec![setting.machine.cpu_count() - 1]),
         flows,
         duration_ms,
         ..Tenant::default()

@@ -24,7 +24,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             .map(|(number, cgroup)| {
                 let mut flows = Vec::new();
                 for (model, event, amounts) in MOVED {
-                    for instance in setting.machine.of(model).into_iter().take(1) {
+                    for instance in setting.machine.instances_of(model).into_iter().take(1) {
                         let first = traffic::of_event(instance, event).into_iter().next();
                         flows.extend(first.map(|flow| Move { amount: amounts[number], ..flow }));
                     }

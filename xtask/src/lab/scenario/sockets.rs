@@ -58,7 +58,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         if shown.is_empty() {
             continue;
         }
-        let owned = |cpus: u64| (0..setting.machine.cpus()).filter(move |cpu| cpus >> cpu & 1 == 1);
+        let owned = |cpus: u64| (0..setting.machine.cpu_count()).filter(move |cpu| cpus >> cpu & 1 == 1);
         // The driver uses the CPU that ran its probe, which can be any.
         let anywhere = |it: &Instance| it.pmu.kind == Kind::Drw;
         let pmus = shown

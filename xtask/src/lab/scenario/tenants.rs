@@ -26,7 +26,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut moves: Vec<Vec<Move>> = Vec::new();
     let mut counter = 0;
     for (model, events) in MOVED {
-        for instance in setting.machine.of(model) {
+        for instance in setting.machine.instances_of(model) {
             for event in events {
                 let (spec, truth) = traffic::counted(instance, event)?;
                 options.extend(["-e".to_owned(), spec]);
@@ -61,7 +61,7 @@ fn tenant(setting: &Setting<'_>, number: u32, moves: &[Vec<Move>]) -> Tenant {
     let cgroup = ["a", "b", "c", "d"][number as usize % 4].to_owned();
     let mut tenant = Tenant {
         cgroup: Some(cgroup),
-        cpus: (number < 4).then(|| vec![number % setting.machine.cpus()]),
+        cpus: (number < 4).then(|| vec![number % setting.machine.cpu_count()]),
         flows: flows.collect(),
         duration_ms: DURATION_MS,
         ..Tenant::default()

@@ -42,7 +42,7 @@ const GROUPS: &[(&str, [&str; 2])] = &[
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let of = |trap: &'static Trap| {
-        let instances = setting.machine.of(trap.model);
+        let instances = setting.machine.instances_of(trap.model);
         instances.first().map(|instance| refused(trap, instance))
     };
     let mut steps: Vec<Step> = TRAPS.iter().filter_map(of).collect();
@@ -51,7 +51,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             let mut events = events.iter().map(|event| event.split(',').next().unwrap_or(event));
             events.all(|event| instance.pmu.events.contains_key(event))
         };
-        if let Some(instance) = setting.machine.of(model).into_iter().find(knows) {
+        if let Some(instance) = setting.machine.instances_of(model).into_iter().find(knows) {
             steps.push(grouped(model, instance, events)?);
         }
     }

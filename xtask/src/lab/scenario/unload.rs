@@ -39,7 +39,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let unbound: Vec<_> = UNBOUND
         .iter()
         .flat_map(|(model, module)| {
-            setting.machine.of(model).into_iter().map(move |it| (it, *module))
+            setting.machine.instances_of(model).into_iter().map(move |it| (it, *module))
         })
         .collect();
     if !unbound.is_empty() && setting.is_since(REVOKES)? {
@@ -54,7 +54,7 @@ fn held(setting: &Setting<'_>) -> Result<Step> {
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     let (mut flows, mut actions, mut counter) = (Vec::new(), Vec::new(), 0);
     for (model, event, modules) in HELD {
-        for instance in setting.machine.of(model) {
+        for instance in setting.machine.instances_of(model) {
             let (spec, flow, truth) = counted(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
             flows.extend(flow);
@@ -83,7 +83,7 @@ fn taken(
     ];
     let (mut flows, mut counter) = (Vec::new(), 0);
     for (model, event, _) in HELD {
-        for instance in setting.machine.of(model) {
+        for instance in setting.machine.instances_of(model) {
             let (spec, flow, truth) = counted(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
             flows.extend(flow);
