@@ -110,7 +110,7 @@ fn assert_equal_sums(recorded: Totals, made: &Totals) {
 }
 
 #[test]
-fn a_recording_is_made_again_row_for_row() {
+fn a_recording_is_attributed_again_row_for_row() {
     let _machine = root_or_skip!();
     let (a, b) = (or_skip!(Cgroup::new("a")), or_skip!(Cgroup::new("b")));
     let loads = [Load::spin(0), Load::forks()];

@@ -74,7 +74,7 @@ const LIFE_MS: u64 = 800;
 const END_MS: u64 = 200;
 
 #[test]
-fn whenever_it_is_killed_what_it_left_can_be_read() {
+fn a_recording_killed_at_any_time_is_readable() {
     let _machine = root_or_skip!();
     let count = from_env("UNCORE_TRACE_KILLS").unwrap_or(KILLS);
     let mut random = Random::new();

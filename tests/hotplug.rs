@@ -118,7 +118,7 @@ fn goes_on(options: &[&str]) {
 }
 
 #[test]
-fn a_cpu_that_leaves_and_returns_is_told_of() {
+fn a_cpu_that_leaves_and_returns_is_reported() {
     let _machine = root_or_skip!();
     goes_on(&["-p", "host", "-I", "10ms"]);
 }
@@ -130,7 +130,7 @@ fn a_cpu_that_leaves_costs_no_switch_its_owner() {
 }
 
 #[test]
-fn the_fallback_timer_follows_too() {
+fn the_fallback_timer_follows_a_cpu_that_leaves() {
     let _machine = root_or_skip!();
     goes_on(&["-p", "host", "-I", "10ms", "--timer", "run-on-cpu"]);
 }
@@ -185,7 +185,7 @@ fn a_cpu_that_stays_away_holds_nothing_up() {
 /// The recorder is stopped while the CPU is offline; the stopped counters are reported anyway, also
 /// if the recording ends right after.
 #[test]
-fn an_absence_that_nobody_saw_is_told_of() {
+fn an_unseen_absence_of_a_cpu_is_reported() {
     let _machine = root_or_skip!();
     for after in [Duration::ZERO, Duration::from_secs(1)] {
         let cpu = or_skip!(Cpu1::take());
@@ -258,7 +258,7 @@ fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
 
 /// A CPU that was offline at the start is not counted, and the recording reports that.
 #[test]
-fn a_cpu_that_comes_online_is_told_of() {
+fn a_cpu_that_comes_online_is_reported() {
     let _machine = root_or_skip!();
     let cpu = or_skip!(Cpu1::take());
     let dir = tempfile::tempdir().unwrap();

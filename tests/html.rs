@@ -236,7 +236,7 @@ fn one_tenant(browser: &mut Browser) {
 
 /// The page used to say that the tenant had nothing there.
 #[test]
-fn a_tenant_that_is_too_small_for_a_plot_is_said_to_be() {
+fn a_tenant_too_small_for_a_plot_is_named() {
     need("chromium");
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("run");

@@ -136,7 +136,7 @@ impl Drop for Running {
 
 /// The second recorder used to advise removing the directory to which the first was writing.
 #[test]
-fn a_live_output_is_said_to_be_live() {
+fn a_live_recording_is_reported_as_live() {
     let _machine = root_or_skip!();
     let place = Place::new();
     for (output, partial) in

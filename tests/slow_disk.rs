@@ -87,7 +87,7 @@ fn assert_whole(recording: &Path, start: i64, end: i64) {
 }
 
 #[test]
-fn a_disk_that_stands_still_costs_nothing() {
+fn a_frozen_disk_loses_no_data() {
     let _machine = root_or_skip!();
     let disk = or_skip!(Disk::mount());
     let output = disk.path().join("run/");

@@ -13,7 +13,7 @@ use crate::needs::has_root;
 use crate::store::{Fault, Moto, Proxy, Said};
 
 #[test]
-fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
+fn a_bucket_gets_each_complete_file_once_by_its_name() {
     let moto = Moto::start();
     let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), "");
     fleet.make(7, 300_000);
@@ -43,7 +43,7 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
 }
 
 #[test]
-fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
+fn a_directory_is_a_store_and_stored_files_are_removed_locally() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(7, 300_000);
     fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 10);
@@ -99,7 +99,7 @@ fn no_object_is_replaced_by_another() {
 
 /// A store that is not atomic has the beginning of an object after a cut request.
 #[test]
-fn the_begin_of_an_object_is_replaced_by_all_of_it() {
+fn a_truncated_object_is_replaced_by_the_whole_file() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     let name = fleet.make(0, 1000);
     let path = fleet.place.path("store").join(&name);

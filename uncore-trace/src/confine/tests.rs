@@ -15,7 +15,7 @@ fn confined<T: Send + 'static>(needs: ThreadNeeds, act: impl FnOnce() -> T + Sen
 }
 
 #[test]
-fn files_outside_are_neither_read_nor_written() {
+fn files_outside_the_allowed_paths_are_neither_read_nor_written() {
     if !has_landlock() {
         return;
     }

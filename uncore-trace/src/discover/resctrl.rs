@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mount_there_is_nothing() {
+    fn without_a_resctrl_mount_there_are_no_groups() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Resctrl::find_mounted(dir.path()), None);
     }

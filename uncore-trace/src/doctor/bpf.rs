@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_part_is_named() {
+    fn each_missing_part_of_bpf_is_named() {
         let no_call = single_finding(check, &[("proc/sys/kernel/osrelease", "6.12.0\n")]);
         assert_eq!(no_call.state, FindingState::Fail);
         assert!(no_call.mend[0].contains("CONFIG_BPF_SYSCALL"));

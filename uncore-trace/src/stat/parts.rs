@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_has_what_is_below_it_and_the_whole_is_said() {
+    fn a_cgroup_has_the_counts_below_it_and_all_have_a_row() {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_counted_is_everybodys() {
+    fn elapsed_time_has_one_row_for_all_cgroups() {
         let plan = plan();
         let times = TimeRows { duration: true, ..TimeRows::default() };
         let table = table_with(&plan, RowSelection { scale: true, times, events: true });

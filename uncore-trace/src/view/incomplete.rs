@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_how_much_and_since_when_in_its_metadata() {
+    fn a_file_has_its_losses_in_its_metadata() {
         let lossy = Broken { metadata: lossy, ..INTACT };
         // A counter that could not be opened is missing from the begin.
         assert_eq!(

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_found_out_once_whatever_the_order() {
+    fn each_line_is_computed_once_in_any_order() {
         let line = |number: i32| -> QuickKey { ([0, 0, number], 0, 0, 0, (0, None), 0) };
         let mut known = LineCache::new();
         let mut found = Vec::new();

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_bounded_and_have_plain_names() {
+    fn accounts_are_bounded_and_have_printable_names() {
         let mut found = AccountValues::default();
         let of = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {

@@ -305,7 +305,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_a_peak_nothing_is_said_of_full() {
+    fn without_a_peak_no_time_near_it_is_given() {
         let no_peak = Broken {
             metadata: |pairs| {
                 pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));

@@ -173,7 +173,7 @@ fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
 }
 
 #[test]
-fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
+fn few_windows_or_equally_busy_others_give_no_split() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = latencies_of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
@@ -222,7 +222,7 @@ fn windows_that_are_not_known_are_in_no_part() {
 }
 
 #[test]
-fn without_a_latency_or_tenants_there_is_nothing_to_say() {
+fn without_a_latency_or_tenants_there_are_no_latencies() {
     assert_eq!(latencies_of(&INTACT, &by_cgroup()), []);
     assert_eq!(latencies_of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
     assert_eq!(text::render_text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");

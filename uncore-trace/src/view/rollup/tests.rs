@@ -282,7 +282,7 @@ fn row(counter: i32, end: i64, length: i64, count: f64) -> RecordBatch {
 }
 
 #[test]
-fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once() {
+fn a_row_longer_than_a_window_is_spread_over_windows_written_once() {
     let mut summer = summer(1, 100);
     let mut add = |counter, end, length, count| {
         summer.add_fabric(0, &row(counter, end, length, count)).unwrap();
