@@ -24,7 +24,7 @@ fn find_loaded(matches: impl Fn(&ProgramInfo) -> bool) -> Result<Option<ProgramI
 /// The program at `sched_switch` that a recorder holds: others may run beside it.
 pub(super) fn hook_of(pid: u32) -> Result<u32> {
     let held = held_by(pid)?;
-    let hook = find_loaded(|it| held.contains(&it.id()) && it.name_as_str() == Some(HOOK))?;
+    let hook = find_loaded(|candidate| held.contains(&candidate.id()) && candidate.name_as_str() == Some(HOOK))?;
     Ok(hook.context("the recorder has no program yet: is --settle long enough?")?.id())
 }
 

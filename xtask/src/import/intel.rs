@@ -15,7 +15,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 use super::perf::{Lines, read_entries, read_mapfile};
-use super::{Key, generated, left_out, metrics, perf, pmu_of_unit, text_field};
+use super::{PmuEventKey, generated, left_out, metrics, perf, pmu_of_unit, text_field};
 
 /// The metric of the power PMU, which is in `power.toml`: perf multiplies the kernel's unit of
 /// 2^-32 J by that of the hardware.
@@ -32,7 +32,7 @@ pub(super) fn add_intel_metrics(arch: &Path, lines: &mut Lines, not_imported: &m
         let mut tables = read_entries(&arch.join("x86").join(&folder))?;
         tables.extend(generated::generated_metrics(arch, &folder)?);
         let of_perfmon = imported_from_perfmon(&processors)?;
-        let mut events: BTreeMap<Key, String> = BTreeMap::new();
+        let mut events: BTreeMap<PmuEventKey, String> = BTreeMap::new();
         for event in tables.iter().filter(|entry| is_uncore(entry)) {
             let name = text_field(event, "EventName").to_ascii_lowercase();
             events.insert((pmu_of_unit(text_field(event, "Unit"), ""), name), String::new());
@@ -139,7 +139,7 @@ fn processor_folders(arch: &Path) -> Result<BTreeMap<String, Vec<String>>> {
 fn import_metric(
     metric: &Value,
     all_metrics: &BTreeMap<&str, &Value>,
-    events: &BTreeMap<Key, String>,
+    events: &BTreeMap<PmuEventKey, String>,
 ) -> Result<Option<(String, String)>> {
     let expression = expand_references(text_field(metric, "MetricExpr"), all_metrics, 0)?;
     let expression = perf::simplify_expression(&expression);

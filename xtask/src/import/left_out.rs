@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::perf::Lines;
-use super::{Key, metrics, text_field};
+use super::{PmuEventKey, metrics, text_field};
 
 /// Words of expressions that are no events.
 const WORDS: [&str; 10] = [
@@ -24,7 +24,7 @@ const WORDS: [&str; 10] = [
 
 /// The word of `REASONS` in `catalog/vendor.rs` for a metric that is not imported; `events` are
 /// those of uncore PMUs.
-pub(super) fn left_out_reason(expression: &str, events: &BTreeMap<Key, String>) -> &'static str {
+pub(super) fn left_out_reason(expression: &str, events: &BTreeMap<PmuEventKey, String>) -> &'static str {
     let is_event = |word: &String| {
         let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic());
         is_name && !WORDS.contains(&word.as_str())

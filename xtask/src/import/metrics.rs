@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{Key, text_field};
+use super::{PmuEventKey, text_field};
 
 /// PMUs whose events are named in sysfs or by the kernel's header, not in tables.
 const NAMED_BY_SYSFS: [&str; 3] = ["amd_iommu", "power", "software"];
@@ -25,7 +25,7 @@ const NAMED_BY_SYSFS: [&str; 3] = ["amd_iommu", "power", "software"];
 pub(super) type Metrics = BTreeSet<[String; 5]>;
 
 /// The metrics of a model whose events are known.
-pub(super) fn perf_metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -> Result<Metrics> {
+pub(super) fn perf_metrics(dir: &Path, model: &str, events: &BTreeMap<PmuEventKey, String>) -> Result<Metrics> {
     let dir = dir.join(model).join("metrics/perf");
     let mut metrics = Metrics::new();
     // Most clients have no metrics.
@@ -52,7 +52,7 @@ pub(super) fn perf_metrics(dir: &Path, model: &str, events: &BTreeMap<Key, Strin
 }
 
 /// A metric in its imported form; `None` if it is left out.
-pub(super) fn imported_form(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
+pub(super) fn imported_form(metric: &Value, events: &BTreeMap<PmuEventKey, String>) -> Option<[String; 5]> {
     let (expression, pooled) = without_source_count(text_field(metric, "MetricExpr"));
     let of_packages = expression.strip_suffix(" * #num_packages");
     let mut pmus = BTreeSet::new();
@@ -104,7 +104,7 @@ pub(super) fn expression_words(expression: &str) -> Vec<String> {
 
 /// The PMU of an event in an expression, if it is an uncore PMU's; a code of one PMU
 /// (`cha_0@event\=0x0@`) is of that.
-pub(super) fn pmu_of(word: &str, events: &BTreeMap<Key, String>) -> Option<String> {
+pub(super) fn pmu_of(word: &str, events: &BTreeMap<PmuEventKey, String>) -> Option<String> {
     let pmu_of_code = || {
         let (pmu, code) = word.split_once('@')?;
         let is_code = code.starts_with("event\\=") && pmu.ends_with("_0");
@@ -130,7 +130,7 @@ struct FormulaEvent {
 impl FormulaEvent {
     /// Reads `NAME`, `NAME@TERM\=VALUE@`, or `PMU@NAME\,TERM\=VALUE@`; `None` if it is not
     /// imported, or several PMUs have the name. Events of [`NAMED_BY_SYSFS`] are in no table.
-    fn parse(token: &str, events: &BTreeMap<Key, String>) -> Option<Self> {
+    fn parse(token: &str, events: &BTreeMap<PmuEventKey, String>) -> Option<Self> {
         let (begin, terms) = match token.strip_suffix('@').and_then(|token| token.split_once('@')) {
             Some((begin, terms)) => (begin, terms.split("\\,").collect()),
             None => (token, Vec::new()),

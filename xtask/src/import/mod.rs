@@ -100,7 +100,7 @@ const CONDITIONS: [(&str, &str); 3] =
     [("CounterMask", "cmask"), ("EdgeDetect", "edge"), ("Invert", "inv")];
 
 /// PMU, or several of them, and name of an event.
-type Key = (String, String);
+type PmuEventKey = (String, String);
 
 /// Writes the files, or compares them.
 pub(crate) fn run(import: &Import) -> Result<()> {
@@ -130,7 +130,7 @@ fn perfmon_files(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     // By processor; steppings of one model are merged.
-    let mut events: BTreeMap<String, BTreeMap<Key, String>> = BTreeMap::new();
+    let mut events: BTreeMap<String, BTreeMap<PmuEventKey, String>> = BTreeMap::new();
     let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut versions = BTreeSet::new();
     for line in read("mapfile.csv")?.lines() {
@@ -210,8 +210,8 @@ fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> Stri
 
 /// The events by the processors that have them, then by PMU: name and encoding. A name that begins
 /// with a dot has the begin of the name before it.
-fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[String]) -> String {
-    let mut processors: BTreeMap<(&Key, &String), Vec<&str>> = BTreeMap::new();
+fn render_events(events: &BTreeMap<String, BTreeMap<PmuEventKey, String>>, head: &[String]) -> String {
+    let mut processors: BTreeMap<(&PmuEventKey, &String), Vec<&str>> = BTreeMap::new();
     for (processor, events) in events {
         for event in events {
             processors.entry(event).or_default().push(processor);
@@ -240,7 +240,7 @@ fn render_sections(sections: &BTreeMap<(String, String), Vec<String>>, head: &[S
 }
 
 /// Key and encoding of an event; `None` if it cannot be opened by an encoding alone.
-fn encode_event(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
+fn encode_event(event: &Value, model: &str) -> Result<Option<(PmuEventKey, String)>> {
     let name = text_field(event, "EventName");
     let filter = text_field(event, "Filter");
     let dropped = ["ha_addrmatch", "ha_opcodematch", "irpfilter"];
@@ -300,7 +300,7 @@ fn pmu_of_unit(unit: &str, model: &str) -> String {
 
 /// Key and encoding of a counter that needs no programming (`freerunning_counter_type_and_index` of
 /// `create_perf_json.py`); those of each memory controller of clients are of a PMU.
-fn free_running(name: &str, unit: &str) -> Option<(Key, String)> {
+fn free_running(name: &str, unit: &str) -> Option<(PmuEventKey, String)> {
     let counter_types = [
         ("TOTAL", 1),
         ("CLOCKTICKS", 1),

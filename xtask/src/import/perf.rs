@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{CONDITIONS, Key, generated, intel, left_out, metrics, parse_number, render_sections, text_field};
+use super::{CONDITIONS, PmuEventKey, generated, intel, left_out, metrics, parse_number, render_sections, text_field};
 
 /// Where the tables are.
 const ARCH: &str = "tools/perf/pmu-events/arch";
@@ -57,7 +57,7 @@ pub(super) fn perf_files(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let mut all_metrics = Lines::new();
     let mut not_imported = Lines::new();
     for (processors, tables) in read_tables(&arch)? {
-        let mut table_events: BTreeMap<Key, String> = BTreeMap::new();
+        let mut table_events: BTreeMap<PmuEventKey, String> = BTreeMap::new();
         for event in tables.iter().filter(|entry| !text_field(entry, "EventName").is_empty()) {
             let unit = text_field(event, "Unit");
             let Some((_, pmu)) = UNITS.iter().find(|(known, _)| *known == unit) else { continue };
@@ -220,7 +220,7 @@ fn encode_event(event: &Value) -> Result<String> {
 }
 
 /// PMU and line of a metric; `None` if it is left out.
-fn metric_line(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, String)> {
+fn metric_line(metric: &Value, events: &BTreeMap<PmuEventKey, String>) -> Option<(String, String)> {
     let plain = serde_json::json!({
         "MetricName": text_field(metric, "MetricName"),
         "MetricGroup": text_field(metric, "MetricGroup"),

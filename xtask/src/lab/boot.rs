@@ -102,7 +102,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let skewed = if machine.skewed { "skew_tick=1" } else { "" };
     let words = format!("initcall_blacklist={LEFT_OUT} {skewed} {online} {shell}");
     let started = Instant::now();
-    let run = qemu::Run {
+    let run = qemu::QemuRun {
         arch: machine.flavour.arch,
         cpu: match (&machine.cpu, machine.flavour.arch) {
             (Some(cpu), _) => cpu,
@@ -110,7 +110,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
             (None, Arch::Arm64) => "max,pauth-impdef=on",
             (None, Arch::Amd64) => "max",
         },
-        program: qemu::program(machine.flavour.arch, machine.fine)?,
+        program: qemu::find_qemu(machine.flavour.arch, machine.fine)?,
         clock: match machine.flavour.arch {
             Arch::Amd64 if machine.series < PARALLEL_START => Clock::Host,
             _ if machine.fine => Clock::Fine,
@@ -129,7 +129,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         second: (machine.disk_mib > 0).then(|| (work.join("second"), machine.disk_mib << 20)),
         nvme: (machine.nvme_mib > 0).then(|| (work.join("nvme"), machine.nvme_mib << 20)),
     };
-    let outcome = run.go();
+    let outcome = run.run_to_end();
     if !wishes.keep {
         fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
     }

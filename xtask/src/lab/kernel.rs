@@ -12,7 +12,7 @@ use std::{fmt, fs};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::packages::{self, Package};
+use super::packages::{self, DebianPackage};
 use super::{print_progress, version};
 use crate::command::run_quietly;
 
@@ -127,13 +127,13 @@ pub(super) struct Kernel {
     pub image: PathBuf,
     /// The directory with `modules.dep`.
     pub modules: PathBuf,
-    headers: Option<Package>,
-    source: Option<Package>,
+    headers: Option<DebianPackage>,
+    source: Option<DebianPackage>,
 }
 
 impl Kernel {
     /// The packages that modules are built from: headers and source.
-    pub(super) fn to_build(&self) -> Result<[&Package; 2]> {
+    pub(super) fn to_build(&self) -> Result<[&DebianPackage; 2]> {
         match (&self.headers, &self.source) {
             (Some(headers), Some(source)) => Ok([headers, source]),
             _ => bail!("kernel {} has no headers and source of its version", self.release),
@@ -145,9 +145,9 @@ impl Kernel {
 #[derive(Debug)]
 struct Candidate {
     release: String,
-    binaries: Vec<Package>,
-    headers: Option<Package>,
-    source: Option<Package>,
+    binaries: Vec<DebianPackage>,
+    headers: Option<DebianPackage>,
+    source: Option<DebianPackage>,
 }
 
 impl Candidate {
@@ -192,15 +192,15 @@ fn no_kernel_message(series: Series, flavour: Flavour, buildable: bool) -> Strin
     let package_kinds = if buildable { "image, modules, headers and source" } else { "image and modules" };
     format!(
         "{} with {package_kinds} of one version; there is: {}; choose one with --kernel",
-        packages::missing(&format!("linux-image-{series}*-{flavour}"), flavour.arch.debian_name()),
+        packages::missing_message(&format!("linux-image-{series}*-{flavour}"), flavour.arch.debian_name()),
         available.join(", ")
     )
 }
 
 /// All releases of a flavour whose series `wanted` accepts.
 fn list_candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
-    let packages = packages::find(|package| {
-        package.serves(flavour.arch.debian_name()) && named_series(&package.name).is_some_and(wanted)
+    let packages = packages::find_packages(|package| {
+        package.is_for_arch(flavour.arch.debian_name()) && named_series(&package.name).is_some_and(wanted)
     })?;
     let mut candidates = Vec::new();
     for image in &packages {
@@ -242,7 +242,7 @@ fn unpack_kernel(candidate: Candidate) -> Result<Kernel> {
     let version = candidate.package_version().to_owned();
     let Candidate { release, binaries, headers, source } = candidate;
     let name = format!("kernel-{release}");
-    let root = packages::unpacked(&name, &binaries, |dir| run_depmod(dir, &release))?;
+    let root = packages::unpacked_tree(&name, &binaries, |dir| run_depmod(dir, &release))?;
     let modules = modules_of(&root, &release)?;
     let image = [modules.join("vmlinuz"), root.join(format!("boot/vmlinuz-{release}"))];
     let image = image.into_iter().find(|path| path.is_file());

@@ -181,7 +181,7 @@ impl LabMachine {
     pub(crate) fn for_series(&self, series: Series) -> Self {
         let mut machine = self.clone();
         for instance in &mut machine.instances {
-            instance.pmu = Rc::new(instance.pmu.on(series));
+            instance.pmu = Rc::new(instance.pmu.for_series(series));
         }
         machine
     }

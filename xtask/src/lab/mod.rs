@@ -162,7 +162,7 @@ fn selected_series(machine: &LabMachine, args: &Args) -> Result<Vec<Series>> {
 /// Boots a machine, runs its steps, and checks the results.
 fn test_machine(machine: &LabMachine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
     let machine = &machine.for_series(series);
-    let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
+    let steps = scenario::selected_steps(&Setting { machine, series }, &args.scenario)?;
     ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
     print_progress(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));
     let wishes = Wishes { keep: args.keep, shell: args.shell, verbose: args.verbose };
@@ -170,7 +170,7 @@ fn test_machine(machine: &LabMachine, series: Series, args: &Args, python: &Path
     if args.shell {
         return Ok(Verdict::default());
     }
-    replay::all(&results, &steps)?;
+    replay::replay_steps(&results, &steps)?;
     verified::all(&results, &steps)?;
     check_results(&results, &steps, python)
 }
@@ -208,7 +208,7 @@ pub(crate) fn run_scenario<T>(
     let machine = LabMachine::read(&workspace_root().join("tests/lab"), machine)?;
     let series = machine.series.first().copied().context("its file names no kernel")?;
     let on_series = machine.for_series(series);
-    let steps = scenario::steps(&Setting { machine: &on_series, series }, &[scenario.to_owned()])?;
+    let steps = scenario::selected_steps(&Setting { machine: &on_series, series }, &[scenario.to_owned()])?;
     record_steps(&machine, &steps, false, keep)
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn on_each_kernel(
         for &series in &lab_machine.series {
             let machine = LabMachine { series: vec![series], ..lab_machine.clone() };
             let setting = Setting { machine: &machine.for_series(series), series };
-            let steps = scenario::steps(&setting, &[scenario.to_owned()])?;
+            let steps = scenario::selected_steps(&setting, &[scenario.to_owned()])?;
             record_steps(&machine, &steps, false, |results| keep(&results.join(scenario)))?;
         }
     }
@@ -322,8 +322,8 @@ fn check_results(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Ver
 
 /// The headers of musl for an architecture, from the newest suite: Rust's own library has none.
 pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
-    let package = packages::newest("musl-dev", arch.debian_name())?;
-    let root = packages::unpacked("musl", &[package], |_| Ok(()))?;
+    let package = packages::newest_package("musl-dev", arch.debian_name())?;
+    let root = packages::unpacked_tree("musl", &[package], |_| Ok(()))?;
     let headers = root.join(format!("usr/include/{}-linux-musl", arch.uname_machine()));
     ensure!(headers.is_dir(), "the package musl-dev has no {}", headers.display());
     Ok(headers)
@@ -331,8 +331,8 @@ pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
 
 /// A static busybox for guests of an architecture.
 pub(crate) fn busybox_path(arch: kernel::Arch) -> Result<PathBuf> {
-    let package = packages::newest("busybox-static", arch.debian_name())?;
-    let root = packages::unpacked("busybox", &[package], |_| Ok(()))?;
+    let package = packages::newest_package("busybox-static", arch.debian_name())?;
+    let root = packages::unpacked_tree("busybox", &[package], |_| Ok(()))?;
     let mut candidates = ["usr/bin/busybox", "bin/busybox"].iter().map(|relative| root.join(relative));
     candidates.find(|path| path.is_file()).context("no busybox in its package")
 }

@@ -112,7 +112,7 @@ fn prepare_source(kernel: &Kernel, dir: &Path) -> Result<()> {
         .tempdir_in(dir)
         .with_context(|| format!("cannot create a directory in {}", dir.display()))?;
     let [headers, source] = kernel.to_build()?;
-    packages::unpack(&[headers.clone(), source.clone()], files.path())?;
+    packages::unpack_into(&[headers.clone(), source.clone()], files.path())?;
     let src = files.path().join("usr/src");
     let mut tar = Command::new("tar");
     tar.arg("--extract").arg("--file").arg(src.join(format!("{}.tar.xz", source.name)));

@@ -18,7 +18,7 @@ const FILE: &str = "attribute.parquet";
 const LOG: &str = "attribute.txt";
 
 /// Runs `uncore-trace attribute` of this machine on the guest's recordings.
-pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
+pub(super) fn replay_steps(results: &Path, steps: &[Step]) -> Result<()> {
     let program = target::debug()?;
     for step in steps {
         let dir = results.join(&step.name);

@@ -25,8 +25,8 @@ pub(super) fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
     let mut moves = Vec::new();
     for &source in &traffic.sources {
         for &target in &traffic.targets {
-            let target = number.target().unwrap_or(target);
-            let event = number.number();
+            let target = number.own_target().unwrap_or(target);
+            let event = number.hardware_number();
             let mut it = Move { device: instance.device, event, source, target, amount: 0 };
             it.amount = 1 + mix(&it) % SPREAD;
             moves.push(it);
@@ -49,10 +49,10 @@ pub(super) fn seen(instance: &Instance, event: &str, view: &View) -> Option<Trut
     let number = instance.pmu.events.get(event)?;
     Some(Truth {
         device: instance.device,
-        event: number.number(),
+        event: number.hardware_number(),
         sources: view.sources.clone(),
-        targets: number.sees().or_else(|| view.targets.clone()),
-        factor: number.factor(),
+        targets: number.seen_targets().or_else(|| view.targets.clone()),
+        factor: number.count_factor(),
         ahead: instance.pmu.ahead,
     })
 }

@@ -19,15 +19,15 @@ const BURST_FOR_MS: u32 = 1000;
 const QUIET: u64 = 50_000;
 const LOUD: u64 = 5_000_000;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let instance = setting.machine.instances_of("grace-pcie").first().copied().context("no grace-pcie")?;
     let (_, truth) = traffic::counted(instance, EVENT)?;
-    let one = traffic::of_event(instance, EVENT).first().copied();
-    let one = one.with_context(|| format!("nothing moves {EVENT}"))?;
+    let first_move = traffic::of_event(instance, EVENT).first().copied();
+    let first_move = first_move.with_context(|| format!("nothing moves {EVENT}"))?;
     let tenant = |cgroup: &str, amount, start_ms, duration_ms| Tenant {
         cgroup: Some(cgroup.to_owned()),
         cpus: Some(vec![0]),
-        flows: vec![Move { amount, ..one }],
+        flows: vec![Move { amount, ..first_move }],
         start_ms,
         duration_ms,
         ..Tenant::default()

@@ -17,7 +17,7 @@ pub(crate) const FAMILY: (&str, &str, &str) =
 const MODEL: &str = "grace-pcie";
 const EVENT: &str = "rd_bytes_loc";
 
-pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let instances = setting.machine.instances_of(MODEL);
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
     let (spec, truth) = traffic::counted(instance, EVENT)?;

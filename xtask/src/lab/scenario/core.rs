@@ -21,7 +21,7 @@ const IPC_WITHIN: f64 = 0.05;
 
 /// Two tenants on one CPU, one of which sleeps half of the time, and one that is not pinned.
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {
         cgroup: Some(cgroup.to_owned()),
         duration_ms: DURATION_MS,

@@ -45,33 +45,33 @@ pub(super) struct Scenario {
 
 /// In the order in which they run.
 const ALL: &[Scenario] = &[
-    Scenario { name: "bare", steps: bare::steps },
+    Scenario { name: "bare", steps: bare::build_steps },
     Scenario { name: "verifier", steps: verifier::steps },
-    Scenario { name: "host", steps: host::steps },
-    Scenario { name: "core", steps: core::steps },
+    Scenario { name: "host", steps: host::build_steps },
+    Scenario { name: "core", steps: core::build_steps },
     Scenario { name: "opens", steps: opens::steps },
-    Scenario { name: "exact", steps: exact::steps },
+    Scenario { name: "exact", steps: exact::build_steps },
     Scenario { name: "sockets", steps: sockets::steps },
-    Scenario { name: "metrics", steps: metrics::steps },
+    Scenario { name: "metrics", steps: metrics::build_steps },
     Scenario { name: "multiplexing", steps: multiplexing::steps },
     Scenario { name: "traps", steps: traps::steps },
     Scenario { name: "tenants", steps: tenants::steps },
     Scenario { name: "seen", steps: seen::steps },
-    Scenario { name: "misses", steps: misses::steps },
-    Scenario { name: "broken", steps: broken::steps },
-    Scenario { name: "hotplug", steps: hotplug::steps },
+    Scenario { name: "misses", steps: misses::build_steps },
+    Scenario { name: "broken", steps: broken::build_steps },
+    Scenario { name: "hotplug", steps: hotplug::build_steps },
     Scenario { name: "scale", steps: scale::steps },
-    Scenario { name: "holders", steps: holders::steps },
+    Scenario { name: "holders", steps: holders::build_steps },
     Scenario { name: "unload", steps: unload::steps },
-    Scenario { name: "attribution", steps: attribution::steps },
-    Scenario { name: "fabric", steps: fabric::steps },
-    Scenario { name: "agent", steps: agent::steps },
+    Scenario { name: "attribution", steps: attribution::build_steps },
+    Scenario { name: "fabric", steps: fabric::build_steps },
+    Scenario { name: "agent", steps: agent::build_steps },
 ];
 
 /// The steps of all scenarios of a machine, or of those asked for.
-pub(super) fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>> {
+pub(super) fn selected_steps(setting: &Setting<'_>, wanted_names: &[String]) -> Result<Vec<Step>> {
     let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
-    for name in setting.machine.scenarios.iter().chain(only) {
+    for name in setting.machine.scenarios.iter().chain(wanted_names) {
         if !names.contains(&name.as_str()) {
             bail!("no scenario {name}; there are: {}", names.join(", "));
         }
@@ -79,7 +79,7 @@ pub(super) fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>>
     let mut steps = Vec::new();
     for scenario in ALL {
         let planned = setting.machine.scenarios.iter().any(|name| name == scenario.name);
-        let asked = only.is_empty() || only.iter().any(|name| name == scenario.name);
+        let asked = wanted_names.is_empty() || wanted_names.iter().any(|name| name == scenario.name);
         if planned && asked {
             steps.extend((scenario.steps)(setting)?);
         }
@@ -115,7 +115,7 @@ mod tests {
         for machine in machines() {
             for &series in &machine.series {
                 let setting = Setting { machine: &machine.for_series(series), series };
-                let steps = steps(&setting, &[]).unwrap();
+                let steps = selected_steps(&setting, &[]).unwrap();
                 let names: BTreeSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
                 assert_eq!(names.len(), steps.len(), "{} on {series}", machine.name);
                 assert!(!steps.is_empty(), "{} on {series}", machine.name);
@@ -138,7 +138,7 @@ mod tests {
             let Some(&series) = machine.series.first() else { continue };
             let machine = machine.for_series(series);
             let setting = Setting { machine: &machine, series };
-            let steps = steps(&setting, &[]).unwrap();
+            let steps = selected_steps(&setting, &[]).unwrap();
             let exact: BTreeSet<(u32, u32)> = steps
                 .iter()
                 .flat_map(|step| &step.checks)
@@ -150,7 +150,7 @@ mod tests {
             for model in machine.model_names() {
                 let of = machine.instances_of(model);
                 for (name, event) in &of[0].pmu.events {
-                    let counted = of.iter().any(|it| exact.contains(&(it.device, event.number())));
+                    let counted = of.iter().any(|it| exact.contains(&(it.device, event.hardware_number())));
                     assert!(counted, "{}: {model}: {name}", machine.name);
                 }
             }

@@ -70,7 +70,7 @@ fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
         let (event, lane) =
             event.split_once(',').map_or((*event, ""), |(event, lane)| (event, lane));
         let views = &instance.pmu.view;
-        let view = views.iter().find(|view| view.shows(event) && view.terms == lane);
+        let view = views.iter().find(|view| view.applies_to(event) && view.terms == lane);
         let truth = view.and_then(|view| traffic::seen(instance, event, view));
         let truth = truth.with_context(|| format!("{model} has no event {event}"))?;
         let (pmu, event) = (instance.name.clone(), event.to_owned());
