@@ -177,7 +177,7 @@ fn burst_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> f64 {
     100.0 * (records - 0.5) * (cpus - 1.0) * hold / tick
 }
 
-/// As [`burst_wait_percent`], if the records are spread evenly over the tick: the wait of a queue with random
+/// As [`burst_wait_percent`], with records spread evenly over the tick: the wait of a queue
 /// with random arrivals and constant service time (M/D/1). `None` if the lock cannot serve them.
 fn spread_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> Option<f64> {
     let busy = cpus * records * hold / tick;

@@ -37,7 +37,7 @@ pub(super) fn run(releases: &[ReleaseFiles], dir: &Path, apt: &Apt) -> Result<()
             time_step(&format!("{name}: records in a guest"), || guest::test_program(*arch, program, apt))?;
         }
     }
-    for ReleaseFiles { deb, rpm, .. } in releases.iter().filter(|made| made.arch == machine_arch) {
+    for ReleaseFiles { deb, rpm, .. } in releases.iter().filter(|release| release.arch == machine_arch) {
         time_step("packages: accepted by lintian and rpmlint", || lint::lint_packages(deb, rpm, apt))?;
         let (new_deb, new_rpm) = packages::make_newer_packages(machine_arch)?;
         let clean = time_step("a clean root: made", || root::root_archive(&root::RootVariant::CLEAN, apt))?;
