@@ -156,7 +156,7 @@ impl Candidate {
     }
 
     fn compare_versions(&self, candidate: &Self) -> Ordering {
-        version::compare(self.package_version(), candidate.package_version())
+        version::compare_versions(self.package_version(), candidate.package_version())
     }
 }
 
@@ -187,7 +187,7 @@ fn no_kernel_message(series: Series, flavour: Flavour, buildable: bool) -> Strin
         .filter(|c| !buildable || c.headers.is_some() && c.source.is_some())
         .filter_map(|c| Series::from_release(&c.release).map(|series| series.to_string()))
         .collect();
-    available.sort_by(|a, b| version::compare(a, b));
+    available.sort_by(|a, b| version::compare_versions(a, b));
     available.dedup();
     let package_kinds = if buildable { "image, modules, headers and source" } else { "image and modules" };
     format!(

@@ -10,7 +10,7 @@ use uncore_trace_lab::spec::Device;
 
 use super::acpi::AcpiDevice;
 use super::kernel::{Arch, Series};
-use super::pmu::{Kind, Pmu};
+use super::pmu::{DeviceModelKind, Pmu};
 
 /// Address of the registers of device N: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
 const WINDOW: u64 = 0x20_0000_0000;
@@ -239,7 +239,7 @@ impl Instance {
         let mut arg = [0_u64; 12];
         let mut text = String::new();
         match self.pmu.kind {
-            Kind::Cspmu => {
+            DeviceModelKind::Cspmu => {
                 arg[0] = define.iidr;
                 // PMCFGR: N, SIZE and CC.
                 arg[1] = (define.counters - 1) | (define.width - 1) << 8 | 1 << 14;
@@ -250,21 +250,21 @@ impl Instance {
                     text.clone_from(&define.hid);
                 }
             }
-            Kind::C2c => arg[0] = define.instances,
-            Kind::Cmn => {
+            DeviceModelKind::C2c => arg[0] = define.instances,
+            DeviceModelKind::Cmn => {
                 arg[..3].copy_from_slice(&define.mesh);
                 for (slot, id) in arg[4..].iter_mut().zip(&define.ccla) {
                     *slot = *id;
                 }
             }
-            Kind::Dwc => {
+            DeviceModelKind::Dwc => {
                 arg[0] = u64::from(self.unit);
                 arg[1] = define.lanes;
                 arg[3] = 1;
             }
-            Kind::Cpu => text.clone_from(&self.name),
-            Kind::Hisi => arg[0] = define.layout,
-            Kind::Cmem | Kind::Drw => {}
+            DeviceModelKind::Cpu => text.clone_from(&self.name),
+            DeviceModelKind::Hisi => arg[0] = define.layout,
+            DeviceModelKind::Cmem | DeviceModelKind::Drw => {}
         }
         let (kind, arg) = (self.pmu.kind as u32, arg.to_vec());
         Device { kind, node: self.socket, cpus: self.cpus, arg, text }
@@ -277,32 +277,32 @@ impl Instance {
         let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
         let memory: Vec<(u64, u64)> = match self.pmu.kind {
             // One page for each instance, and one for broadcasts.
-            Kind::Cmem => pages(14 + 1),
-            Kind::C2c => pages(define.instances + 1),
-            Kind::Drw => pages(1),
-            Kind::Hisi => vec![(base, 4 * PAGE)],
-            Kind::Cmn => vec![(base, SLOT)],
-            Kind::Cspmu if !define.hid.is_empty() => {
+            DeviceModelKind::Cmem => pages(14 + 1),
+            DeviceModelKind::C2c => pages(define.instances + 1),
+            DeviceModelKind::Drw => pages(1),
+            DeviceModelKind::Hisi => vec![(base, 4 * PAGE)],
+            DeviceModelKind::Cmn => vec![(base, SLOT)],
+            DeviceModelKind::Cspmu if !define.hid.is_empty() => {
                 define.page.iter().map(|offset| (base + offset, PAGE)).collect()
             }
-            Kind::Cspmu | Kind::Dwc | Kind::Cpu => return None,
+            DeviceModelKind::Cspmu | DeviceModelKind::Dwc | DeviceModelKind::Cpu => return None,
         };
         let mut properties: Vec<(String, u64)> =
             self.pmu.properties.iter().map(|(name, value)| (name.clone(), *value)).collect();
-        if self.pmu.kind == Kind::Cspmu {
+        if self.pmu.kind == DeviceModelKind::Cspmu {
             properties.push(("instance_id".to_owned(), u64::from(self.unit)));
         }
-        if self.pmu.kind == Kind::Hisi {
+        if self.pmu.kind == DeviceModelKind::Hisi {
             // A die is a node, see tests/lab/model/hisi.c.
             properties.push(("hisilicon,scl-id".to_owned(), u64::from(self.socket)));
         }
         let of_unit = self.pmu.unit_properties.iter();
         properties.extend(of_unit.map(|name| (name.clone(), u64::from(self.unit))));
-        let interrupts = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw | Kind::Hisi);
+        let interrupts = matches!(self.pmu.kind, DeviceModelKind::Cmn | DeviceModelKind::Drw | DeviceModelKind::Hisi);
         let interrupt = interrupts.then(|| FIRST_INTERRUPT + self.device);
         // The drivers of Tegra410 use the unique id as the socket.
         let uid = match self.pmu.kind {
-            Kind::Cmem | Kind::C2c => self.socket,
+            DeviceModelKind::Cmem | DeviceModelKind::C2c => self.socket,
             _ => self.device,
         };
         Some(AcpiDevice {

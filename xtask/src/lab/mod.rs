@@ -171,7 +171,7 @@ fn test_machine(machine: &LabMachine, series: Series, args: &Args, python: &Path
         return Ok(Verdict::default());
     }
     replay::replay_steps(&results, &steps)?;
-    verified::all(&results, &steps)?;
+    verified::write_differences(&results, &steps)?;
     check_results(&results, &steps, python)
 }
 
@@ -256,7 +256,7 @@ fn guest_spec(machine: &LabMachine, series: Series, steps: &[Step]) -> Result<Gu
     let nodes = machine.sockets + u32::from(housekeeping.is_some());
     let longest = |step: &Step| step.work.tenants.iter().map(|tenant| tenant.duration_ms).max();
     let work_ms = steps.iter().filter_map(longest).sum();
-    let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
+    let json: Vec<Value> = steps.iter().map(Step::guest_json).collect::<Result<_>>()?;
     Ok(GuestSpec {
         name: guest_name(&machine.name, series),
         flavour: Flavour { arch: machine.arch, realtime: machine.realtime },

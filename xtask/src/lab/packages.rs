@@ -73,7 +73,7 @@ pub(super) fn find_packages(wanted: impl Fn(&DebianPackage) -> bool) -> Result<V
 /// The newest version of a package for an architecture.
 pub(super) fn newest_package(name: &str, arch: &str) -> Result<DebianPackage> {
     let versions = find_packages(|package| package.name == name && package.is_for_arch(arch))?;
-    versions.into_iter().max_by(|a, b| version::compare(&a.version, &b.version)).with_context(|| {
+    versions.into_iter().max_by(|a, b| version::compare_versions(&a.version, &b.version)).with_context(|| {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         format!("{}; there is: {}", missing_message(name, arch), similar_names(stem, arch))
     })
@@ -197,7 +197,7 @@ fn renew_lists() -> Result<()> {
     };
     let dir = home.to_str().context("the cache directory's name is not UTF-8")?;
     write("apt.conf", &apt_configuration(dir))?;
-    write("lab.sources", &sources::text(SUITES, SECURITY_SUITES)?)?;
+    write("lab.sources", &sources::sources_text(SUITES, SECURITY_SUITES)?)?;
     write("status", "")?;
     run_quietly(apt_command("apt-get")?.args(["update", "--quiet=2"]))
         .context("cannot renew the lists of the machine's own Debian archives")?;

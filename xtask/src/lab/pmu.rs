@@ -15,7 +15,7 @@ use super::kernel::Series;
 /// Kinds of device models, numbered in `tests/lab/model/abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum DeviceModelKind {
     Cspmu = 1,
     Cmem = 2,
     C2c = 3,
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 pub(crate) struct Pmu {
     /// The name that its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
     pub name: String,
-    pub kind: Kind,
+    pub kind: DeviceModelKind,
     /// Number of events that it can count at the same time.
     pub at_once: usize,
     /// Events for testing the views after the first; empty: all.
@@ -57,7 +57,7 @@ pub(crate) struct Pmu {
     #[serde(default)]
     pub unit_properties: Vec<String>,
     pub traffic: Vec<Traffic>,
-    pub view: Vec<View>,
+    pub view: Vec<EventView>,
     pub events: BTreeMap<String, HardwareEvent>,
     /// Formulas of the program's metrics, by name.
     #[serde(default, deserialize_with = "formulas")]
@@ -113,7 +113,7 @@ fn zero() -> Vec<u64> {
 /// Format terms, and the traffic that an event counts with them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct View {
+pub(crate) struct EventView {
     /// The events; absent: all.
     pub events: Option<Vec<String>>,
     pub terms: String,
@@ -224,7 +224,7 @@ impl HardwareEvent {
 impl Pmu {
     /// Whether each CPU has its own counter of an event.
     pub(crate) fn is_per_cpu(&self) -> bool {
-        self.kind == Kind::Cpu
+        self.kind == DeviceModelKind::Cpu
     }
 
     /// Reads `NAME.toml` of `dir`.
@@ -268,7 +268,7 @@ impl Pmu {
     }
 
     /// The view in which an event counts the most traffic.
-    pub(crate) fn first_view(&self, event: &str) -> Option<&View> {
+    pub(crate) fn first_view(&self, event: &str) -> Option<&EventView> {
         self.view.iter().find(|view| view.applies_to(event))
     }
 
@@ -278,7 +278,7 @@ impl Pmu {
     }
 }
 
-impl View {
+impl EventView {
     /// Whether the view applies to this event.
     pub(crate) fn applies_to(&self, event: &str) -> bool {
         self.events.as_ref().is_none_or(|events| matches_pattern(events, event))

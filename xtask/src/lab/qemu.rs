@@ -94,7 +94,7 @@ pub(super) fn find_qemu(arch: Arch, fine: bool) -> Result<PathBuf> {
         candidate.name == package && candidate.arch == host.trim() && candidate.version.contains(&backport)
     };
     let versions = packages::find_packages(of_suite)?;
-    let Some(newest) = versions.into_iter().max_by(|a, b| version::compare(&a.version, &b.version))
+    let Some(newest) = versions.into_iter().max_by(|a, b| version::compare_versions(&a.version, &b.version))
     else {
         let (major, minor) = FINE_SINCE;
         bail!("{name} is older than {major}.{minor} and {package} has no version {backport}");

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::Machine;
+use super::OracleMachine;
 use super::counts::{self, Opened};
 use crate::command::run_quietly;
 
@@ -60,7 +60,7 @@ impl Perf {
         command
     }
 
-    fn run(&self, machine: &Machine, args: &[&str]) -> Result<Output> {
+    fn run(&self, machine: &OracleMachine, args: &[&str]) -> Result<Output> {
         // Without a processor perf would take the tables of the machine that it runs on.
         let processor = machine.processor.as_deref().unwrap_or("GenuineIntel-6-1-1");
         let mut command = self.command();
@@ -71,18 +71,18 @@ impl Perf {
     }
 
     /// `perf stat -a` of events or a metric.
-    pub(super) fn stat(&self, machine: &Machine, what: &[&str]) -> Result<Stat> {
+    pub(super) fn stat(&self, machine: &OracleMachine, what: &[&str]) -> Result<Stat> {
         let _unused = fs::remove_file(log(machine));
         let args =
             [&["stat", "-a", "-j", "--metric-no-group"], what, &["--", "sleep", "0.01"]].concat();
         let output = self.run(machine, &args)?;
         let said = String::from_utf8_lossy(&output.stderr);
         let refused = (!output.status.success()).then(|| reason(&said));
-        Ok(Stat { refused, rows: rows(&said), opened: counts::opened(&log(machine))? })
+        Ok(Stat { refused, rows: rows(&said), opened: counts::read_opened(&log(machine))? })
     }
 
     /// The events and metrics that perf knows there.
-    pub(super) fn list(&self, machine: &Machine) -> Result<Vec<Value>> {
+    pub(super) fn list(&self, machine: &OracleMachine) -> Result<Vec<Value>> {
         let output = self.run(machine, &["list", "-j"])?;
         serde_json::from_slice(&output.stdout)
             .with_context(|| format!("cannot read what perf lists of {}", machine.name))
@@ -105,7 +105,7 @@ fn reason(said: &str) -> String {
 }
 
 /// The log of the library: each thread has its own for a machine.
-fn log(machine: &Machine) -> PathBuf {
+fn log(machine: &OracleMachine) -> PathBuf {
     machine.root.with_extension(format!("{:?}", std::thread::current().id()))
 }
 

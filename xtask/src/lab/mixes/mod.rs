@@ -108,8 +108,8 @@ pub(crate) fn find_mix(name: &str) -> Result<&'static Mix> {
 fn mix_counters(machine: &LabMachine, model: &str, events: &[(&str, f64)]) -> Result<Vec<Vec<MixCounter>>> {
     let instances = machine.instances_of(model).into_iter().map(|instance| {
         let of_event = |&(event, unit): &(&str, f64)| {
-            let (spec, truth) = traffic::counted(instance, event)?;
-            let portion = traffic::of_event(instance, event).first().copied();
+            let (spec, truth) = traffic::spec_and_truth(instance, event)?;
+            let portion = traffic::moves_of_event(instance, event).first().copied();
             let portion = portion.with_context(|| format!("nothing moves {event}"))?;
             let (pmu, event) = (instance.name.clone(), event.to_owned());
             Ok(MixCounter { pmu, event, truth, spec, portion, unit })
@@ -137,7 +137,7 @@ impl PlannedMix {
             self.counters.iter().find(is_moved).map_or(1.0, |counted| counted.unit)
         };
         let tenants = &mut self.step.work.tenants;
-        witness::give(tenants, core, bytes, seed)?;
+        witness::give_witnesses(tenants, core, bytes, seed)?;
         for tenant in tenants.iter_mut().filter(|tenant| tenant.cgroup.as_deref() == Some(DEVICE)) {
             tenant.witness = None;
         }
@@ -204,7 +204,7 @@ impl Mix {
         if self.disk {
             options.push("--io");
         }
-        let step = Step::record(self.name, &options, work, Vec::new());
+        let step = Step::for_record(self.name, &options, work, Vec::new());
         Ok(PlannedMix { step, counters })
     }
 }

@@ -23,13 +23,13 @@ pub(super) fn build_steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut recorded = exit_check(0, &[]);
     recorded.push(Check::Conserved);
     Ok(vec![
-        Step::command(
+        Step::plain_command(
             "bare-doctor",
             &["/bin/uncore-trace", "doctor"],
             exit_check(0, &["uncore PMUs", "none here", "record -p host"]),
         ),
-        Step::command("bare-list", &["/bin/uncore-trace", "list"], exit_check(0, &[])),
-        Step::record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
-        Step::record("bare-host", &["-p", "host"], work, recorded),
+        Step::plain_command("bare-list", &["/bin/uncore-trace", "list"], exit_check(0, &[])),
+        Step::for_record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
+        Step::for_record("bare-host", &["-p", "host"], work, recorded),
     ])
 }

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::super::qemu;
-use super::super::step::{Check, Step, Tenant, Work, recording};
+use super::super::step::{Check, Step, Tenant, Work, recording_dir};
 use super::Setting;
 
 /// How long the tenants run.
@@ -57,11 +57,11 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     };
     let counted = vec![Check::Exit { code: 0, says: Vec::new() }, ipc];
     Ok(vec![
-        Step::stat("core-ipc", &["-M", "ipc"], busy, counted),
-        Step::record(name, &options, work, checks),
-        Step::command(
+        Step::for_stat("core-ipc", &["-M", "ipc"], busy, counted),
+        Step::for_record(name, &options, work, checks),
+        Step::plain_command(
             "core-check",
-            &["/bin/uncore-trace", "check", &recording(name)],
+            &["/bin/uncore-trace", "check", &recording_dir(name)],
             vec![Check::Exit { code: 0, says: Vec::new() }],
         ),
     ])

@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::pmu::View;
+use super::super::pmu::EventView;
 use super::super::step::{Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
@@ -15,7 +15,7 @@ use super::Setting;
 /// A counter to open.
 struct ExactCounter<'a> {
     event: &'a str,
-    view: &'a View,
+    view: &'a EventView,
 }
 
 pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
@@ -64,7 +64,7 @@ fn list_counters(instance: &Instance) -> Vec<ExactCounter<'_>> {
         pmu.view
             .iter()
             .filter(move |view| {
-                tried && view.applies_to(event) && first_view.is_some_and(|first| !std::ptr::eq(first, *view))
+                tried && view.applies_to(event) && first_view.is_some_and(|shown| !std::ptr::eq(shown, *view))
             })
             .map(move |view| ExactCounter { event, view })
     });
@@ -97,8 +97,8 @@ fn build_step(
     let mut options = vec!["--tick".to_owned(), "10ms".to_owned()];
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     for (counter, (instance, item)) in counters.iter().enumerate() {
-        options.extend(["-e".to_owned(), traffic::spec(instance, item.event, item.view)]);
-        let truth = traffic::seen(instance, item.event, item.view)
+        options.extend(["-e".to_owned(), traffic::event_spec(instance, item.event, item.view)]);
+        let truth = traffic::truth_in_view(instance, item.event, item.view)
             .with_context(|| format!("{model} has no event {}", item.event))?;
         checks.push(Check::Exact {
             counter: counter as u32,
@@ -109,10 +109,10 @@ fn build_step(
     }
     let tenant = Tenant {
         cgroup: Some("exact".to_owned()),
-        once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+        once: instances.iter().flat_map(|instance| traffic::all_moves(instance)).collect(),
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Ok(Step::record(&format!("exact-{number:03}-{model}"), &options, work, checks))
+    Ok(Step::for_record(&format!("exact-{number:03}-{model}"), &options, work, checks))
 }

@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::super::step::{Action, Change, Check, Disk, Move, Step, Tenant, Truth, Work, recording};
+use super::super::step::{Action, Change, Check, Disk, Move, Step, Tenant, Truth, Work, recording_dir};
 use super::super::traffic;
 use super::Setting;
 
@@ -97,12 +97,12 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mark = Change::Mark { text: MARK.to_owned() };
     let actions = vec![Action { after_ms: START_MS - MARK_BEFORE_MS, change: mark }];
     let work = Work { tenants, actions, settle_ms: 50 };
-    let run = recording("fabric");
+    let run = recording_dir("fabric");
     let says = [REMOTE, "/lab/train", "regression", FROM_DISK, "/lab/backup", "io"];
     let says = says.map(str::to_owned).to_vec();
     Ok(vec![
-        Step::record("fabric", &["-p", "c2c,pcie"], work, checks),
-        Step::command(
+        Step::for_record("fabric", &["-p", "c2c,pcie"], work, checks),
+        Step::plain_command(
             "fabric-report",
             &["/bin/uncore-trace", "report", &run, "--from", "1s", "--top", "3"],
             vec![Check::Exit { code: 0, says }],
@@ -131,8 +131,8 @@ impl FabricFlow {
     fn new(setting: &Setting<'_>, model: &str, event: &'static str) -> Result<Self> {
         let instance = setting.machine.instances_of(model).first().copied();
         let instance = instance.with_context(|| format!("no {model}"))?;
-        let (_, truth) = traffic::counted(instance, event)?;
-        let one = traffic::of_event(instance, event).first().copied();
+        let (_, truth) = traffic::spec_and_truth(instance, event)?;
+        let one = traffic::moves_of_event(instance, event).first().copied();
         let one = one.with_context(|| format!("nothing moves {event}"))?;
         Ok(Self { event, unit_move: one, truth })
     }

@@ -47,10 +47,10 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut flows: Vec<Move> = Vec::new();
     let mut truth = None;
     if let Some(port) = port {
-        let (spec, counted_truth) = traffic::counted(port, PORT.1)?;
+        let (spec, counted_truth) = traffic::spec_and_truth(port, PORT.1)?;
         options = ["--io", "--tick", "5ms", "--interval", "50ms", "-e"].map(str::to_owned).to_vec();
         options.push(spec);
-        flows.extend(traffic::of_event(port, PORT.1).first());
+        flows.extend(traffic::moves_of_event(port, PORT.1).first());
         truth = Some((port.name.clone(), counted_truth));
     }
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -74,11 +74,11 @@ fn cost_steps(options: &[&str], device: &str) -> [Step; 2] {
     let complete = || Check::Exit { code: 0, says: Vec::new() };
     let baseline = Step {
         work: work.clone(),
-        ..Step::command(baseline_name, &["/init", "run", &file], vec![complete()])
+        ..Step::plain_command(baseline_name, &["/init", "run", &file], vec![complete()])
     };
     let most = MOST_NS.map(|(cgroup, ns)| (format!("/lab/{cgroup}"), ns)).into();
     let checks = vec![Check::Recorded, Check::OpenCost { than: baseline_name.to_owned(), most }];
-    [baseline, Step::record("holders-cost", options, work, checks)]
+    [baseline, Step::for_record("holders-cost", options, work, checks)]
 }
 
 /// Each opens and closes one file 10^4 times without a pause: of a device that nobody watches, of
@@ -114,7 +114,7 @@ fn record_step(
         checks.push(Check::Held { event, truth: of_held, within, tick_ns: TICK_NS, shared });
     }
     let work = Work { tenants, settle_ms: 100, ..Work::default() };
-    Step::record(name, options, work, checks)
+    Step::for_record(name, options, work, checks)
 }
 
 /// A tenant that holds the device at times, and moves bytes in a fifth of the time.

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use super::super::step::{Check, Step, Tenant, Work, recording};
+use super::super::step::{Check, Step, Tenant, Work, recording_dir};
 use super::Setting;
 
 /// How long the tenants run.
@@ -52,7 +52,7 @@ fn doctor_step(pinned: bool, realtime: bool) -> Step {
     };
     let says = [timer, "record works here"].map(str::to_owned).to_vec();
     let checks = vec![Check::Exit { code: 0, says }];
-    Step::command("host-doctor", &["/bin/uncore-trace", "doctor"], checks)
+    Step::plain_command("host-doctor", &["/bin/uncore-trace", "doctor"], checks)
 }
 
 /// A timer that was selected by name is not replaced by another one.
@@ -63,7 +63,7 @@ fn refused_step(realtime: bool) -> Step {
         says.push("bpf_timer cannot be used for PREEMPT_RT".to_owned());
     }
     let checks = vec![Check::Exit { code: 2, says }, Check::NoRecording];
-    Step::record("host-pinned", &["-p", "host", "--timer", "pinned"], Work::default(), checks)
+    Step::for_record("host-pinned", &["-p", "host", "--timer", "pinned"], Work::default(), checks)
 }
 
 /// A recording around the tenants, and the product's own opinion of it.
@@ -78,12 +78,12 @@ fn recorded_steps(name: &str, options: &[&str], timer: &str, extra_checks: &[Che
     ];
     checks.extend_from_slice(extra_checks);
     let options: Vec<&str> = ["-p", "host"].iter().chain(&TICK).chain(options).copied().collect();
-    let verdict = Step::command(
+    let verdict = Step::plain_command(
         &format!("{name}-check"),
-        &["/bin/uncore-trace", "check", &recording(&name)],
+        &["/bin/uncore-trace", "check", &recording_dir(&name)],
         vec![Check::Exit { code: 0, says: Vec::new() }],
     );
-    [Step::record(&name, &options, tenant_work(), checks), verdict]
+    [Step::for_record(&name, &options, tenant_work(), checks), verdict]
 }
 
 /// Paths of the tenants' cgroups, as in the tables.

@@ -43,9 +43,9 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut counter = 0;
     for (model, event) in EVENTS {
         for instance in machine.instances_of(model).iter().filter(|candidate| candidate.is_near(leaving)) {
-            let (spec, truth) = traffic::counted(instance, event)?;
+            let (spec, truth) = traffic::spec_and_truth(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
-            flows.extend(traffic::of_event(instance, event).first());
+            flows.extend(traffic::moves_of_event(instance, event).first());
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
             checks.push(Check::Resumed { counter, pmu, event, truth });
             counter += 1;
@@ -66,5 +66,5 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ];
     let work = Work { tenants: vec![tenant], actions, settle_ms: 100 };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Ok(vec![Step::record("hotplug", &options, work, checks)])
+    Ok(vec![Step::for_record("hotplug", &options, work, checks)])
 }

@@ -85,7 +85,7 @@ fn build_step(
         for instance in instances {
             let truths = item.events.iter().map(|event| {
                 let view = instance.pmu.first_view(event).context("an event without a view")?;
-                let truth = traffic::seen(instance, event, view);
+                let truth = traffic::truth_in_view(instance, event, view);
                 let mut truth = truth.context("an event without a number")?;
                 if item.formula.by_source() {
                     truth.sources = None;
@@ -104,7 +104,7 @@ fn build_step(
     }
     let tenant = Tenant {
         cgroup: Some("metrics".to_owned()),
-        once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+        once: instances.iter().flat_map(|instance| traffic::all_moves(instance)).collect(),
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
@@ -114,5 +114,5 @@ fn build_step(
     if apart {
         options.push("--no-merge");
     }
-    Ok(Step::stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
+    Ok(Step::for_stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
 }

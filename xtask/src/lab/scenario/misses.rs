@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, recording};
+use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, recording_dir};
 use super::super::{traffic, witness};
 use super::Setting;
 
@@ -65,7 +65,7 @@ pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         least: LEAST,
         most: 1.0,
     });
-    let run = recording(name);
+    let run = recording_dir(name);
     let file = "attributed.parquet";
     let again = format!("/out/misses-attribute/{file}");
     let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
@@ -74,8 +74,8 @@ pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let same_rows = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
     Ok(vec![
         lab.record_step(name, METHOD, Work { tenants: lab.socket_tenants(), ..settled_work() }, checks),
-        Step::command("misses-attribute", &attribute, [exit(), vec![same_rows]].concat()),
-        Step::command("misses-check", &check, exit()),
+        Step::plain_command("misses-attribute", &attribute, [exit(), vec![same_rows]].concat()),
+        Step::plain_command("misses-check", &check, exit()),
         lab.both_step()?,
         lab.hotplug_step(),
         lab.absent_step(),
@@ -104,13 +104,13 @@ impl<'a> MissesLab<'a> {
         };
         let (scf, core) = (instance(MODEL)?, instance(witness::CORE)?);
         let cpus = (0..setting.machine.cpu_count()).filter(|&cpu| scf.is_near(cpu)).collect();
-        Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
+        Ok(Self { scf, core, spec: traffic::spec_and_truth(scf, EVENT)?.0, cpus })
     }
 
     /// A flow of bytes, and of the corresponding misses.
     fn tenant_moves(&self, counts: u64, misses: u64) -> Vec<Move> {
         let flow = |instance: &Instance, event: &str, amount| {
-            let flows = traffic::of_event(instance, event).into_iter().take(1);
+            let flows = traffic::moves_of_event(instance, event).into_iter().take(1);
             flows.map(|flow| Move { amount, ..flow }).collect::<Vec<_>>()
         };
         [flow(self.core, MISS, misses), flow(self.scf, EVENT, counts)].concat()
@@ -137,7 +137,7 @@ impl<'a> MissesLab<'a> {
             within: WITHIN,
             method: Some(METHOD.to_owned()),
         };
-        let truth = traffic::counted(self.scf, EVENT).ok().map(|(_, truth)| truth);
+        let truth = traffic::spec_and_truth(self.scf, EVENT).ok().map(|(_, truth)| truth);
         let exit = Check::Exit { code: 0, says: Vec::new() };
         [exit, Check::Conserved].into_iter().chain(truth.map(given_check)).collect()
     }
@@ -155,12 +155,12 @@ impl<'a> MissesLab<'a> {
             "--interval",
             "20ms",
         ];
-        Step::record(name, &options, work, checks)
+        Step::for_record(name, &options, work, checks)
     }
 
     /// The misses are also selected as an event: they are counted once, and exactly.
     fn both_step(&self) -> Result<Step> {
-        let (spec, truth) = traffic::counted(self.core, MISS)?;
+        let (spec, truth) = traffic::spec_and_truth(self.core, MISS)?;
         let tenant = Tenant {
             cgroup: Some("one".to_owned()),
             cpus: Some(vec![0]),
@@ -185,7 +185,7 @@ impl<'a> MissesLab<'a> {
             "--interval",
             "20ms",
         ];
-        Ok(Step::record("misses-both", &options, work, checks))
+        Ok(Step::for_record("misses-both", &options, work, checks))
     }
 
     /// A CPU without a witness for a while.
@@ -215,7 +215,7 @@ impl<'a> MissesLab<'a> {
         for tenant in &mut tenants {
             tenant.flows.retain(|flow| flow.device != core);
         }
-        witness::give(&mut tenants, self.core, |_| UNIT, SEED)?;
+        witness::give_witnesses(&mut tenants, self.core, |_| UNIT, SEED)?;
         let divided = Check::Divided {
             event: EVENT.to_owned(),
             method: METHOD.to_owned(),
@@ -252,6 +252,6 @@ impl<'a> MissesLab<'a> {
         let says = "choose --method regression".to_owned();
         let checks = vec![Check::Exit { code: 2, says: vec![says] }, Check::NoRecording];
         let options = ["-e", &self.spec, "--method", "misses"];
-        Step::record("misses-absent", &options, settled_work(), checks)
+        Step::for_record("misses-absent", &options, settled_work(), checks)
     }
 }

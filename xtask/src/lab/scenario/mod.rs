@@ -46,23 +46,23 @@ pub(super) struct Scenario {
 /// In the order in which they run.
 const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::build_steps },
-    Scenario { name: "verifier", steps: verifier::steps },
+    Scenario { name: "verifier", steps: verifier::build_steps },
     Scenario { name: "host", steps: host::build_steps },
     Scenario { name: "core", steps: core::build_steps },
-    Scenario { name: "opens", steps: opens::steps },
+    Scenario { name: "opens", steps: opens::build_steps },
     Scenario { name: "exact", steps: exact::build_steps },
-    Scenario { name: "sockets", steps: sockets::steps },
+    Scenario { name: "sockets", steps: sockets::build_steps },
     Scenario { name: "metrics", steps: metrics::build_steps },
-    Scenario { name: "multiplexing", steps: multiplexing::steps },
-    Scenario { name: "traps", steps: traps::steps },
-    Scenario { name: "tenants", steps: tenants::steps },
-    Scenario { name: "seen", steps: seen::steps },
+    Scenario { name: "multiplexing", steps: multiplexing::build_steps },
+    Scenario { name: "traps", steps: traps::build_steps },
+    Scenario { name: "tenants", steps: tenants::build_steps },
+    Scenario { name: "seen", steps: seen::build_steps },
     Scenario { name: "misses", steps: misses::build_steps },
     Scenario { name: "broken", steps: broken::build_steps },
     Scenario { name: "hotplug", steps: hotplug::build_steps },
-    Scenario { name: "scale", steps: scale::steps },
+    Scenario { name: "scale", steps: scale::build_steps },
     Scenario { name: "holders", steps: holders::build_steps },
-    Scenario { name: "unload", steps: unload::steps },
+    Scenario { name: "unload", steps: unload::build_steps },
     Scenario { name: "attribution", steps: attribution::build_steps },
     Scenario { name: "fabric", steps: fabric::build_steps },
     Scenario { name: "agent", steps: agent::build_steps },
@@ -162,7 +162,7 @@ mod tests {
         for machine in machines() {
             for instance in &machine.instances {
                 for event in instance.pmu.events.keys() {
-                    let moves = traffic::of_event(instance, event);
+                    let moves = traffic::moves_of_event(instance, event);
                     let amounts: BTreeSet<u64> = moves.iter().map(|it| it.amount).collect();
                     assert_eq!(amounts.len(), moves.len(), "{}/{event}/", instance.name);
                     assert!(!amounts.contains(&0), "{}/{event}/", instance.name);
