@@ -75,9 +75,9 @@ pub(crate) fn run() -> Result<()> {
     install_engines(&[&NEW, &OLD])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = dir.path().join("run/");
-    let program = target::debug()?;
+    let program = target::debug_binary()?;
     record_tables(&program, &run)?;
-    readers::compare(&program, &run)?;
+    readers::compare_readers(&program, &run)?;
     let tables = dir.path().join("tables.json");
     let listed = ask_engine(&NEW, &["schema".as_ref(), &run])?;
     fs::write(&tables, &listed).with_context(|| format!("cannot write {}", tables.display()))?;
@@ -108,11 +108,11 @@ pub(crate) fn install_engines(venvs: &[&Venv]) -> Result<()> {
         apt.install_packages(JAVA)?;
     }
     for venv in venvs {
-        if let Err(error) = venv.look() {
+        if let Err(error) = venv.installed_packages() {
             println!("engines: {}: installing ({error:#})", venv.name);
-            venv.install(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
+            venv.install_venv(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
         }
-        println!("engines: {}", venv.look()?);
+        println!("engines: {}", venv.installed_packages()?);
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn record_tables(program: &Path, run: &Path) -> Result<()> {
 /// The output of `engine.py`.
 fn ask_engine(venv: &Venv, args: &[&Path]) -> Result<String> {
     let script = workspace_root().join("tests/engines/engine.py");
-    let output = Command::new(venv.python()?)
+    let output = Command::new(venv.python_path()?)
         .arg(script)
         .args(args)
         .stdin(Stdio::null())

@@ -303,7 +303,7 @@ impl Iceberg {
 
 fn generate_rollups(args: &Args, root: &Path) -> Result<()> {
     let tests = workspace_root().join("tests/fleet");
-    let mut command = Command::new(NEW.python()?);
+    let mut command = Command::new(NEW.python_path()?);
     command.arg(tests.join("generate.py"));
     command.args([tests.join("seed/fabric.parquet"), tests.join("seed/seen.parquet")]);
     command.arg(root).arg("--hosts").arg(args.hosts.to_string());
@@ -315,17 +315,17 @@ fn generate_rollups(args: &Args, root: &Path) -> Result<()> {
 /// The output of `fleet.py`.
 fn run_fleet_script<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
     run_script(
-        Command::new(NEW.python()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args),
+        Command::new(NEW.python_path()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args),
     )
 }
 
 /// Compaction, registration and questions on a store, by `bucket.py`.
 fn run_in_store(store: &str, root: &Path, dir: &Path) -> Result<Vec<String>> {
-    let mut command = Command::new(NEW.python()?);
+    let mut command = Command::new(NEW.python_path()?);
     command.arg(workspace_root().join("tests/fleet/bucket.py")).arg(store).args([root, dir]);
     if store != "directory" {
-        command.env("MOTO", setup::python()?).env("HTTPFS", HTTPFS.python()?);
-        command.env("WEED", WEED.python()?.with_file_name("weed"));
+        command.env("MOTO", setup::readers_python()?).env("HTTPFS", HTTPFS.python_path()?);
+        command.env("WEED", WEED.python_path()?.with_file_name("weed"));
     }
     run_script(&mut command)
 }

@@ -82,12 +82,12 @@ fn run_target(name: &str, seconds: u32) -> Result<()> {
     let names = || SEEDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let seeds =
         known.with_context(|| format!("there is none of this name; there are {}", names()))?;
-    let corpus_dir = target::dir()?.join("fuzz").join(name);
-    let failed = target::dir()?.join("fuzz").join(format!("{name}-failed"));
+    let corpus_dir = target::target_dir()?.join("fuzz").join(name);
+    let failed = target::target_dir()?.join("fuzz").join(format!("{name}-failed"));
     for dir in [&corpus_dir, &failed] {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    let mut command = target::cargo();
+    let mut command = target::cargo_command();
     // Without a sanitizer a stable compiler is enough, and the parsers have no unsafe code. An
     // unoptimized build takes a third of the time, and checks for overflow.
     command.args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none", name]);

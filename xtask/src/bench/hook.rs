@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         small: load_programs(&small::compile_program("hook")?)?,
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-            None => target::release()?,
+            None => target::release_binary()?,
         },
         cpu: args.cpu.map_or_else(last_cpu, Ok)?,
         loops: args.loops,

@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let residency_sizes = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));
     let sizes = learning.chain(residency_sizes).filter(|(size, _)| size.0 <= args.cpus);
     for ((cpus, cgroups, counters, seconds), goals) in sizes {
-        let mut command = target::cargo();
+        let mut command = target::cargo_command();
         command.args([
             "bench",
             "--locked",
@@ -96,11 +96,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         eprintln!("{} CPUs, {} cgroups, {} counters", size[0], size[1], size[2]);
         let text = run_quietly(&mut command)?;
         let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
-        let found: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
-        println!("{}", result_row([cpus, cgroups, counters, seconds], &found, goals));
+        let bench_result: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
+        println!("{}", result_row([cpus, cgroups, counters, seconds], &bench_result, goals));
         if args.speed.is_some() {
-            let [most_behind, last_behind] = found.behind_s;
-            eprintln!("at most {most_behind:.1} s behind, at the end {last_behind:.1} s; {}", found.relief);
+            let [most_behind, last_behind] = bench_result.behind_s;
+            eprintln!("at most {most_behind:.1} s behind, at the end {last_behind:.1} s; {}", bench_result.relief);
         }
     }
     println!();

@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
     let mut table = String::from("| machine | boxes |");
     for (name, _) in COMMANDS {

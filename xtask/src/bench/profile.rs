@@ -76,9 +76,9 @@ type Profile = BTreeMap<&'static str, u64>;
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let mut columns = Vec::new();
     for (name, count, script) in MACHINES {
         let _load = PythonLoad::start(count, &python, script)?;

@@ -81,9 +81,9 @@ struct ReadBench {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let mut lines = Vec::new();
     for rows in [FEW, args.rows] {
         let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
@@ -120,7 +120,7 @@ impl ReadBench {
 
     /// Generates a recording with this number of rows.
     fn generate_recording(&self, rows: u64) -> Result<GeneratedRecording> {
-        let mut command = target::cargo();
+        let mut command = target::cargo_command();
         command.args(["bench", "--locked", "--quiet", "--package=uncore-trace"]);
         command.args(["--bench=pipeline", "--"]).args(MACHINE);
         // The number of rows ends it; a day has more than any disk.

@@ -51,9 +51,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let cpus = allowed_cpus()?;
     ensure!(cpus.len() > 1, "CPUs that share a ring are measured: this process has one CPU only");
     let object = small::compile_program("ring")?;
-    let mut first = Command::new("chrt");
-    first.args(["--fifo", "--pid", "1", &process::id().to_string()]);
-    run_quietly(&mut first).context("chrt is in util-linux")?;
+    let mut chrt_command = Command::new("chrt");
+    chrt_command.args(["--fifo", "--pid", "1", &process::id().to_string()]);
+    run_quietly(&mut chrt_command).context("chrt is in util-linux")?;
     println!("| record | bytes | program | CPUs | ns/record, median | min-max |");
     println!("|---|---|---|---|---|---|");
     let mut hold: f64 = 0.0;

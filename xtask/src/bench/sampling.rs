@@ -95,9 +95,9 @@ struct ReadingLateness {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let _bpf_times = BpfTimes::enable()?;
     let span = Duration::from_secs(args.seconds);
     let cases: Vec<(bool, &str)> =

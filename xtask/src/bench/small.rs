@@ -16,7 +16,7 @@ pub(super) fn compile_program(name: &str) -> Result<PathBuf> {
     if tool_version("clang").is_err() {
         Apt::new().install_packages(&["clang"]).context("the small programs need clang")?;
     }
-    let dir = target::dir()?.join("bpf");
+    let dir = target::target_dir()?.join("bpf");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let object = dir.join(format!("{name}.bpf.o"));
     let mut clang = Command::new("clang");

@@ -202,7 +202,7 @@ fn list_machines(args: &Args) -> Vec<TruthMachine> {
 }
 
 fn measure_case(case: &TruthCase<'_>) -> Result<TruthFigures> {
-    let mut command = target::cargo();
+    let mut command = target::cargo_command();
     command.args(["bench", "--locked", "--quiet", "--package=uncore-trace", "--bench=truth", "--"]);
     command.arg(serde_json::to_string(case).context("cannot write the case")?);
     let text = run_quietly(&mut command)?;
@@ -250,7 +250,7 @@ fn machine_text(machine: &TruthMachine) -> String {
 
 /// Of the sums over `seeds` cases.
 fn table_row(machine: &str, method: &str, sum: &TruthFigures, seeds: f64) -> String {
-    let percent = |part: f64| format!("{:.1}", part / seeds * 100.0);
+    let percent = |seed_sum: f64| format!("{:.1}", seed_sum / seeds * 100.0);
     let errors = [sum.median, sum.p95, sum.misplaced, sum.bill].map(percent).join(" | ");
     let floor = [sum.floor.median, sum.floor.misplaced].map(percent).join(" / ");
     let [said, right, rms] = [sum.said, sum.right, sum.rms].map(|figure_sum| figure_sum / seeds);

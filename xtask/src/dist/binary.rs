@@ -63,8 +63,8 @@ pub(super) fn build_programs(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     let compiler_headers = run_quietly(Command::new(&compiler).arg("-print-file-name=include"))?;
     let (compiler_headers, headers) = (compiler_headers.trim(), headers.display());
     let upper = target.to_uppercase().replace('-', "_");
-    let build = target::dir()?;
-    let status = target::cargo()
+    let build = target::target_dir()?;
+    let status = target::cargo_command()
         .args(["build", "--locked", "--quiet", "--profile", PROFILE, "--target", target])
         .args(PROGRAMS.iter().flat_map(|program| ["--package", program]))
         .env("CARGO_TARGET_DIR", &build)

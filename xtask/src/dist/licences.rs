@@ -63,7 +63,7 @@ struct DependencyKind {
 /// The licences of all linked packages for a target. Fails if a package has neither a licence text
 /// nor the name of one.
 pub(super) fn licence_text(target: &str) -> Result<String> {
-    let output = target::cargo()
+    let output = target::cargo_command()
         .args(["metadata", "--locked", "--format-version=1", "--filter-platform", target])
         .output()
         .context("cannot run cargo metadata")?;

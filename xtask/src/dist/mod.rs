@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // This machine's architecture comes first: its program prints the completions without
     // emulation.
     archs.sort_by_key(|arch| *arch != machine_arch);
-    let dir = target::dir()?.join("dist/made");
+    let dir = target::target_dir()?.join("dist/made");
     empty_dir(&dir)?;
     let mut releases = Vec::new();
     for arch in archs {

@@ -45,7 +45,7 @@ impl Tool {
     /// Path of its program. Exactly this version is installed, because other versions write
     /// different packages.
     pub(super) fn installed_program(&self) -> Result<PathBuf> {
-        let root = target::dir()?.join("dist/tools");
+        let root = target::target_dir()?.join("dist/tools");
         let path = root.join("bin").join(self.name);
         let mut command = Command::new(&path);
         command.args(self.subcommand);
@@ -56,7 +56,7 @@ impl Tool {
         println!("dist: installing {} {}", self.name, self.version);
         // Low optimization halves the time to build the tool, which itself runs only for seconds.
         run_checked(
-            target::cargo()
+            target::cargo_command()
                 .args(["install", "--locked", "--quiet", "--force", self.name])
                 .args(["--version", self.version, "--root"])
                 .arg(&root)
@@ -132,7 +132,7 @@ fn write_completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
 }
 
 fn staging_dir(arch: Arch) -> Result<PathBuf> {
-    Ok(target::dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
+    Ok(target::target_dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
 }
 
 /// Makes both packages.
@@ -142,7 +142,7 @@ pub(super) fn make_packages(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)
 
 /// Makes both packages of the version [`NEWER`], with another configuration: for tests of upgrades.
 pub(super) fn make_newer_packages(arch: Arch) -> Result<(PathBuf, PathBuf)> {
-    let dir = target::dir()?.join("dist/newer");
+    let dir = target::target_dir()?.join("dist/newer");
     super::empty_dir(&dir)?;
     let config = staging_dir(arch)?.join("agent.toml");
     let text =
@@ -157,7 +157,7 @@ pub(super) fn make_newer_packages(arch: Arch) -> Result<(PathBuf, PathBuf)> {
 
 /// Makes both packages with more options of the tools.
 fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(PathBuf, PathBuf)> {
-    let target_dir = target::dir()?;
+    let target_dir = target::target_dir()?;
     let time = commit_time();
     let run = |tool: &Tool| -> Result<Command> {
         let mut command = Command::new(tool.installed_program()?);

@@ -71,7 +71,7 @@ pub(super) fn write_sboms(arch: Arch, dir: &Path) -> Result<()> {
 }
 
 fn workspace_members() -> Result<Vec<Member>> {
-    let mut cargo = target::cargo();
+    let mut cargo = target::cargo_command();
     let output = cargo
         .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
         .output()

@@ -86,7 +86,7 @@ pub(super) fn run_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> 
 }
 
 fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
-    let lab = target::dir()?.join("lab");
+    let lab = target::target_dir()?.join("lab");
     let (results, work) = (lab.join(&machine.name), lab.join(format!("{}.guest", machine.name)));
     for dir in [&results, &work] {
         if dir.exists() {

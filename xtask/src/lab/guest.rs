@@ -33,7 +33,7 @@ pub(super) struct Programs {
 /// Builds both; cargo rebuilds only what changed.
 pub(super) fn build_programs(arch: Arch) -> Result<Programs> {
     let target = target_of(arch).0;
-    let build = target::dir()?.join("lab/build");
+    let build = target::target_dir()?.join("lab/build");
     let started = Instant::now();
     let mut cargo = Command::new(CARGO);
     cargo

@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(!args.shell || names.len() == 1, "name one machine for a shell on it");
     let machines: Vec<LabMachine> =
         names.iter().map(|name| LabMachine::read(&lab, name)).collect::<Result<_>>()?;
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let mut verdicts = Vec::new();
     for machine in &machines {
         for series in selected_series(machine, args)? {
@@ -139,7 +139,7 @@ fn print_table(verdicts: &[(&str, Series, Verdict)]) {
 
 /// A lock that is held until the end of the run: two runs would remove each other's results.
 fn lock_lab() -> Result<File> {
-    let dir = target::dir()?.join("lab");
+    let dir = target::target_dir()?.join("lab");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let path = dir.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -219,7 +219,7 @@ pub(crate) fn run_checked_scenario(machine: &str, scenario: &str) -> Result<Path
     run(&Args { machines, scenario: scenarios, ..Args::default() })?;
     let lab_machine = LabMachine::read(&workspace_root().join("tests/lab"), machine)?;
     let series = lab_machine.series.first().copied().context("its file names no kernel")?;
-    Ok(target::dir()?.join("lab").join(guest_name(machine, series)))
+    Ok(target::target_dir()?.join("lab").join(guest_name(machine, series)))
 }
 
 /// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the

@@ -19,7 +19,7 @@ const LOG: &str = "attribute.txt";
 
 /// Runs `uncore-trace attribute` of this machine on the guest's recordings.
 pub(super) fn replay_steps(results: &Path, steps: &[Step]) -> Result<()> {
-    let program = target::debug()?;
+    let program = target::debug_binary()?;
     for step in steps {
         let dir = results.join(&step.name);
         let run = dir.join("run");

@@ -11,7 +11,7 @@ use super::OracleMachine;
 use super::corpus::{Case, CaseSubject};
 use super::counts::Opened;
 use super::ours::{Ours, OracleCounter};
-use super::perf::{Perf, Stat};
+use super::perf::{PerfProgram, Stat};
 
 /// The relative difference of two values that is rounding.
 const TOLERANCE: f64 = 1e-5;
@@ -65,10 +65,10 @@ pub(super) struct CaseOutcome<'a> {
 }
 
 /// Makes one comparison.
-pub(super) fn compare_case(case: &Case, machine: &OracleMachine, perf: &Perf, ours: &Ours) -> Result<Outcome> {
+pub(super) fn compare_case(case: &Case, machine: &OracleMachine, perf: &PerfProgram, ours: &Ours) -> Result<Outcome> {
     match case.subject {
         CaseSubject::Event => {
-            let stat = perf.stat(machine, &["-e", &case.text])?;
+            let stat = perf.run_stat(machine, &["-e", &case.text])?;
             Ok(match (&stat.refused, ours.plan_event(machine, &case.text)?) {
                 (Some(_), Err(_)) => Outcome::BothRefuse,
                 (Some(refusal), Ok(_)) => differing(DifferenceKind::RefusedByPerf, refusal, "counts it"),
@@ -82,7 +82,7 @@ pub(super) fn compare_case(case: &Case, machine: &OracleMachine, perf: &Perf, ou
                 return Ok(differing(DifferenceKind::RefusedHere, "lists it", "does not list it"));
             }
             let our_rows = ours.measure_metric(machine, &case.text)?;
-            let stat = perf.stat(machine, &["-M", &case.text])?;
+            let stat = perf.run_stat(machine, &["-M", &case.text])?;
             Ok(match (&stat.refused, our_rows) {
                 (Some(_), Err(_)) => Outcome::BothRefuse,
                 (Some(refusal), Ok(_)) => differing(DifferenceKind::RefusedByPerf, refusal, "computes it"),

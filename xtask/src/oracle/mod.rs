@@ -28,7 +28,7 @@ use self::compare::{CaseOutcome, DifferenceKind, Outcome};
 use self::corpus::Case;
 use self::differences::Difference;
 use self::ours::Ours;
-use self::perf::Perf;
+use self::perf::PerfProgram;
 use crate::target;
 
 /// Options of `cargo xtask oracle`.
@@ -66,12 +66,12 @@ pub(super) struct OracleMachine {
 /// Compares, and fails on a difference without a reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "it makes mounts, so it must be run as root");
-    let work_dir = target::dir()?.join("oracle");
+    let work_dir = target::target_dir()?.join("oracle");
     std::fs::create_dir_all(&work_dir).with_context(|| format!("cannot make {}", work_dir.display()))?;
     let library = counts::build_library(&work_dir)?;
-    let perf = Perf::find(&work_dir, &library)?;
+    let perf = PerfProgram::find_newest(&work_dir, &library)?;
     println!("oracle: {}", perf.version);
-    let ours = Ours { program: target::debug()?, library };
+    let ours = Ours { program: target::debug_binary()?, library };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let machines = captured_machines(dir.path(), &ours)?;
     let known = differences::read_differences()?;
@@ -92,8 +92,8 @@ fn captured_machines(dir: &Path, ours: &Ours) -> Result<Vec<OracleMachine>> {
     for name in fixtures::names()? {
         let root = dir.join(&name);
         fixtures::machine(&name)?.unpack(&root)?;
-        perf::complete(&root)?;
-        let processor = perf::processor(&root);
+        perf::add_topology(&root)?;
+        let processor = perf::processor_id(&root);
         let metrics = match &processor {
             Some(_) => ours.listed_metrics(&root)?,
             None => BTreeSet::new(),
@@ -104,7 +104,7 @@ fn captured_machines(dir: &Path, ours: &Ours) -> Result<Vec<OracleMachine>> {
 }
 
 /// What is compared: the examples of all differences, then the texts and metrics.
-fn select_cases(perf: &Perf, machines: &[OracleMachine], known: &[Difference], is_complete: bool) -> Result<Vec<Case>> {
+fn select_cases(perf: &PerfProgram, machines: &[OracleMachine], known: &[Difference], is_complete: bool) -> Result<Vec<Case>> {
     if !perf.is_new() {
         println!("oracle: perf is older than 7: names of its tables and metrics are left out");
     }
@@ -114,7 +114,7 @@ fn select_cases(perf: &Perf, machines: &[OracleMachine], known: &[Difference], i
     for machine in machines {
         texts.extend(corpus::event_texts(machine, &mut random));
         if machine.processor.is_some() && perf.is_new() {
-            let (events, names) = corpus::listed_cases(machine, &perf.list(machine)?);
+            let (events, names) = corpus::listed_cases(machine, &perf.list_names(machine)?);
             texts.extend(events);
             if is_complete || MEASURED.contains(&machine.name.as_str()) {
                 metrics.extend(names);
@@ -137,7 +137,7 @@ fn select_cases(perf: &Perf, machines: &[OracleMachine], known: &[Difference], i
 fn compare_all<'a>(
     cases: &'a [Case],
     machines: &[OracleMachine],
-    perf: &Perf,
+    perf: &PerfProgram,
     ours: &Ours,
 ) -> Result<Vec<CaseOutcome<'a>>> {
     let next_case = AtomicUsize::new(0);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::OracleMachine;
 use super::counts::Opened;
-use super::perf::rows;
+use super::perf::parse_rows;
 
 /// Readings before the counted time: the library gives 0 for them.
 const ZEROS: &str = "2";
@@ -99,7 +99,7 @@ impl Ours {
         if !output.status.success() {
             return Ok(Err(last_error(&output)));
         }
-        Ok(Ok(rows(&String::from_utf8_lossy(&output.stderr))))
+        Ok(Ok(parse_rows(&String::from_utf8_lossy(&output.stderr))))
     }
 }
 

@@ -152,10 +152,10 @@ fn record_missing(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> u
 
 /// Divides all recordings, compares, and prints.
 fn compare_methods(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<()> {
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
     let mut cells = Vec::new();
     for &arrangement in args.arrangement.chosen_arrangements() {
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn figures_are_those_known_by_hand() {
-        let Ok(python) = setup::python() else {
+        let Ok(python) = setup::readers_python() else {
             eprintln!("skipped: run `cargo xtask setup` for Python");
             return;
         };

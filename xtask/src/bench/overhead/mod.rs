@@ -96,10 +96,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let common = OverheadSetup {
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-            None if needs_bin => target::release()?,
+            None if needs_bin => target::release_binary()?,
             None => PathBuf::new(),
         },
-        object: build::compile_object(&toolchain, "floor", &target::dir()?.join("bpf"))?,
+        object: build::compile_object(&toolchain, "floor", &target::target_dir()?.join("bpf"))?,
         settle: Duration::from_millis(args.settle),
         amount: Amount {
             cpu: args.cpu.map_or_else(last_cpu, Ok)?,

@@ -48,12 +48,12 @@ impl RenderedChart {
 
 /// Renders and checks the chart with several sets of values; returns the default one.
 pub(super) fn check_chart(program: &Path, apt: &Apt) -> Result<RenderedChart> {
-    if let Err(error) = HELM.look() {
+    if let Err(error) = HELM.installed_packages() {
         println!("dist: {}: installing ({error:#})", HELM.name);
-        HELM.install(apt)?;
+        HELM.install_venv(apt)?;
     }
     let root = workspace_root();
-    let mut python = Command::new(HELM.python()?);
+    let mut python = Command::new(HELM.python_path()?);
     python.arg(root.join("tests/packaging/chart.py")).arg(root.join("packaging/helm/uncore-trace"));
     let text = run_quietly(&mut python)?;
     let mut charts: BTreeMap<String, RenderedChart> = serde_json::from_str(&text)

@@ -105,6 +105,6 @@ fn oci_specification(root: &Path, state: &Path, pod: &RenderedChart, args: &[&st
     })
 }
 
-fn mount_entry(at: &str, fs_type: &str, source: &Path, options: &[&str]) -> Value {
-    json!({"destination": at, "type": fs_type, "source": source, "options": options})
+fn mount_entry(mount_point: &str, fs_type: &str, source: &Path, options: &[&str]) -> Value {
+    json!({"destination": mount_point, "type": fs_type, "source": source, "options": options})
 }

@@ -46,7 +46,7 @@ const NOTED_BY_PACKAGE_MANAGERS: [&str; 6] =
 
 /// The archive of a root, which is created if it is missing.
 pub(super) fn root_archive(variant: &RootVariant, apt: &Apt) -> Result<PathBuf> {
-    let path = target::dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
+    let path = target::target_dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     if age.is_some_and(|modified| modified.elapsed().is_ok_and(|age| age < OLDEST)) {
         return Ok(path);
