@@ -35,27 +35,27 @@ fn case() -> Case {
 
 /// All ticks of a case, and what each of its counters counted.
 fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
-    let stream = |what| Random::at(case.seed, what, 0);
+    let stream = |stream_number| Random::at(case.seed, stream_number, 0);
     let machine = Machine::draw(case, &mut stream(1));
     let len_ns = case.ticks() as u64 * TICK_NS;
     let schedule = schedule::simulate(&machine, len_ns, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let counters = logged::plan(case).counters;
     let counted = counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
-    let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
+    let mut made_ticks = Ticks::new(case, &traffic, case.start(), counted, stream(4));
     let mut value = vec![0.0; counters.len()];
     let mut last = |readings: Vec<CounterReading>| {
         for reading in
             readings.into_iter().filter(|reading| reading.trigger == ReadingTrigger::Timer)
         {
-            let at = reading.counter as usize;
+            let number = reading.counter as usize;
             let raw = reading.value.map_or(0, |value| value.value);
-            value[at] = raw as f64 * counters[at].scale;
+            value[number] = raw as f64 * counters[number].scale;
         }
         value.clone()
     };
-    let first = last(made.first());
-    let all: Vec<_> = std::iter::from_fn(|| made.advance()).collect();
+    let first = last(made_ticks.first());
+    let all: Vec<_> = std::iter::from_fn(|| made_ticks.advance()).collect();
     let end = last(all.last().map_or_else(Vec::new, |tick| tick.readings.clone()));
     (all, end.iter().zip(first).map(|(end, first)| end - first).collect())
 }
@@ -78,9 +78,9 @@ fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
                     .sum::<u64>()
             };
             let busy: u64 = tick.usage.iter().map(busy).sum();
-            let seen: u64 = tick.parts.iter().map(|part| part.ns).sum();
+            let part_ns: u64 = tick.parts.iter().map(|part| part.ns).sum();
             // Each socket's memory sees all CPUs.
-            assert_eq!(seen, if group.is_some() { busy } else { busy * SOCKETS as u64 });
+            assert_eq!(part_ns, if group.is_some() { busy } else { busy * SOCKETS as u64 });
             tick.parts.iter().for_each(|part| moved[part.counter] += part.bytes);
             tick.device.iter().zip(&mut moved).for_each(|(bytes, sum)| *sum += bytes);
         }
@@ -106,7 +106,7 @@ fn ports_count_what_their_cpus_move() {
     let (ticks, counted) = ticks(&case);
     let plan = logged::plan(&case);
     let ports: Vec<_> =
-        plan.counters.iter().filter(|its| its.role == CounterRole::Weight).collect();
+        plan.counters.iter().filter(|counter| counter.role == CounterRole::Weight).collect();
     assert_eq!(ports.iter().map(|port| port.sees.len()).collect::<Vec<_>>(), [2; 3]);
     assert!(plan.counters[..SOCKETS].iter().all(|memory| plan.has_ports_of(memory)));
     let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();
@@ -117,7 +117,7 @@ fn ports_count_what_their_cpus_move() {
 
 #[test]
 fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
-    let part = |who, bytes| Part { counter: 0, who, is_far: false, ns: 1, bytes };
+    let part = |tenant, bytes| Part { counter: 0, who: tenant, is_far: false, ns: 1, bytes };
     let tenants = [Who::Process(0), Who::Process(1)];
     for (wrong, misplaced) in [(0.0, 0.0), (30.0, 0.3)] {
         // The last process is the kernel's.
@@ -131,20 +131,20 @@ fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
             scores.give(window, 0, Who::Nobody, 10.0, Some(0.9));
         }
         let figures = scores.finish(None).unwrap();
-        let near =
-            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{figures:?}");
-        near(figures.misplaced, misplaced);
-        near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
-        near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
-        near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
+        let assert_near =
+            |actual: f64, expected: f64| assert!((actual - expected).abs() < 1e-6, "{figures:?}");
+        assert_near(figures.misplaced, misplaced);
+        assert_near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
+        assert_near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
+        assert_near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
     }
 }
 
 #[test]
 fn rates_misplace_less_than_residency() {
     let case = Case { method: "residency".to_owned(), seconds: 2.0, ..case() };
-    let found = run(&case).unwrap();
-    let (floor, residency) = (found.floor.misplaced, found.figures.misplaced);
+    let result = run(&case).unwrap();
+    let (floor, residency) = (result.floor.misplaced, result.figures.misplaced);
     assert!(0.0 < floor && floor < residency / 2.0, "{floor} {residency}");
 }
 
