@@ -46,8 +46,8 @@ fn planned(
     event: &str,
 ) -> Result<Plan, String> {
     let request = PlanRequest { misses, ..request(groups, events) };
-    let made = plan(&captured("t410-2s"), &catalog(event), &request);
-    made.map_err(|error| format!("{error:#}"))
+    let plan_result = plan(&captured("t410-2s"), &catalog(event), &request);
+    plan_result.map_err(|error| format!("{error:#}"))
 }
 
 /// The note about witnesses in a plan without any.
@@ -92,8 +92,8 @@ fn each_cpu_that_a_counter_sees_has_a_witness() {
          without"
     );
     assert!(plan.render_plan().contains(note));
-    let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
-    assert_eq!(again, plan);
+    let deserialized: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(deserialized, plan);
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_requested_witness_event_is_counted_once_and_needs_no_budget() {
 
 #[test]
 fn no_witness_is_opened_where_none_is_wanted() {
-    for (groups, wanted) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
-        let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
+    for (groups, demand) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
+        let plan = planned(groups, &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         assert!(!plan.notes.iter().any(|note| note.contains("witness")), "{:?}", plan.notes);
     }
@@ -154,20 +154,20 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
 
 #[test]
 fn auto_opens_none_above_the_budget_and_says_why() {
-    let none = |wanted| {
-        let plan = planned(&["mem"], &[], wanted, STAND_IN).unwrap();
+    let none = |demand| {
+        let plan = planned(&["mem"], &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         plan.notes.iter().find(|note| note.contains("witness")).unwrap().clone()
     };
-    let what = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
+    let note_begin = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
     assert_eq!(
         none(within(2.0, 50_000.0)),
         format!(
-            "{what}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
+            "{note_begin}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
              and --witness-budget is 2 %"
         )
     );
-    assert_eq!(none(within(0.0, 10.0)), format!("{what}--witness-budget is 0"));
+    assert_eq!(none(within(0.0, 10.0)), format!("{note_begin}--witness-budget is 0"));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn auto_opens_none_where_the_counters_of_the_core_are_planned_for_others() {
 #[test]
 fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), STAND_IN).unwrap();
-    let id_on = |cpu| plan.only_witnesses().find(|its| its.cpu == cpu).unwrap().id;
+    let id_on = |cpu| plan.only_witnesses().find(|witness| witness.cpu == cpu).unwrap().id;
     let useless =
         |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
     assert_eq!(useless(&[]), [] as [u32; 0]);
@@ -229,8 +229,8 @@ fn first(processor: &str) -> String {
     };
     let words = PmuWords::new(&catalog, &pmu);
     let witnesses = &words.family.unwrap().witnesses;
-    let mut here = witnesses.iter().filter(|its| its.applies_to_pmu(&pmu));
-    here.find_map(|its| words.find_event(&its.event)).unwrap().name.to_owned()
+    let mut usable = witnesses.iter().filter(|witness| witness.applies_to_pmu(&pmu));
+    usable.find_map(|witness| words.find_event(&witness.event)).unwrap().name.to_owned()
 }
 
 #[test]

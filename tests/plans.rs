@@ -10,7 +10,7 @@ use uncore_trace::discover::machine;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
-use crate::machines::{captured, made, planned, refused, request};
+use crate::machines::{captured, machine_with_files, planned, refused, request};
 
 /// A counter has owners on exactly the CPUs that can cause its counts: none for traffic of devices,
 /// those of other sockets for traffic from there.
@@ -174,7 +174,7 @@ fn missing_groups_are_one_error_or_allowed_with_warnings() {
 /// terminal unescaped.
 #[test]
 fn hostile_names_are_shown_escaped() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("evil\u{1b}[2J\n_0/type", "20"),
         ("evil\u{1b}[2J\n_0/events/x\ny", "config=1"),
         ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),

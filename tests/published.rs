@@ -7,7 +7,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, plan};
 
-use crate::machines::{captured, made, request};
+use crate::machines::{captured, machine_with_files, request};
 
 /// An event of a text: suffix of its PMU's name, `config`, `config1` and `config2`.
 type Words = (&'static str, u64, u64, u64);
@@ -158,7 +158,7 @@ fn with_root_complexes() -> Machine {
 #[test]
 fn published_command_lines_become_these_config_words() {
     let catalog = Catalog::load_embedded().unwrap();
-    let (_dir, cloud) = made(&[
+    let (_dir, cloud) = machine_with_files(&[
         ("pcie_bdf_200/type", "20"),
         ("pcie_bdf_200/cpumask", "1"),
         ("pcie_bdf_200/format/eventid", "config:0-15"),

@@ -5,7 +5,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::overlay::FamilyFile;
 use uncore_trace::plan::plan;
 
-use crate::machines::{captured, made, planned, refused, request};
+use crate::machines::{captured, machine_with_files, planned, refused, request};
 
 fn refused_on(name: &str, event: &str) -> String {
     refused(name, &[], &[event])
@@ -45,7 +45,7 @@ fn a_root_port_has_one_time_based_counter() {
 /// Linux 6.12 has one lane counter, and Alibaba's kernel one counter in all.
 #[test]
 fn older_root_port_drivers_have_fewer_counters() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("dwc_rootport_0/type", "20"),
         ("dwc_rootport_0/cpumask", "0"),
         ("dwc_rootport_0/format/eventid", "config:0-15"),
@@ -312,7 +312,7 @@ fn a_leader_has_the_device_of_its_group() {
 /// several times.
 #[test]
 fn a_pmu_without_a_cpumask_is_one_counter() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("arm_dmc620_10008c000/type", "20"),
         ("arm_dmc620_10008c000/format/eventid", "config:0-8"),
         ("software/type", "1"),

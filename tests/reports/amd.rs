@@ -14,7 +14,7 @@ use uncore_trace::discover::{Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, plan};
 
 use crate::golden::{metrics, same, value};
-use crate::machines::{brief, captured, made, planned, refused, request, unpacked};
+use crate::machines::{brief, captured, machine_with_files, planned, refused, request, unpacked};
 
 /// A captured machine with another processor.
 fn with_processor(name: &str, vendor: &str, family: u32, model: u32) -> Machine {
@@ -379,7 +379,7 @@ fn every_event_of_arm64_is_found_without_its_pmu() {
         }
     }
     // A family is not needed.
-    let (_root, machine) = made(&[
+    let (_root, machine) = machine_with_files(&[
         ("imx8_ddr0/type", "9\n"),
         ("imx8_ddr0/cpumask", "0\n"),
         ("imx8_ddr0/identifier", "i.MX8MM\n"),

@@ -18,7 +18,7 @@ use uncore_trace_lab::fixtures;
 use crate::attribute::again_the_same;
 use crate::command::Place;
 use crate::harness::{assert_checked, or_skip, root_or_skip, rows};
-use crate::machines::{captured, made, request};
+use crate::machines::{captured, machine_with_files, request};
 
 /// The plan of one event, or the error.
 fn plan_of_event(machine: &Machine, event: &str, told: Option<DeclaredCause>) -> Result<Plan, String> {
@@ -105,7 +105,7 @@ fn every_driver_s_pmu_says_who_causes_its_counts() {
             (path(&event_file), "event=0x1\n"),
         ];
         let files: Vec<_> = files.iter().map(|(file, text)| (file.as_str(), *text)).collect();
-        let (_dir, machine) = made(&files);
+        let (_dir, machine) = machine_with_files(&files);
         let plan = plan_of_event(&machine, &format!("{pmu}/{event}/"), None).unwrap();
         let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
         assert_eq!(causes(counter), *expected, "{pmu}/{event}/");
@@ -166,7 +166,7 @@ fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
 
 #[test]
 fn the_user_can_say_the_cause_of_counters_that_have_none() {
-    let (_dir, machine) = made(&NEW);
+    let (_dir, machine) = machine_with_files(&NEW);
     let event = "fabric_x/beats/";
     let plan = plan_of_event(&machine, event, None).unwrap();
     let note = plan.notes.iter().find(|note| note.starts_with("cause unknown: ")).unwrap();
@@ -225,7 +225,7 @@ fn a_known_cause_is_not_replaced() {
 /// there.
 #[test]
 fn a_pmu_of_each_cpu_needs_no_cause() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("core_x/type", "78\n"),
         ("core_x/cpus", "0-1\n"),
         ("core_x/format/event", "config:0-7\n"),
