@@ -70,9 +70,9 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
 
 /// The windows of `context-switches` on a CPU in order: (begin, end, total).
 fn windows(shares: &[Share], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
-    let own = shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
+    let cpu_shares = shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
     let mut windows: Vec<_> =
-        own.map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total)).collect();
+        cpu_shares.map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total)).collect();
     windows.sort_by_key(|window| window.1);
     windows.dedup_by_key(|window| window.1);
     windows
@@ -88,14 +88,14 @@ fn goes_on(options: &[&str]) {
     let shares = rows::shares(&run);
     // CPU 0 has every window.
     let stayed = windows(&shares, 0);
-    assert!(stayed.windows(2).all(|two| two[0].1 == two[1].0), "{stayed:?}");
+    assert!(stayed.windows(2).all(|pair| pair[0].1 == pair[1].0), "{stayed:?}");
     assert!(stayed.iter().all(|window| window.2.is_some()), "{stayed:?}");
     // CPU 1 has windows before and after, and none ends while it was offline.
-    let other = windows(&shares, 1);
+    let cpu1_windows = windows(&shares, 1);
     let (margin, window) = (50_000_000, 10_000_000);
-    assert!(other.iter().any(|found| found.1 < gone), "{other:?}");
-    assert!(other.iter().any(|found| found.0 > back && found.2 > Some(0.0)), "{other:?}");
-    assert!(other.iter().all(|found| found.1 < gone + window || found.1 > back), "{other:?}");
+    assert!(cpu1_windows.iter().any(|cpu1_window| cpu1_window.1 < gone), "{cpu1_windows:?}");
+    assert!(cpu1_windows.iter().any(|cpu1_window| cpu1_window.0 > back && cpu1_window.2 > Some(0.0)), "{cpu1_windows:?}");
+    assert!(cpu1_windows.iter().all(|cpu1_window| cpu1_window.1 < gone + window || cpu1_window.1 > back), "{cpu1_windows:?}");
     // CPU 1 has no runtime while it was offline.
     let ran = rows::runtime(&run);
     let inside = |time: &&rows::Time| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
@@ -106,14 +106,14 @@ fn goes_on(options: &[&str]) {
     let offline = times.iter().map(|time| (time.cpu, time.offline_ns)).collect::<Vec<_>>();
     assert!(times[0].offline_ns == 0 && times[1].offline_ns >= back - gone, "{offline:?}");
     let losses = rows::losses(&run);
-    let of = |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
-    assert!(of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
-    let stopped: i64 = of("counter_stopped").iter().map(|loss| loss.count).sum();
+    let losses_of = |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
+    assert!(losses_of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
+    let stopped: i64 = losses_of("counter_stopped").iter().map(|loss| loss.count).sum();
     let counters = shares.iter().filter(|share| share.cpu == 1).map(|share| &share.event);
     let counters = counters.collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!(stopped, counters as i64, "{losses:?}");
     for cause in ["run_gap", "read_failed", "lost_sample", "timer_stopped", "not_scheduled"] {
-        assert!(of(cause).is_empty(), "{losses:?}");
+        assert!(losses_of(cause).is_empty(), "{losses:?}");
     }
 }
 
@@ -158,7 +158,7 @@ fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     assert!(ended.stderr.contains(" 1 witness was lost"), "{}", ended.stderr);
     assert_checked(&run);
     again_the_same(&run);
-    let read_again = |its: &rows::Reading| its.cpu == 1 && its.mono_ns > back;
+    let read_again = |reading: &rows::Reading| reading.cpu == 1 && reading.mono_ns > back;
     assert!(rows::readings(&run).iter().any(read_again), "it is not opened again");
 }
 
