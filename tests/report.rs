@@ -25,8 +25,8 @@ fn a_report_says_first_what_is_missing() {
         (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
     ];
     small_recording_with(RecordingTarget::File(place.path("lost.parquet")), &pairs);
-    let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
-    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &whole);
+    let complete_pairs = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
+    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &complete_pairs);
     let line = "incomplete: 5286 readings were dropped (first at 0.004 s); see `uncore-trace check lost.parquet`";
     let report = |options: &str| place.typed(&format!("report {options}"));
 
@@ -87,7 +87,7 @@ fn a_report_has_the_interval_of_each_value() {
         let csv = interval(confidence, "--csv");
         let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let (names, first) = (lines.next().unwrap(), lines.next().unwrap());
-        let at = |name| first[names.iter().position(|it| *it == name).unwrap()].parse().ok();
+        let at = |name| first[names.iter().position(|column| *column == name).unwrap()].parse().ok();
         assert_eq!(at("value_low").zip(at("value_high")), found, "{csv}");
     }
 }
@@ -115,8 +115,8 @@ fn lines(options: &[&str]) -> BTreeMap<[String; 3], String> {
     let json = run_ok([&["report", sample.to_str().unwrap(), "--json"], options].concat());
     let line = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap();
-        let of = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
-        (of, line.to_owned())
+        let line_key = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
+        (line_key, line.to_owned())
     };
     json.lines().map(line).collect()
 }
@@ -141,8 +141,8 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
             lines.iter().filter(|(of, _)| of[0] == event).map(|(_, line)| value(line)).sum()
         };
         for event in ["page-faults", "context-switches", "write_bytes"] {
-            let (one, other) = (sum(&all, event), sum(&inside, event));
-            assert!((one - other).abs() <= 1e-9 * one, "{by} {event}: {one}, {other}");
+            let (of_all, of_selected) = (sum(&all, event), sum(&inside, event));
+            assert!((of_all - of_selected).abs() <= 1e-9 * of_all, "{by} {event}: {of_all}, {of_selected}");
         }
         // Processes of a name, and all tasks, are in several cgroups.
         let is_same = |(of, line): (&[String; 3], &String)| {
@@ -171,7 +171,7 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
         .collect();
     assert_eq!(plots, ["disk vda in", "disk vda out"]);
     let names: Vec<&str> =
-        data["tenants"].as_array().unwrap().iter().map(|its| its[0].as_str().unwrap()).collect();
+        data["tenants"].as_array().unwrap().iter().map(|tenant| tenant[0].as_str().unwrap()).collect();
     assert_eq!(names[..2], ["/sample/backup", "(other_tasks)"]);
 }
 
@@ -187,7 +187,7 @@ fn a_selection_of_nothing_is_refused_with_what_there_is() {
     ] {
         let output = run([&["report", sample], &options[..]].concat());
         assert_eq!(output.status.code(), Some(2));
-        let said = text(&output);
-        assert!(said.contains(words) && said.trim().lines().count() == 1, "{said}");
+        let message = text(&output);
+        assert!(message.contains(words) && message.trim().lines().count() == 1, "{message}");
     }
 }

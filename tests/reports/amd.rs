@@ -13,7 +13,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::{Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, plan};
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{brief, captured, machine_with_files, planned, refused, request, unpacked};
 
 /// A captured machine with another processor.
@@ -134,7 +134,7 @@ fn zen_4_without_a_driver_of_memory_controllers_counts_dram_in_the_data_fabric()
         let plan = metrics(&machine, &[metric]);
         let counts: Vec<_> = plan.counters.iter().map(|its| (its.event.as_str(), 1000.0)).collect();
         let expected = events * 1000.0 * 64.0 / 2e9;
-        same(metric, value(&plan, metric, &counts, 2.0, |_| true), 2.0 * expected);
+        assert_same_value(metric, value(&plan, metric, &counts, 2.0, |_| true), 2.0 * expected);
     }
     // Of two views of one traffic, only one is counted without being asked for.
     let auto = planned(name, &["auto"], &[]);
@@ -245,7 +245,7 @@ fn metrics_of_perf_have_the_values_of_its_formulas() {
         ("umc_data_bus_utilization", 25.0),
         ("l3_read_miss_latency", 300.0),
     ] {
-        same(name, value(&metrics(&zen4, &[name]), name, COUNTS, 2.0, |_| true), expected);
+        assert_same_value(name, value(&metrics(&zen4, &[name]), name, COUNTS, 2.0, |_| true), expected);
     }
     // 2^20 beats of 64 bytes are 64 MiB, for each of 8 channels or 12 stations and each die.
     for (machine, beats, expected) in [
@@ -255,7 +255,7 @@ fn metrics_of_perf_have_the_values_of_its_formulas() {
         let plan = metrics(&captured(machine), &["nps1_die_to_dram"]);
         let of = plan.counters.iter().filter(|its| its.event.contains(beats));
         let counts: Vec<_> = of.map(|its| (its.event.as_str(), 1_048_576.0)).collect();
-        same(machine, value(&plan, "nps1_die_to_dram", &counts, 2.0, |_| true), expected);
+        assert_same_value(machine, value(&plan, "nps1_die_to_dram", &counts, 2.0, |_| true), expected);
     }
 }
 

@@ -10,7 +10,7 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{brief, captured, planned, refused, request};
 
 pub(super) fn on(machine: &Machine, groups: &[&str]) -> Plan {
@@ -60,7 +60,7 @@ fn broadwell_counts_its_links() {
     let plan = metrics(&machine, &names);
     // Two links, 2 s: 2e9 flits are 8 GB/s.
     for (name, expected) in names.into_iter().zip([16000.0, 16.0, 12.0]) {
-        same(name, value(&plan, name, &counts, 2.0, |_| true), expected);
+        assert_same_value(name, value(&plan, name, &counts, 2.0, |_| true), expected);
     }
     let c2c = planned("broadwell-ep", &["c2c"], &[]);
     let of_one: Vec<_> = brief(&c2c).into_iter().filter(|one| one.contains("qpi_0")).collect();
@@ -87,7 +87,7 @@ fn metrics_of_irp_have_their_values() {
     let counts = [("unc_i_misc1.lost_fwd", 600.0), ("unc_i_misc1.sec_rcvd_invld", 400.0)];
     // Two stacks of socket 0.
     let one = |metric: &PlannedMetric| metric.cpu == 0;
-    same("io_lost_fwd", value(&plan, "io_lost_fwd", &counts, 2.0, one), 1000.0);
+    assert_same_value("io_lost_fwd", value(&plan, "io_lost_fwd", &counts, 2.0, one), 1000.0);
 }
 
 /// Every imported metric can be planned where its PMU is.
@@ -251,7 +251,7 @@ fn xeon_max_counts_both_memories() {
     let machine = captured("xeon-max-2s");
     let plan = metrics(&machine, &["mem_bandwidth"]);
     // On each of four PMUs of DDR 64e9 bytes, of HBM 64e9 bytes.
-    same("mem_bandwidth", value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 256.0);
+    assert_same_value("mem_bandwidth", value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 256.0);
 
     // The driver's name for it (spr_uncore_hbm).
     let mut renamed = machine;
@@ -348,7 +348,7 @@ fn client_processors_count_their_memory() {
         [("data_reads", 1e9), ("data_writes", 5e8), ("data_read", 1e9), ("data_write", 5e8)];
     for (name, expected) in [("client-skylake", 48.0), ("client-alder-lake", 96.0)] {
         let plan = metrics(&captured(name), &["mem_bandwidth"]);
-        same(name, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), expected);
+        assert_same_value(name, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), expected);
         let mem = planned(name, &["mem"], &[]);
         assert!(mem.notes.is_empty(), "{name}: {:?}", mem.notes);
         for counter in &mem.counters {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use uncore_trace::discover::Machine;
 
 use super::intel::{has_note, on, plan_of, pmu};
-use crate::golden::{metrics, same, value};
+use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{brief, captured};
 
 /// A client with the PMUs of Alder Lake and another processor.
@@ -42,7 +42,7 @@ fn clients_since_meteor_lake_count_bytes() {
             let counts = [("unc_m_rd_data", 1e9), ("unc_m_wr_data", 5e8)];
             let plan = metrics(&machine, &["mem_bandwidth"]);
             // Two controllers, 2 s.
-            same(processor, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 48.0);
+            assert_same_value(processor, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 48.0);
         }
     }
 }
@@ -90,7 +90,7 @@ fn persistent_memory_is_counted_or_noted() {
         let first = |metric: &uncore_trace::catalog::metric::PlannedMetric| {
             metric.pmu == "uncore_imc_0" && metric.cpu == 0
         };
-        same(name, value(&plan, "pmem_bandwidth", &counts, 2.0, first), 48.0);
+        assert_same_value(name, value(&plan, "pmem_bandwidth", &counts, 2.0, first), 48.0);
     }
     // Where the programmed counters have no such events, the others count it.
     let mut machine = captured("icelake-2s");
@@ -219,7 +219,7 @@ fn a_group_of_perfs_metrics_counts_what_it_can_and_names_the_rest() {
         metric.pmu == "uncore_imc_0" && metric.cpu == 0
     };
     let name = "tma_info_system_dram_bw_use";
-    same(name, value(&plan, name, &counts, 2.0, first), 48.0);
+    assert_same_value(name, value(&plan, name, &counts, 2.0, first), 48.0);
     for group in ["cpu_cstate", "memorybw", "MemOffcore", "IoBW", "SoC"] {
         assert!(!metrics(&machine, &[group]).metrics.is_empty(), "{group}");
     }
