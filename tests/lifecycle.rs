@@ -38,10 +38,10 @@ fn assert_passed_on(ended: &(Option<i32>, String), code: i32) {
 fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
     assert!(subject.runs() && recorder.runs());
     subject.go();
-    let (code, said) = recorder.wait();
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("the command ended with exit code 7"), "{said}");
-    assert_eq!(subject.heard(), "", "{said}");
+    let (code, stderr) = recorder.wait();
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("the command ended with exit code 7"), "{stderr}");
+    assert_eq!(subject.heard(), "", "{stderr}");
 }
 
 /// A file system of 1 MiB; unmounted on drop.
@@ -153,9 +153,9 @@ fn the_command_is_ended_where_that_is_asked_for() {
     recorder.says("waiting for the command");
     wait_for("a SIGTERM", || (subject.heard() == "TERM\n").then_some(()));
     recorder.signal(Signal::TERM);
-    let (code, said) = recorder.wait();
-    assert!(code == Some(0) || code == Some(1), "{said}");
-    assert!(subject.runs(), "{said}");
+    let (code, stderr) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{stderr}");
+    assert!(subject.runs(), "{stderr}");
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn sigint_ends_the_recording_and_a_second_one_the_wait() {
     assert_checked(&file);
     assert!(subject.runs() && recorder.runs());
     recorder.signal(Signal::INT);
-    let (code, said) = recorder.wait();
-    assert!(code == Some(0) || code == Some(1), "{said}");
-    assert!(said.contains(&format!("the command (pid {}) still runs", subject.pid())), "{said}");
+    let (code, stderr) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("the command (pid {}) still runs", subject.pid())), "{stderr}");
     assert!(subject.runs());
     assert_eq!(subject.heard(), "");
 }
@@ -188,11 +188,11 @@ fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
         let recorder = record(&file, &[], &subject.command());
         subject.pid();
         recorder.signal(signal);
-        let (code, said) = recorder.wait();
-        assert!(code == Some(0) || code == Some(1), "{signal:?}: {code:?} {said}");
+        let (code, stderr) = recorder.wait();
+        assert!(code == Some(0) || code == Some(1), "{signal:?}: {code:?} {stderr}");
         assert!(
-            said.contains(&format!("the command (pid {}) still runs", subject.pid())),
-            "{said}"
+            stderr.contains(&format!("the command (pid {}) still runs", subject.pid())),
+            "{stderr}"
         );
         assert!(subject.runs());
         assert_eq!(subject.heard(), "");
@@ -270,7 +270,7 @@ fn assert_fate(
     let subject = Subject::new();
     let command = if stubborn { subject.stubborn() } else { subject.command() };
     let options = [&["-a", "-e", "page-faults"], options].concat();
-    let what = format!("{} {options:?} {signal:?}", program.get_program().display());
+    let label = format!("{} {options:?} {signal:?}", program.get_program().display());
     let mut child = Measurement::start(program.arg("stat").args(options).arg("--").args(command));
     subject.pid();
     if let Some(signal) = signal {
@@ -278,28 +278,28 @@ fn assert_fate(
     }
     let (heard, code) = match fate {
         Fate::Left => {
-            wait_for(&what, || (!child.runs()).then_some(()));
-            assert!(subject.runs(), "{what}");
+            wait_for(&label, || (!child.runs()).then_some(()));
+            assert!(subject.runs(), "{label}");
             ("", None)
         }
         Fate::WaitedFor(code) => {
             // Time for the program to do something else, such as to end.
             sleep(Duration::from_millis(800));
-            assert!(child.runs(), "{what}");
+            assert!(child.runs(), "{label}");
             ("", Some(code))
         }
         Fate::Terminated(code) => {
-            wait_for(&what, || (subject.heard() == "TERM\n").then_some(()));
+            wait_for(&label, || (subject.heard() == "TERM\n").then_some(()));
             ("TERM\n", Some(code))
         }
     };
     subject.go();
-    let (ended, said) = child.wait();
-    assert_eq!(subject.heard(), heard, "{what}: {said}");
+    let (ended, stderr) = child.wait();
+    assert_eq!(subject.heard(), heard, "{label}: {stderr}");
     // With --for-each-cgroup the exit code is 1 if the machine was too busy for a complete
     // recording.
-    let incomplete = ended == Some(1) && said.contains("incomplete");
-    assert!(code.is_none() || ended == code || incomplete, "{what}: {ended:?} {said}");
+    let incomplete = ended == Some(1) && stderr.contains("incomplete");
+    assert!(code.is_none() || ended == code || incomplete, "{label}: {ended:?} {stderr}");
 }
 
 /// Fates of a command of `stat`: options, signal to the program, whether the command ignores
@@ -350,9 +350,9 @@ fn counts_that_cannot_be_written_leave_the_command_running() {
         assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
         assert!(subject.runs() && stat.runs());
         subject.go();
-        let (code, said) = stat.wait();
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("the command ended with exit code 7"), "{said}");
+        let (code, stderr) = stat.wait();
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains("the command ended with exit code 7"), "{stderr}");
         assert_eq!(subject.heard(), "");
     }
 }
@@ -369,8 +369,8 @@ fn a_reader_that_has_gone_ends_the_intervals_and_not_the_command() {
         let mut stdout = stat.stdout();
         stdout.read_exact(&mut [0; 10]).unwrap();
         drop(stdout);
-        let (code, said) = stat.wait();
-        assert_eq!((code, said.as_str()), (Some(0), ""));
+        let (code, stderr) = stat.wait();
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(subject.runs());
         assert_eq!(subject.heard(), "");
     }
