@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use uncore_trace::discover::Machine;
 
-use super::intel::{has_note, on, plan_of, pmu};
+use super::intel::{has_note, plan_groups, plan_of, pmu};
 use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{brief, captured};
 
@@ -28,7 +28,7 @@ fn clients_since_meteor_lake_count_bytes() {
     {
         for free_running in [false, true] {
             let machine = client(&format!("GenuineIntel-{processor}"), free_running);
-            let mem = on(&machine, &["mem"]);
+            let mem = plan_groups(&machine, &["mem"]);
             let expected = ["0", "1"].map(|number| {
                 [("rd", "0x3a"), ("wr", "0x3b")].map(|(way, config)| {
                     format!(
@@ -63,17 +63,17 @@ fn persistent_memory_is_counted_or_noted() {
         let beside = "mem_bandwidth does not count persistent memory";
         machine.persistent_memory = None;
         let note = "persistent memory is not counted, if there is any";
-        assert!(has_note(&on(&machine, &["mem"]), note), "{name}");
+        assert!(has_note(&plan_groups(&machine, &["mem"]), note), "{name}");
         let maybe = format!("{beside}, if there is any: -M pmem_bandwidth does");
         assert!(has_note(&metrics(&machine, &["mem_bandwidth"]), &maybe), "{name}");
 
         machine.persistent_memory = Some(false);
-        let mem = on(&machine, &["mem"]);
+        let mem = plan_groups(&machine, &["mem"]);
         assert!(!has_note(&mem, "persistent"), "{name}: {:?}", mem.notes);
         assert!(!has_note(&metrics(&machine, &["mem_bandwidth"]), "persistent"), "{name}");
 
         machine.persistent_memory = Some(true);
-        let mem = on(&machine, &["mem"]);
+        let mem = plan_groups(&machine, &["mem"]);
         let all = brief(&mem);
         // UNC_M_PMM_RPQ_INSERTS and UNC_M_PMM_WPQ_INSERTS, a line of 64 bytes each.
         for (way, config) in [("rpq", "0xe3"), ("wpq", "0xe7")] {
@@ -95,7 +95,7 @@ fn persistent_memory_is_counted_or_noted() {
     // Where the programmed counters have no such events, the others count it.
     let mut machine = captured("icelake-2s");
     machine.persistent_memory = Some(true);
-    let mem = on(&machine, &["mem"]);
+    let mem = plan_groups(&machine, &["mem"]);
     for event in ["cas_count_read", "ddrt_read", "ddrt_write"] {
         assert!(mem.counters.iter().any(|one| one.event == event), "{:#?}", brief(&mem));
     }
@@ -108,7 +108,7 @@ fn persistent_memory_is_counted_or_noted() {
         }
     }
     let events: BTreeSet<_> =
-        on(&machine, &["mem"]).counters.into_iter().map(|one| one.event).collect();
+        plan_groups(&machine, &["mem"]).counters.into_iter().map(|one| one.event).collect();
     assert!(events.contains("ddrt_read") && events.contains("ddrt_write"), "{events:?}");
 }
 
