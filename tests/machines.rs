@@ -21,7 +21,7 @@ use uncore_trace_lab::fixtures;
 /// them.
 pub(crate) fn unpacked(name: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
-    fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    fixtures::machine(name).unwrap().fill_dir(dir.path()).unwrap();
     dir
 }
 

@@ -10,7 +10,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
-use uncore_trace_lab::large::{self, Size};
+use uncore_trace_lab::large::{self, LargeSize};
 
 use crate::machines::request;
 
@@ -31,9 +31,9 @@ fn least_seconds(mut work: impl FnMut()) -> f64 {
 }
 
 /// The CPU time of reading a machine of this size, of its plan, and of listing it.
-fn times(size: Size) -> [(&'static str, f64); 3] {
+fn times(size: LargeSize) -> [(&'static str, f64); 3] {
     let root = TempDir::new().unwrap();
-    large::machine(size).unwrap().fill(root.path()).unwrap();
+    large::large_machine(size).unwrap().fill_dir(root.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
     let known = machine(root.path()).unwrap();
     [
@@ -52,7 +52,7 @@ fn times(size: Size) -> [(&'static str, f64); 3] {
 }
 
 /// Fails if something takes more than `most` times as long on the larger machine.
-fn assert_growth(small: Size, large: Size, most: f64) {
+fn assert_growth(small: LargeSize, large: LargeSize, most: f64) {
     for ((what, before), (_, after)) in times(small).into_iter().zip(times(large)) {
         let ratio = after / before;
         assert!(
@@ -66,13 +66,13 @@ fn assert_growth(small: Size, large: Size, most: f64) {
 /// their product would be 64.
 #[test]
 fn planning_time_is_not_quadratic_in_sockets() {
-    let of = |sockets| Size { sockets, cores: 8, boxes: 0 };
+    let of = |sockets| LargeSize { sockets, cores: 8, boxes: 0 };
     assert_growth(of(4), of(32), 20.0);
 }
 
 /// Four times the boxes of a kind: 4 times the time, where their square would be 16.
 #[test]
 fn planning_time_is_not_quadratic_in_boxes() {
-    let of = |boxes| Size { sockets: 2, cores: 4, boxes };
+    let of = |boxes| LargeSize { sockets: 2, cores: 4, boxes };
     assert_growth(of(1), of(4), 10.0);
 }

@@ -119,7 +119,7 @@ fn run_target(name: &str, seconds: u32) -> Result<()> {
 fn write_pmu_seeds<'a>(name: &str, seed_dir: &'a Path) -> Result<&'a Path> {
     let mut contents = BTreeSet::new();
     for machine in fixtures::names()? {
-        for (path, entry) in fixtures::machine(&machine)?.entries() {
+        for (path, entry) in fixtures::machine(&machine)?.all_entries() {
             if let Entry::File(bytes) = entry
                 && path.starts_with(PMUS)
                 && path.parent().is_some_and(|dir| dir.ends_with(name))

@@ -167,7 +167,7 @@ fn mediated_pmu(root: &Path) -> Option<&'static str> {
 #[cfg(test)]
 pub(crate) fn captured_machine(name: &str) -> Machine {
     let dir = tempfile::tempdir().unwrap();
-    uncore_trace_lab::fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    uncore_trace_lab::fixtures::machine(name).unwrap().fill_dir(dir.path()).unwrap();
     machine(dir.path()).unwrap()
 }
 

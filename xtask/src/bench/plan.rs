@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Zoned;
-use uncore_trace_lab::large::{self, Size};
+use uncore_trace_lab::large::{self, LargeSize};
 
 use super::machine;
 use crate::target;
@@ -22,11 +22,11 @@ const COMMANDS: [(&str, &[&str]); 3] = [
 ];
 
 /// The machines, with what is said of their boxes.
-const MACHINES: [(Size, &str); 4] = [
-    (Size { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
-    (Size { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
-    (Size { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
-    (Size { sockets: 32, cores: 28, boxes: 0 }, "few"),
+const MACHINES: [(LargeSize, &str); 4] = [
+    (LargeSize { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
+    (LargeSize { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
+    (LargeSize { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
+    (LargeSize { sockets: 32, cores: 28, boxes: 0 }, "few"),
 ];
 
 /// Options of `cargo xtask bench plan`.
@@ -53,9 +53,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     table.push_str("\n|---|---|---|---|---|");
     for (size, boxes) in MACHINES {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
-        large::machine(size)?.fill(dir.path())?;
+        large::large_machine(size)?.fill_dir(dir.path())?;
         let pmus = dir.path().join("sys/bus/event_source/devices").read_dir()?.count();
-        let (sockets, cpus) = (size.sockets, size.cpus());
+        let (sockets, cpus) = (size.sockets, size.cpu_count());
         write!(table, "\n| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |")?;
         for (_, arguments) in COMMANDS {
             let mut shortest = f64::INFINITY;
