@@ -142,7 +142,7 @@ impl Tenants {
 /// What a CPU runs: the tenant and the process, or nothing; and until when, ns.
 #[derive(Clone, Copy)]
 struct Running {
-    who: Option<(usize, u32)>,
+    tenant: Option<(usize, u32)>,
     until: u64,
 }
 
@@ -160,7 +160,7 @@ impl Drawn {
     fn new(size: Size) -> Self {
         let mut random = Rng::with_seed(1);
         let tenants = Tenants::draw(size, &mut random);
-        let running = vec![Running { who: None, until: 0 }; size.cpus as usize];
+        let running = vec![Running { tenant: None, until: 0 }; size.cpus as usize];
         Self { size, random, tenants, values: HashMap::new(), running }
     }
 
@@ -205,15 +205,15 @@ impl Drawn {
                     let length = who.map_or(SLICE_NS / 4, |who| tenants.of[who].slice_ns);
                     let length = (-(1.0 - random.f64()).ln() * length as f64) as u64;
                     let who = who.map(|who| (who, random.u32(tenants.of[who].pids.clone())));
-                    *now = Running { who, until: at + length.max(10_000) };
+                    *now = Running { tenant: who, until: at + length.max(10_000) };
                 }
                 let wall_ns = now.until.min(end) - at;
                 at += wall_ns;
-                if let Some((who, _)) = now.who {
+                if let Some((who, _)) = now.tenant {
                     used[socket][who] += wall_ns as f64;
                 }
                 let task =
-                    now.who.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
+                    now.tenant.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
                 slots.push(TaskSlot { task, wall_ns, irq_ns: 0, slices: 1 });
             }
             made.push(DrainedRecord::Run(RunRecord {
