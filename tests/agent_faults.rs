@@ -41,7 +41,7 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     let mut agent = Agent::new(
         "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\nreserve = '1B'\n",
     );
-    let disk = SmallDisk::of(agent.path("small"), 32);
+    let disk = SmallDisk::mount_at(agent.path("small"), 32);
     disk.fill((32 << 20) - 300_000);
     agent.start();
     agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
@@ -66,7 +66,7 @@ fn fill(path: &Path) {
 fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_is_room() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("");
-    let disk = SmallDisk::of(agent.path("rollup"), 4);
+    let disk = SmallDisk::mount_at(agent.path("rollup"), 4);
     agent.start();
     // Sums are sealed every 10 s.
     let sealed = |agent: &Agent| {
@@ -96,7 +96,7 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
 fn old_parts_make_room_before_the_roll_up_loses_a_row() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("");
-    let disk = SmallDisk::of(agent.path("small"), 48);
+    let disk = SmallDisk::mount_at(agent.path("small"), 48);
     agent.configure(
         "",
         "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '1000'\nreserve = '8MiB'\n",

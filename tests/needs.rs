@@ -65,10 +65,10 @@ pub(crate) struct SmallDisk(PathBuf);
 impl SmallDisk {
     /// Mounts a file system of 1 MiB.
     pub(crate) fn mount(path: PathBuf) -> Self {
-        Self::of(path, 1)
+        Self::mount_at(path, 1)
     }
 
-    pub(crate) fn of(path: PathBuf, mib: u32) -> Self {
+    pub(crate) fn mount_at(path: PathBuf, mib: u32) -> Self {
         fs::create_dir(&path).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(&path);

@@ -209,20 +209,20 @@ mod tests {
     const ATOMIC_ADD: (u8, u32) = (0xdb, 0);
     const OUTPUT: (u8, u32) = (0x85, 130);
 
-    fn number<const N: usize>(bytes: &[u8], at: usize) -> usize {
+    fn read_number<const N: usize>(bytes: &[u8], offset: usize) -> usize {
         let mut number = [0; 8];
-        number[..N].copy_from_slice(&bytes[at..at + N]);
+        number[..N].copy_from_slice(&bytes[offset..offset + N]);
         usize::from_le_bytes(number)
     }
 
     /// The code of each section of an object that has some.
     fn code(object: &[u8]) -> Vec<&[u8]> {
         let (sections, size, count) =
-            (number::<8>(object, 0x28), number::<2>(object, 0x3a), number::<2>(object, 0x3c));
-        let headers = (0..count).map(|at| &object[sections + at * size..]);
+            (read_number::<8>(object, 0x28), read_number::<2>(object, 0x3a), read_number::<2>(object, 0x3c));
+        let headers = (0..count).map(|index| &object[sections + index * size..]);
         // SHT_PROGBITS with SHF_EXECINSTR.
-        let code = headers.filter(|it| number::<4>(it, 4) == 1 && number::<8>(it, 8) & 4 != 0);
-        code.map(|it| &object[number::<8>(it, 0x18)..][..number::<8>(it, 0x20)]).collect()
+        let code = headers.filter(|header| read_number::<4>(header, 4) == 1 && read_number::<8>(header, 8) & 4 != 0);
+        code.map(|header| &object[read_number::<8>(header, 0x18)..][..read_number::<8>(header, 0x20)]).collect()
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             let count = |(code, constant)| {
                 let instructions = section.chunks_exact(8);
                 instructions
-                    .filter(|it| it[0] == code && number::<4>(it, 4) == constant as usize)
+                    .filter(|instruction| instruction[0] == code && read_number::<4>(instruction, 4) == constant as usize)
                     .count()
             };
             senders += usize::from(count(OUTPUT) > 0);
