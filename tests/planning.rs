@@ -35,15 +35,15 @@ fn times(size: LargeSize) -> [(&'static str, f64); 3] {
     let root = TempDir::new().unwrap();
     large::large_machine(size).unwrap().fill_dir(root.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
-    let known = machine(root.path()).unwrap();
+    let discovered = machine(root.path()).unwrap();
     [
         ("discovery", least_seconds(|| _ = machine(root.path()).unwrap())),
-        ("plan", least_seconds(|| _ = plan(&known, &catalog, &request(&["all"], &[])).unwrap())),
+        ("plan", least_seconds(|| _ = plan(&discovered, &catalog, &request(&["all"], &[])).unwrap())),
         (
             "list",
             least_seconds(|| {
-                for what in [What::Groups, What::Metrics, What::Events, What::Devices] {
-                    _ = render_list(&known, &catalog, what, ListForm::Text(View::default()))
+                for listed in [What::Groups, What::Metrics, What::Events, What::Devices] {
+                    _ = render_list(&discovered, &catalog, listed, ListForm::Text(View::default()))
                         .unwrap();
                 }
             }),
@@ -53,11 +53,11 @@ fn times(size: LargeSize) -> [(&'static str, f64); 3] {
 
 /// Fails if something takes more than `most` times as long on the larger machine.
 fn assert_growth(small: LargeSize, large: LargeSize, most: f64) {
-    for ((what, before), (_, after)) in times(small).into_iter().zip(times(large)) {
+    for ((step, before), (_, after)) in times(small).into_iter().zip(times(large)) {
         let ratio = after / before;
         assert!(
             ratio < most,
-            "{what}: {before:.4} s on {small:?}, {after:.4} s on {large:?}: {ratio:.1} times"
+            "{step}: {before:.4} s on {small:?}, {after:.4} s on {large:?}: {ratio:.1} times"
         );
     }
 }
@@ -66,13 +66,13 @@ fn assert_growth(small: LargeSize, large: LargeSize, most: f64) {
 /// their product would be 64.
 #[test]
 fn planning_time_is_not_quadratic_in_sockets() {
-    let of = |sockets| LargeSize { sockets, cores: 8, boxes: 0 };
-    assert_growth(of(4), of(32), 20.0);
+    let size_with = |sockets| LargeSize { sockets, cores: 8, boxes: 0 };
+    assert_growth(size_with(4), size_with(32), 20.0);
 }
 
 /// Four times the boxes of a kind: 4 times the time, where their square would be 16.
 #[test]
 fn planning_time_is_not_quadratic_in_boxes() {
-    let of = |boxes| LargeSize { sockets: 2, cores: 4, boxes };
-    assert_growth(of(1), of(4), 10.0);
+    let size_with = |boxes| LargeSize { sockets: 2, cores: 4, boxes };
+    assert_growth(size_with(1), size_with(4), 10.0);
 }
