@@ -52,13 +52,13 @@ fn a_kubelet_says_which_devices_pods_have() {
     assert_eq!(ask_once(dir.path()).unwrap(), None);
     let kubelet = Kubelet::start(&socket(dir.path()), "pods");
     let listed = ask_once(dir.path()).unwrap().unwrap();
-    let found = list_assignments(&listed, dir.path()).unwrap();
-    let lines: Vec<String> = found
+    let assignments = list_assignments(&listed, dir.path()).unwrap();
+    let lines: Vec<String> = assignments
         .iter()
-        .map(|its| {
-            let (claim, cdi) = (its.claim.as_deref(), its.cdi.as_deref());
+        .map(|assignment| {
+            let (claim, cdi) = (assignment.claim.as_deref(), assignment.cdi.as_deref());
             let more = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
-            format!("{} {} {} {} {more}", its.pod, its.container, its.resource, its.device)
+            format!("{} {} {} {} {more}", assignment.pod, assignment.container, assignment.resource, assignment.device)
         })
         .collect();
     assert_eq!(
@@ -70,7 +70,7 @@ fn a_kubelet_says_which_devices_pods_have() {
         ]
     );
     // No device of this machine is among them.
-    assert!(found.iter().all(|its| its.functions.is_empty() && its.ports.is_empty()));
+    assert!(assignments.iter().all(|assignment| assignment.functions.is_empty() && assignment.ports.is_empty()));
     drop(kubelet);
     assert!(ask_once(dir.path()).is_err());
 }
@@ -134,14 +134,14 @@ impl Drop for Place {
 
 /// Pod, device, and whether begin and end are known, of each row.
 fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
-    let wanted = ["pod", "device", "begin_ns", "end_ns"];
-    let mut found = rows(run, &TABLE, &wanted, |batch, row| {
+    let column_names = ["pod", "device", "begin_ns", "end_ns"];
+    let mut recorded_rows = rows(run, &TABLE, &column_names, |batch, row| {
         let word = |name| word_column(batch, name).unwrap().get(row).unwrap().to_owned();
         let is_known = |name| nullable_value(i64_column(batch, name).unwrap(), row).is_some();
         (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
     });
-    found.sort_unstable();
-    found
+    recorded_rows.sort_unstable();
+    recorded_rows
 }
 
 #[test]

@@ -147,9 +147,9 @@ fn with_root_complexes() -> Machine {
         ("nvidia_pcie_tgt_pmu_0_rc_4", "nvidia_pcie_tgt_pmu_0_rc_0"),
         ("nvidia_pcie_tgt_pmu_0_rc_4", "nvidia_pcie_tgt_pmu_0_rc_1"),
     ];
-    for (at, (of, name)) in names.into_iter().enumerate() {
-        let mut pmu = machine.find_pmu(of).unwrap().clone();
-        (pmu.name, pmu.attr_type) = (name.to_owned(), 200 + at as u32);
+    for (offset, (original, name)) in names.into_iter().enumerate() {
+        let mut pmu = machine.find_pmu(original).unwrap().clone();
+        (pmu.name, pmu.attr_type) = (name.to_owned(), 200 + offset as u32);
         machine.pmus.push(pmu);
     }
     machine

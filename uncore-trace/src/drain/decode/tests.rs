@@ -222,13 +222,13 @@ fn triggers_and_contexts_are_read() {
 #[test]
 fn a_change_of_a_task_is_decoded() {
     let (of_task, task) = a_task(11);
-    for (what, change) in [
+    for (code, change) in [
         (TASK_EXEC, Ok(TaskChange::Exec)),
         (TASK_EXIT, Ok(TaskChange::Exit)),
         (TASK_EXIT + 1, Err(Undecodable::Value(KIND_TASK))),
     ] {
         let mut bytes = bytes_of(&[KIND_TASK, 3], &[1000]);
-        bytes.extend(bytes_of(&[what, 0], &[]));
+        bytes.extend(bytes_of(&[code, 0], &[]));
         bytes.extend(&of_task);
         let read =
             change.map(|change| DrainedRecord::Task(TaskRecord { time_ns: 1000, change, task }));
@@ -241,7 +241,7 @@ fn a_change_of_a_device_file_is_decoded() {
     let task = TaskIdentity { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
     let mut of_task = bytes_of(&[11, 10], &[42]);
     of_task.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
-    for (what, change) in [
+    for (code, change) in [
         (FILE_SEEN, Ok(FileChange::Seen)),
         (FILE_GOT, Ok(FileChange::Got)),
         (FILE_LEFT, Ok(FileChange::Left)),
@@ -251,7 +251,7 @@ fn a_change_of_a_device_file_is_decoded() {
     ] {
         let mut bytes = bytes_of(&[KIND_FILE, 3], &[1000]);
         // renderD128 of DRM: 226:128.
-        bytes.extend(bytes_of(&[what, 226 << 20 | 128, 1, 9], &[]));
+        bytes.extend(bytes_of(&[code, 226 << 20 | 128, 1, 9], &[]));
         bytes.extend(&of_task);
         let number = DeviceNumber { is_block: true, major: 226, minor: 128 };
         let read = change.map(|change| FileRecord { time_ns: 1000, change, number, task });
@@ -261,9 +261,9 @@ fn a_change_of_a_device_file_is_decoded() {
 
 #[test]
 fn a_change_of_a_cgroup_is_decoded() {
-    let read = |what: u32, path: &[u8]| {
+    let read = |code: u32, path: &[u8]| {
         let mut bytes = bytes_of(&[KIND_CGROUP, 3], &[1000]);
-        bytes.extend(bytes_of(&[what, 11], &[42]));
+        bytes.extend(bytes_of(&[code, 11], &[42]));
         bytes.extend(path);
         decode_record(&bytes).map(|record| match record {
             DrainedRecord::Cgroup(event) => event,
@@ -275,14 +275,14 @@ fn a_change_of_a_cgroup_is_decoded() {
         path[..len].fill(b'a');
         path
     };
-    for (what, change) in [
+    for (code, change) in [
         (CGROUP_MKDIR, CgroupChange::Created),
         (CGROUP_RMDIR, CgroupChange::Removed),
         (CGROUP_ATTACH, CgroupChange::Attached(11)),
     ] {
         let path_read = Some("aa".to_owned());
         let event = CgroupRecord { time_ns: 1000, change, cgroup_id: 42, path: path_read };
-        assert_eq!(read(what, &path(2)), Ok(event));
+        assert_eq!(read(code, &path(2)), Ok(event));
     }
     assert_eq!(read(CGROUP_ATTACH + 1, &path(2)), Err(Undecodable::Value(KIND_CGROUP)));
     assert_eq!(read(CGROUP_MKDIR, &path(2)[1..]), Err(Undecodable::Short));
@@ -295,7 +295,7 @@ fn a_change_of_a_cgroup_is_decoded() {
 
 #[test]
 fn a_transfer_of_io_is_decoded() {
-    let read = |[begin, end, sequence]: [u64; 3], what, context, tid| {
+    let read = |[begin, end, sequence]: [u64; 3], code, context, tid| {
         let (of_task, _) = a_task(tid);
         let mut bytes = bytes_of(&[KIND_IO, 3], &[2000, begin, end, sequence, 1, 4096]);
         bytes.extend(of_task);
@@ -303,7 +303,7 @@ fn a_transfer_of_io_is_decoded() {
         device[..3].copy_from_slice(b"sda");
         bytes.extend(device);
         bytes.extend(bytes_of(&[], &[99, 4096]));
-        bytes.extend(bytes_of(&[2, what, context, 9, 4, 5], &[]));
+        bytes.extend(bytes_of(&[2, code, context, 9, 4, 5], &[]));
         decode_record(&bytes).map(|record| match record {
             DrainedRecord::Io(moved) => moved,
             other => panic!("{other:?}"),
@@ -314,7 +314,7 @@ fn a_transfer_of_io_is_decoded() {
         IoTransfer { kind, mover, device, interface: (5, 4), bytes: 4096, requests: 2 }
     };
     let task = Mover::Task(a_task(11).1);
-    for (what, kind) in [
+    for (code, kind) in [
         (IO_READ, IoKind::Read),
         (IO_WRITE, IoKind::Write),
         (IO_SENT, IoKind::Sent),
@@ -323,7 +323,7 @@ fn a_transfer_of_io_is_decoded() {
     ] {
         let slots = vec![slot(kind, task)];
         let moved = IoRecord { cpu: 3, tick_end_ns: 2000, span: None, sequence: None, slots };
-        assert_eq!(read([0, 0, 0], what, CONTEXT_TASK, 11), Ok(moved));
+        assert_eq!(read([0, 0, 0], code, CONTEXT_TASK, 11), Ok(moved));
     }
     for (context, tid, mover) in [
         (CONTEXT_TASK, 0, Mover::Cgroup(42)),
