@@ -50,9 +50,9 @@ fn exact(python: &Path, options: &[&str]) -> bool {
     assert!(switches >= PAGES / 100, "{switches} switches");
     let shares = rows::shares(&run);
     let counted = ["page-faults", "context-switches"].map(|event| {
-        let own = shares.iter().filter(|share| share.event == event);
-        let own = own.filter(|share| share.pid == Some(load.pid()));
-        own.filter_map(|share| share.value).sum::<f64>()
+        let event_shares = shares.iter().filter(|share| share.event == event);
+        let load_shares = event_shares.filter(|share| share.pid == Some(load.pid()));
+        load_shares.filter_map(|share| share.value).sum::<f64>()
     });
     println!("{counted:?} page faults and switches, {really:?} by /proc");
     let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();

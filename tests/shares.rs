@@ -84,7 +84,7 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let moved = spinner.ran_ns();
     spinner.run_for(HALF);
     let (end_ns, end) = (mono_ns(), spinner.ran_ns());
-    let whole = (end - begin) as f64;
+    let ran_ns = (end - begin) as f64;
     if !recorder.stop_and_tell() {
         println!("the machine was too busy: something was lost");
         return f64::INFINITY;
@@ -104,14 +104,14 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let of_a = (not_yet - begin, moved - begin, before);
     let of_b = (end - moved, end - not_yet, after);
     for (cgroup, (least, most, more)) in [(a, of_a), (b, of_b)] {
-        let found = value(&shares, "cpu-clock", cpu, cgroup);
+        let counted = value(&shares, "cpu-clock", cpu, cgroup);
         println!(
-            "{}: {found} ns of {least} to {most} ns, interrupts had {interrupts} ns, outside {more} ns",
+            "{}: {counted} ns of {least} to {most} ns, interrupts had {interrupts} ns, outside {more} ns",
             cgroup.path
         );
-        off = off.max(found - most as f64 - more).max(least as f64 - found - interrupts);
+        off = off.max(counted - most as f64 - more).max(least as f64 - counted - interrupts);
     }
-    100.0 * off / whole
+    100.0 * off / ran_ns
 }
 
 #[test]
@@ -133,31 +133,31 @@ fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::Share> {
 #[test]
 fn only_the_cgroup_that_was_asked_for_has_rows_of_its_own() {
     let _machine = root_or_skip!();
-    let (wanted, other) = (or_skip!(Cgroup::new("wanted")), or_skip!(Cgroup::new("rest")));
+    let (requested, unrequested) = (or_skip!(Cgroup::new("wanted")), or_skip!(Cgroup::new("rest")));
     let cpu = last_cpu();
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
-    wanted.add(spinners[0].pid());
-    other.add(spinners[1].pid());
+    requested.add(spinners[0].pid());
+    unrequested.add(spinners[1].pid());
     settle();
     let dir = tempfile::tempdir().unwrap();
-    let shares = recorded_for(&wanted, &dir.path().join("run.parquet"));
-    let mut rest: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();
+    let shares = recorded_for(&requested, &dir.path().join("run.parquet"));
+    let mut other_task_rows: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();
     for share in &shares {
         match share.owner.as_str() {
             "other_tasks" => {
                 assert!(share.pid.is_none() && share.comm.is_none(), "{share:?}");
                 assert_eq!(share.cgroup, None, "{share:?}");
-                *rest.entry((share.mono_ns, share.cpu, &share.event)).or_default() += 1;
+                *other_task_rows.entry((share.mono_ns, share.cpu, &share.event)).or_default() += 1;
             }
             "task" => {
-                assert_eq!(share.cgroup.as_deref(), Some(wanted.path.as_str()), "{share:?}");
+                assert_eq!(share.cgroup.as_deref(), Some(requested.path.as_str()), "{share:?}");
                 assert_eq!(share.pid, Some(spinners[0].pid()), "{share:?}");
             }
             _ => {}
         }
     }
-    assert!(value(&shares, "cpu-clock", cpu, &wanted) > 1e8, "the spinner ran");
-    assert!(rest.len() > 20, "the other spinner ran in {} windows", rest.len());
-    assert!(rest.values().all(|rows| *rows == 1), "one row for all others");
+    assert!(value(&shares, "cpu-clock", cpu, &requested) > 1e8, "the spinner ran");
+    assert!(other_task_rows.len() > 20, "the other spinner ran in {} windows", other_task_rows.len());
+    assert!(other_task_rows.values().all(|rows| *rows == 1), "one row for all others");
     drop(spinners);
 }
