@@ -96,17 +96,17 @@ fn a_recording_killed_at_any_time_is_readable() {
         }
         recorder.kill();
         objects.assert_gone();
-        let what = format!("kill {number}: {name} after {life} ms, at its end {at_end}, {end} ms");
+        let label = format!("kill {number}: {name} after {life} ms, at its end {at_end}, {end} ms");
         let repaired = run([OsStr::new("repair"), output.as_os_str()]);
-        assert_eq!(repaired.status.code(), Some(0), "{what}: {repaired:?}");
+        assert_eq!(repaired.status.code(), Some(0), "{label}: {repaired:?}");
         assert_checked(&output);
         conserved(&output);
         let is_finished = rows::pair(&output, metadata::REPAIRED).is_none();
-        assert!(!is_finished || at_end, "{what}: nobody ended it");
+        assert!(!is_finished || at_end, "{label}: nobody ended it");
         finished += u64::from(is_finished);
         rows_left += rows::shares(&output).len();
         let left = dir.path().read_dir().unwrap().count();
-        assert_eq!(left, 1, "{what}: something is beside it");
+        assert_eq!(left, 1, "{label}: something is beside it");
     }
     println!("{count} killed, {finished} of them had finished; {rows_left} rows");
     assert!(rows_left > 0);
@@ -130,7 +130,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     recorder.signal(Signal::STOP);
     let stopped = mono_ns();
     sleep(STOPPED);
-    let on = mono_ns();
+    let continued_ns = mono_ns();
     recorder.signal(Signal::CONT);
     // The numbers of the next readings show how many were lost.
     sleep(Duration::from_secs(1));
@@ -153,7 +153,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     let shares = rows::shares(&output);
     assert!(shares.iter().any(|share| share.mono_ns < stopped && share.value > Some(0.0)));
     let begin = |share: &rows::Share| share.mono_ns - share.window_ns;
-    assert!(shares.iter().any(|share| begin(share) > on && share.value > Some(0.0)));
+    assert!(shares.iter().any(|share| begin(share) > continued_ns && share.value > Some(0.0)));
 }
 
 /// A ring that holds all records of the time in which the recorder is stopped.
@@ -178,12 +178,12 @@ fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
     let step = "the recorder is late: from here windows are longer";
     assert!(ended.stderr.contains(step), "{}", ended.stderr);
     let losses = rows::losses(&output).into_iter();
-    let told: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
-    let details: Vec<_> = told.iter().filter_map(|loss| loss.detail.as_deref()).collect();
+    let overloads: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
+    let details: Vec<_> = overloads.iter().filter_map(|loss| loss.detail.as_deref()).collect();
     assert!(details[0].starts_with(step), "{details:?}");
     assert!(details.last().unwrap().ends_with("from here windows are divided as usual"));
     // The last row does not count: it says how it ended.
-    assert_eq!(told.last().unwrap().count, 0, "{details:?}");
+    assert_eq!(overloads.last().unwrap().count, 0, "{details:?}");
 }
 
 /// Number of readings in a row of `ring_full`: `N records of kind 1`.
@@ -274,7 +274,7 @@ fn every_process_of_a_storm_is_seen() {
     }
     let ran = rows::ran(&output);
     let has_ended =
-        |pid: &i32| ends.get(pid).is_some_and(|what| what.iter().any(|what| what == "exit"));
+        |pid: &i32| ends.get(pid).is_some_and(|changes| changes.iter().any(|change| change == "exit"));
     let is_seen = |pid: &&i32| ran.contains(*pid) && has_ended(pid);
     let unseen: Vec<_> = pids.iter().filter(|pid| !is_seen(pid)).collect();
     println!("{} processes, {} unseen; {}", pids.len(), unseen.len(), ended.stderr.trim());
@@ -354,7 +354,7 @@ fn another_tool_on_the_same_counters_takes_none() {
     let kernel = "context-switches,page-faults,cpu-migrations,minor-faults,major-faults,cpu-clock";
     let mut perf = Command::new("perf");
     perf.args(["stat", "-a", "-x,", "-e", kernel, "-e", kernel, "--", "sleep", "1"]);
-    let said = perf.output().unwrap();
+    let perf_output = perf.output().unwrap();
     let least = switches() - inner;
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
@@ -362,14 +362,14 @@ fn another_tool_on_the_same_counters_takes_none() {
     assert_told(&output, &ended);
     let counted = counted_switches(&output);
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
-    let said = String::from_utf8(said.stderr).unwrap();
-    let of_perf: Vec<f64> = said
+    let counts = String::from_utf8(perf_output.stderr).unwrap();
+    let of_perf: Vec<f64> = counts
         .lines()
         .filter(|line| line.contains("context-switches"))
         .map(|line| line.split(',').next().unwrap().parse().unwrap())
         .collect();
     println!("{counted} recorded, {of_perf:?} by perf, {least} to {most} by the kernel");
-    assert_eq!(of_perf.len(), 2, "{said}");
-    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{said}");
+    assert_eq!(of_perf.len(), 2, "{counts}");
+    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{counts}");
     run_ok([OsStr::new("report"), output.as_os_str()]);
 }

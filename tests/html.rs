@@ -83,8 +83,8 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
             totals.entry(line["event"].as_str().unwrap().to_owned()).or_default();
         *total += line["value"].as_f64().unwrap_or(0.0);
         let number = |key: &str| line[key].as_f64().unwrap();
-        let known = number("known_ns") / (number("end_ns") - number("begin_ns"));
-        *unknown = f64::max(*unknown, 1.0 - known);
+        let known_fraction = number("known_ns") / (number("end_ns") - number("begin_ns"));
+        *unknown = f64::max(*unknown, 1.0 - known_fraction);
     }
     let plots = data["plots"].as_array().unwrap();
     assert_eq!(plots.len(), totals.len());
@@ -100,8 +100,8 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
         let last = last.sum::<f64>() * bucket;
         // A mean is that of the known time, which is not all of a bucket on a busy machine: at
         // worst the time that is missing is in the bucket that has most.
-        let of_bucket = |at: usize| -> f64 {
-            areas.iter().filter_map(|area| area["value"].as_array()?.get(at)?.as_f64()).sum()
+        let of_bucket = |bucket_index: usize| -> f64 {
+            areas.iter().filter_map(|area| area["value"].as_array()?.get(bucket_index)?.as_f64()).sum()
         };
         let length = areas.iter().filter_map(|area| Some(area["value"].as_array()?.len())).max();
         let length = length.unwrap_or_default();
@@ -272,8 +272,8 @@ fn zoom(browser: &mut Browser) {
     browser.settle();
     let zoomed = words(browser, range);
     assert!(zoomed.contains(", 1.9"), "{zoomed}");
-    let again = words(browser, "document.getElementById('again').textContent");
-    assert!(again.contains(" --from ") && again.ends_with("--html part.html"), "{again}");
+    let answer_again = words(browser, "document.getElementById('again').textContent");
+    assert!(answer_again.contains(" --from ") && answer_again.ends_with("--html part.html"), "{answer_again}");
     picture(browser, "zoom");
     // By keys, in a plot that has the focus.
     browser.eval("document.querySelector('.space').focus()");
@@ -349,8 +349,8 @@ fn a_page_is_whole_or_not_there_and_as_private_as_its_recording() {
     for mode in [0o600, 0o640] {
         let fabric = place.path("run/fabric.parquet");
         fs::set_permissions(fabric, fs::Permissions::from_mode(mode)).unwrap();
-        let said = place.typed("report run --html page.html --force").ok();
-        assert!(said.starts_with("page.html: ") && said.ends_with(" kB\n"), "{said}");
+        let stderr = place.typed("report run --html page.html --force").ok();
+        assert!(stderr.starts_with("page.html: ") && stderr.ends_with(" kB\n"), "{stderr}");
         let bits = fs::metadata(place.path("page.html")).unwrap().permissions().mode();
         assert_eq!(bits & 0o777, mode);
     }

@@ -131,28 +131,28 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     for by in ["cgroup", "pid", "comm", "owner"] {
         let all = lines(&["--by", by]);
         let mut expected = all.clone();
-        expected.retain(|of, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*of[0]));
+        expected.retain(|line_key, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*line_key[0]));
         // By event, and by link.
         let selected = ["--by", by, "--event", "page-*", "--event", "disk vda *"];
         assert!(lines(&selected) == expected, "{by}");
 
         let inside = lines(&["--by", by, "--cgroup", "/sample/build", "--cgroup", "/sample/web/"]);
         let sum = |lines: &BTreeMap<[String; 3], String>, event: &str| -> f64 {
-            lines.iter().filter(|(of, _)| of[0] == event).map(|(_, line)| value(line)).sum()
+            lines.iter().filter(|(line_key, _)| line_key[0] == event).map(|(_, line)| value(line)).sum()
         };
         for event in ["page-faults", "context-switches", "write_bytes"] {
             let (of_all, of_selected) = (sum(&all, event), sum(&inside, event));
             assert!((of_all - of_selected).abs() <= 1e-9 * of_all, "{by} {event}: {of_all}, {of_selected}");
         }
         // Processes of a name, and all tasks, are in several cgroups.
-        let is_same = |(of, line): (&[String; 3], &String)| {
-            of[1] == "other_tasks"
-                || (of[1] == "task" && ["comm", "owner"].contains(&by))
-                || all.get(of) == Some(line)
+        let is_same = |(line_key, line): (&[String; 3], &String)| {
+            line_key[1] == "other_tasks"
+                || (line_key[1] == "task" && ["comm", "owner"].contains(&by))
+                || all.get(line_key) == Some(line)
         };
         assert!(inside.iter().all(is_same), "{by}");
         let names: BTreeSet<&str> =
-            inside.keys().filter(|of| of[1] == "task").map(|of| of[2].as_str()).collect();
+            inside.keys().filter(|line_key| line_key[1] == "task").map(|line_key| line_key[2].as_str()).collect();
         assert!(by != "cgroup" || names == BTreeSet::from(["/sample/build", "/sample/web"]));
     }
     // The page has them too.

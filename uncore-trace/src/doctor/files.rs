@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    fn with(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
+    fn findings_for(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
         let mut stat = "cpu  1 2 3\n".to_owned();
         for cpu in 0..cpus {
             writeln!(stat, "cpu{cpu} 1 2 3").unwrap();
@@ -126,7 +126,7 @@ mod tests {
     const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000001000000\n";
 
     fn of_open_files(open: &str, cpus: u32, status: &str) -> Finding {
-        with(open, "unlimited unlimited", cpus, status).remove(0)
+        findings_for(open, "unlimited unlimited", cpus, status).remove(0)
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             ("8192 unlimited", FindingState::Fail),
             ("1073741824 1073741824", FindingState::Warn),
         ] {
-            assert_eq!(with("1024 524288", size, 8, USER)[1].state, state, "{size}");
+            assert_eq!(findings_for("1024 524288", size, 8, USER)[1].state, state, "{size}");
         }
     }
 

@@ -61,7 +61,7 @@ fn tenant_change<'a>(subject: &'a DiffSubject, key: &str) -> &'a RateChange {
 }
 
 fn assert_near(value: Option<f64>, expected: f64) {
-    assert!(value.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected.abs()), "{value:?}");
+    assert!(value.is_some_and(|actual| (actual - expected).abs() <= 1e-9 * expected.abs()), "{value:?}");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn processes_of_two_recordings_are_compared_by_name() {
         let question = DiffQuestion { grouping: by, ..BY_CGROUP };
         let comparison = compare(&LINKED, &restarted, &question);
         let subject = &comparison.subjects[0];
-        let mut names_found: Vec<&str> = subject.tenants.iter().map(|it| it.key.as_str()).collect();
+        let mut names_found: Vec<&str> = subject.tenants.iter().map(|subject_tenant| subject_tenant.key.as_str()).collect();
         names_found.sort_unstable();
         assert_eq!(names_found, names);
         for tenant in &subject.tenants {
@@ -369,13 +369,13 @@ fn judge_growth(
 
 #[test]
 fn only_what_grew_by_more_than_allowed_and_than_its_error_fails() {
-    let both =
+    let total_and_other =
         vec!["memory 0 in  Some(50.0)".to_owned(), "memory 0 in /other Some(200.0)".to_owned()];
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.01), (both.clone(), 0));
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.6, 0.01), (both[1..].to_vec(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.01), (total_and_other.clone(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.6, 0.01), (total_and_other[1..].to_vec(), 0));
     assert_eq!(judge_growth(&LINKED, &GREW, 2.5, 0.01), (vec![], 0));
     // 96 of 150 MB/s, and 48 of 96.
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.55), (both[..1].to_vec(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.55), (total_and_other[..1].to_vec(), 0));
     assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.65), (vec![], 0));
     assert_eq!(judge_growth(&GREW, &LINKED, 0.0, 0.0), (vec![], 0));
     assert_eq!(judge_growth(&LINKED, &WAVES, 0.01, 0.0), (vec![], 0));
@@ -441,7 +441,7 @@ fn the_text_of_a_comparison_has_the_answer_first_and_fits() {
         },
         ..LINKED
     };
-    let mut shown = Vec::new();
+    let mut texts = Vec::new();
     for (question, after) in [
         (BY_CGROUP, &GREW),
         (DiffQuestion { events: true, ..BY_CGROUP }, &long),
@@ -463,8 +463,8 @@ fn the_text_of_a_comparison_has_the_answer_first_and_fits() {
         }
         for width in [Some(80), None] {
             let style = TextStyle { ascii: false, width };
-            shown.push(text::render_text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
+            texts.push(text::render_text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
         }
     }
-    insta::assert_snapshot!("diff", shown.join("---\n"));
+    insta::assert_snapshot!("diff", texts.join("---\n"));
 }
