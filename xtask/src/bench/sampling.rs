@@ -223,9 +223,9 @@ impl BpfTimes {
 
     fn enable() -> Result<Self> {
         let read = fs::read_to_string(Self::FILE);
-        let before = read.with_context(|| format!("cannot read {}", Self::FILE))?;
+        let previous_setting = read.with_context(|| format!("cannot read {}", Self::FILE))?;
         fs::write(Self::FILE, "1").with_context(|| format!("cannot write {}", Self::FILE))?;
-        Ok(Self { previous_setting: before })
+        Ok(Self { previous_setting })
     }
 }
 

@@ -181,11 +181,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn list_machines(args: &Args) -> Vec<TruthMachine> {
-    let kind = MachineTraits { peak: args.traits.peak.or(Some(PEAK)), ..args.traits };
+    let base_traits = MachineTraits { peak: args.traits.peak.or(Some(PEAK)), ..args.traits };
     let mut machines = Vec::new();
     for &pauses in &args.pauses {
         for &cpus in &args.cpus {
-            let machine = |&tenants: &u32| TruthMachine { cpus, tenants, pauses, traits: kind };
+            let machine = |&tenants: &u32| TruthMachine { cpus, tenants, pauses, traits: base_traits };
             machines.extend(args.tenants.iter().map(machine));
         }
     }
@@ -193,9 +193,9 @@ fn list_machines(args: &Args) -> Vec<TruthMachine> {
     let has_common_size = args.cpus.contains(&cpus) && args.tenants.contains(&tenants);
     if args.traits == NONE && has_common_size {
         let more_machines = MORE.iter().filter(|(pauses, _)| args.pauses.contains(pauses));
-        machines.extend(more_machines.map(|&(pauses, kind)| {
-            let kind = MachineTraits { peak: kind.peak.or(Some(PEAK)), ..kind };
-            TruthMachine { cpus, tenants, pauses, traits: kind }
+        machines.extend(more_machines.map(|&(pauses, listed_traits)| {
+            let extra_traits = MachineTraits { peak: listed_traits.peak.or(Some(PEAK)), ..listed_traits };
+            TruthMachine { cpus, tenants, pauses, traits: extra_traits }
         }));
     }
     machines
@@ -235,16 +235,16 @@ impl TruthFigures {
 }
 
 fn machine_text(machine: &TruthMachine) -> String {
-    let TruthMachine { cpus, tenants, pauses, traits: kind } = machine;
+    let TruthMachine { cpus, tenants, pauses, traits: machine_traits } = machine;
     let mut words = vec![format!("{cpus} CPUs"), format!("{tenants} tenants")];
     words.extend((*pauses == Pauses::Never).then(|| "never pausing".to_owned()));
-    words.extend(kind.quota.map(|fraction| format!("quota of {:.0} %", fraction * 100.0)));
-    words.extend(kind.plain.then(|| "plain".to_owned()));
-    words.extend(kind.group.map(|cpus| format!("counters of {cpus} CPUs")));
-    words.extend(kind.ports.map(|cpus| format!("ports of {cpus} CPUs")));
-    words.extend(kind.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")));
-    words.extend(kind.misses.map(|noise| format!("misses ({noise})")));
-    words.extend(kind.monitors.map(|count| format!("{count} monitors")));
+    words.extend(machine_traits.quota.map(|fraction| format!("quota of {:.0} %", fraction * 100.0)));
+    words.extend(machine_traits.plain.then(|| "plain".to_owned()));
+    words.extend(machine_traits.group.map(|cpus| format!("counters of {cpus} CPUs")));
+    words.extend(machine_traits.ports.map(|cpus| format!("ports of {cpus} CPUs")));
+    words.extend(machine_traits.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")));
+    words.extend(machine_traits.misses.map(|noise| format!("misses ({noise})")));
+    words.extend(machine_traits.monitors.map(|count| format!("{count} monitors")));
     words.join(", ")
 }
 

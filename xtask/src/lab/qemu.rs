@@ -171,8 +171,8 @@ impl QemuRun<'_> {
             bail!("{error:#}; {}", shown());
         }
         if !console.lines().any(|line| line.trim_end() == SUCCESS) {
-            let said = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
-            bail!("the guest {}; {}", said.unwrap_or("did not come to its end"), shown());
+            let reported_cause = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
+            bail!("the guest {}; {}", reported_cause.unwrap_or("did not come to its end"), shown());
         }
         run_quietly(
             Command::new("tar")

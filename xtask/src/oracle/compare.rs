@@ -51,8 +51,8 @@ impl fmt::Display for Outcome {
         match self {
             Self::Same => f.write_str("agrees"),
             Self::BothRefuse => f.write_str("refused by both"),
-            Self::Differs { difference: kind, perf, ours } => {
-                write!(f, "{kind:?}: perf: {perf}; uncore-trace: {ours}")
+            Self::Differs { difference, perf, ours } => {
+                write!(f, "{difference:?}: perf: {perf}; uncore-trace: {ours}")
             }
         }
     }
@@ -93,8 +93,8 @@ pub(super) fn compare_case(case: &Case, machine: &OracleMachine, perf: &PerfProg
     }
 }
 
-fn differing(kind: DifferenceKind, perf: &str, ours: &str) -> Outcome {
-    Outcome::Differs { difference: kind, perf: perf.to_owned(), ours: ours.to_owned() }
+fn differing(difference: DifferenceKind, perf: &str, ours: &str) -> Outcome {
+    Outcome::Differs { difference, perf: perf.to_owned(), ours: ours.to_owned() }
 }
 
 /// Compares counters as sets, because perf opens twice what a text names twice, then the sums of

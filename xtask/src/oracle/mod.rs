@@ -177,7 +177,7 @@ fn report_outcomes(comparisons: &[CaseOutcome<'_>], known: &[Difference], is_new
             Outcome::Same => "agree",
             Outcome::BothRefuse => "are refused by both",
             Outcome::Differs { .. } if has_reason => "differ with a reason",
-            Outcome::Differs { difference: kind, .. } if !is_new && *kind != DifferenceKind::Opens => {
+            Outcome::Differs { difference: differs_by, .. } if !is_new && *differs_by != DifferenceKind::Opens => {
                 "are not judged: this perf is older than 7"
             }
             Outcome::Differs { .. } => {

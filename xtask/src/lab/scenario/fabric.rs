@@ -132,9 +132,9 @@ impl FabricFlow {
         let instance = setting.machine.instances_of(model).first().copied();
         let instance = instance.with_context(|| format!("no {model}"))?;
         let (_, truth) = traffic::spec_and_truth(instance, event)?;
-        let one = traffic::moves_of_event(instance, event).first().copied();
-        let one = one.with_context(|| format!("nothing moves {event}"))?;
-        Ok(Self { event, unit_move: one, truth })
+        let unit_move = traffic::moves_of_event(instance, event).first().copied();
+        let unit_move = unit_move.with_context(|| format!("nothing moves {event}"))?;
+        Ok(Self { event, unit_move, truth })
     }
 
     fn scaled(&self, amount: u64) -> Move {

@@ -67,8 +67,8 @@ pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     });
     let run = recording_dir(name);
     let file = "attributed.parquet";
-    let again = format!("/out/misses-attribute/{file}");
-    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
+    let attributed_path = format!("/out/misses-attribute/{file}");
+    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &attributed_path];
     let check = ["/bin/uncore-trace", "check", &run];
     let exit = || vec![Check::Exit { code: 0, says: Vec::new() }];
     let same_rows = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
