@@ -19,7 +19,7 @@ use uncore_trace::tables::reader::Recording;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{Share, losses, shares};
+use crate::harness::rows::{ShareRow, read_losses, read_shares};
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 
 /// Every row of `fabric` with all its columns, as text; different doubles have different texts.
@@ -70,8 +70,8 @@ pub(crate) fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("attributed.parquet");
     let attributed_rows = attribute_again(recording, &to, &[]);
-    if losses(recording).iter().any(|loss| loss.cause == "overload") {
-        assert_equal_sums(totals(shares(recording)), &totals(shares(&to)));
+    if read_losses(recording).iter().any(|loss| loss.cause == "overload") {
+        assert_equal_sums(totals(read_shares(recording)), &totals(read_shares(&to)));
     } else {
         assert_same(&rows(recording), &attributed_rows, &[]);
     }
@@ -80,7 +80,7 @@ pub(crate) fn again_the_same(recording: &Path) {
 /// The total of each counter: PMU, event and CPU.
 type Totals = BTreeMap<(String, String, i32), f64>;
 
-fn totals(shares: Vec<Share>) -> Totals {
+fn totals(shares: Vec<ShareRow>) -> Totals {
     let mut totals = Totals::new();
     for share in shares {
         let sum = totals.entry((share.pmu, share.event, share.cpu)).or_default();
@@ -90,7 +90,7 @@ fn totals(shares: Vec<Share>) -> Totals {
 }
 
 fn assert_same_totals(recording: &Path, attributed: &Path, interval_ns: i64) {
-    let (recorded, attributed_shares) = (shares(recording), shares(attributed));
+    let (recorded, attributed_shares) = (read_shares(recording), read_shares(attributed));
     // The recording begins and ends within windows, and after a missing reading a window is longer.
     let last = attributed_shares.iter().map(|share| share.mono_ns).max();
     for share in &attributed_shares {
@@ -114,8 +114,8 @@ fn a_recording_is_attributed_again_row_for_row() {
     let _machine = root_or_skip!();
     let (a, b) = (or_skip!(Cgroup::new("a")), or_skip!(Cgroup::new("b")));
     let loads = [Load::spin(0), Load::forks()];
-    a.add(loads[0].pid());
-    b.add(loads[1].pid());
+    a.add_process(loads[0].pid());
+    b.add_process(loads[1].pid());
     let dir = tempfile::tempdir().unwrap();
     let of_a = ["-p", "host", "--cgroup", &a.path];
     let all: [&[&str]; 5] = [
@@ -136,7 +136,7 @@ fn a_recording_is_attributed_again_row_for_row() {
         let live = rows(&run);
         assert!(live.len() > 50, "{options:?}: {} rows", live.len());
         again_the_same(&run);
-        if losses(&run).iter().any(|loss| loss.cause == "overload") {
+        if read_losses(&run).iter().any(|loss| loss.cause == "overload") {
             eprintln!("{options:?}: the recorder was late, so only totals are compared");
             continue;
         }

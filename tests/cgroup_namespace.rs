@@ -56,12 +56,12 @@ impl Recorded {
         let mut command = mounts::shell(&script);
         let output = command.env("WORKLOAD", WORKLOAD).output().unwrap();
         let output_text = text(&output);
-        cgroup::remove(&root.dir().join("in"));
+        cgroup::remove_cgroup(&root.dir().join("in"));
         assert!(output.status.success(), "{output_text}");
         let run = dir.path().join("run");
         assert_checked(&run);
         let mut paths: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-        for (id, path) in rows::rows(&run, &cgroups::TABLE, &["id", "path"], |batch, row| {
+        for (id, path) in rows::read_rows(&run, &cgroups::TABLE, &["id", "path"], |batch, row| {
             let path = text_column(batch, "path").unwrap().value(row).to_owned();
             (bits_column(batch, "id").unwrap().value_or_zero(row), path)
         }) {
@@ -117,7 +117,7 @@ fn a_cgroup_namespace_is_reported_with_its_remedy() {
         assert!(finding.starts_with("warn ") && finding.contains("namespace"), "{output_text}");
         assert!(output_text.contains("fix: start the container with --cgroupns=host"), "{output_text}");
         let run = recorded.dir.path().join("run");
-        let losses = rows::losses(&run);
+        let losses = rows::read_losses(&run);
         let partial: Vec<_> =
             losses.iter().filter(|loss| loss.cause == "cgroups_partial").collect();
         assert_eq!(partial.len(), 1, "{losses:?}");

@@ -46,7 +46,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        self.dirs.iter().for_each(|dir| cgroup::remove(dir));
+        self.dirs.iter().for_each(|dir| cgroup::remove_cgroup(dir));
     }
 }
 
@@ -69,15 +69,15 @@ fn a_containers_cgroup_is_in_its_columns() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     record(&tree, &run, &[]);
-    let shares = rows::shares(&run);
-    let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+    let shares = rows::read_shares(&run);
+    let inside = |share: &&rows::ShareRow| share.cgroup.as_deref() == Some(tree.path.as_str());
     assert!(shares.iter().filter(inside).count() > 20);
     for share in &shares {
         let names_found = (share.container.as_deref(), share.pod.as_deref());
         let expected = if inside(&share) { (Some(&ID[..12]), Some(POD)) } else { (None, None) };
         assert_eq!(names_found, expected, "{share:?}");
     }
-    let cgroups = rows::cgroups(&run);
+    let cgroups = rows::read_cgroups(&run);
     assert_eq!(cgroups[&tree.path], (Some(ID[..12].to_owned()), Some(POD.to_owned())));
     assert_eq!(cgroups[&tree.top.path], (None, None));
     for (by, key) in [("container", &ID[..12]), ("pod", POD)] {
@@ -96,8 +96,8 @@ fn a_step_of_slurm_has_its_job() {
     let attributed = dir.path().join("again.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), attributed.as_os_str()]);
     for run in [&run, &attributed] {
-        let shares = rows::shares(run);
-        let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+        let shares = rows::read_shares(run);
+        let inside = |share: &&rows::ShareRow| share.cgroup.as_deref() == Some(tree.path.as_str());
         assert!(shares.iter().filter(inside).count() > 20);
         for share in &shares {
             let expected = inside(&share).then_some("7.batch");
@@ -140,7 +140,7 @@ fn deep_cgroups_roll_up() {
         ("9", tree.path.as_str(), Some(&ID[..12])),
     ] {
         record(&tree, &run, &["--force", "--cgroup-depth", depth]);
-        let shares = rows::shares(&run);
+        let shares = rows::read_shares(&run);
         let paths: BTreeSet<&str> =
             shares.iter().filter_map(|share| share.cgroup.as_deref()).collect();
         assert!(paths.contains(cgroup), "{depth}: {paths:?}");

@@ -59,15 +59,15 @@ impl Tenant {
     fn new(python: &Path) -> Result<Self, String> {
         let cgroup = Cgroup::new("diff")?;
         let load = Load::start(python, &["-c", TOUCH]);
-        cgroup.add(load.pid());
+        cgroup.add_process(load.pid());
         let mut tenant = Self { load, cgroup };
         tenant.touch(0);
         Ok(tenant)
     }
 
     fn touch(&mut self, pages: u32) {
-        self.load.say(&pages.to_string());
-        assert_eq!(self.load.hear(), "set");
+        self.load.write_line(&pages.to_string());
+        assert_eq!(self.load.read_line(), "set");
     }
 
     /// The line of its page faults.

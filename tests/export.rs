@@ -45,7 +45,7 @@ fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
     let tenants = [Cgroup::new("export")?, Cgroup::new("ex\u{1b}[2J\"\\<b>")?];
     let loads = [Load::spin(0), Load::forks()];
     for (cgroup, load) in tenants.iter().zip(&loads) {
-        cgroup.add(load.pid());
+        cgroup.add_process(load.pid());
     }
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host", "--slices"]);
     sleep(Duration::from_millis(2500));
@@ -148,7 +148,7 @@ fn printable((event, cgroup): &(String, String)) -> (String, String) {
 }
 
 fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
-    let shares = rows::shares(&place.path("run"));
+    let shares = rows::read_shares(&place.path("run"));
     let begin = shares.iter().map(|share| share.mono_ns - share.window_ns).min().unwrap();
     let end = shares.iter().map(|share| share.mono_ns).max().unwrap();
     let (file, run) = (place.path("run.pf"), place.path("run"));

@@ -14,7 +14,7 @@ use crate::attribute::again_the_same;
 use crate::faults::{Random, assert_told};
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{self, Share};
+use crate::harness::rows::{self, ShareRow};
 use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncore_trace};
 use crate::sums::conserved;
 use crate::witness;
@@ -69,7 +69,7 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
 }
 
 /// The windows of `context-switches` on a CPU in order: (begin, end, total).
-fn windows(shares: &[Share], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
+fn windows(shares: &[ShareRow], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
     let cpu_shares = shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
     let mut windows: Vec<_> =
         cpu_shares.map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total)).collect();
@@ -85,7 +85,7 @@ fn goes_on(options: &[&str]) {
     let (gone, back) = or_skip!(record(&run, options, &cpu));
     assert_checked(&run);
     conserved(&run);
-    let shares = rows::shares(&run);
+    let shares = rows::read_shares(&run);
     // CPU 0 has every window.
     let stayed = windows(&shares, 0);
     assert!(stayed.windows(2).all(|pair| pair[0].1 == pair[1].0), "{stayed:?}");
@@ -97,15 +97,15 @@ fn goes_on(options: &[&str]) {
     assert!(cpu1_windows.iter().any(|cpu1_window| cpu1_window.0 > back && cpu1_window.2 > Some(0.0)), "{cpu1_windows:?}");
     assert!(cpu1_windows.iter().all(|cpu1_window| cpu1_window.1 < gone + window || cpu1_window.1 > back), "{cpu1_windows:?}");
     // CPU 1 has no runtime while it was offline.
-    let ran = rows::runtime(&run);
-    let inside = |time: &&rows::Time| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
+    let ran = rows::read_runtime(&run);
+    let inside = |time: &&rows::TimeRow| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
     let ticks: Vec<_> = ran.iter().filter(inside).collect();
     assert!(ticks.is_empty(), "{ticks:?}");
     assert!(ran.iter().any(|time| time.cpu == 1 && time.mono_ns > back + margin));
-    let times = rows::cpu_time(&run);
+    let times = rows::read_cpu_time(&run);
     let offline = times.iter().map(|time| (time.cpu, time.offline_ns)).collect::<Vec<_>>();
     assert!(times[0].offline_ns == 0 && times[1].offline_ns >= back - gone, "{offline:?}");
-    let losses = rows::losses(&run);
+    let losses = rows::read_losses(&run);
     let losses_of = |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
     assert!(losses_of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
     let stopped: i64 = losses_of("counter_stopped").iter().map(|loss| loss.count).sum();
@@ -158,8 +158,8 @@ fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     assert!(ended.stderr.contains(" 1 witness was lost"), "{}", ended.stderr);
     assert_checked(&run);
     again_the_same(&run);
-    let read_again = |reading: &rows::Reading| reading.cpu == 1 && reading.mono_ns > back;
-    assert!(rows::readings(&run).iter().any(read_again), "it is not opened again");
+    let read_again = |reading: &rows::ReadingRow| reading.cpu == 1 && reading.mono_ns > back;
+    assert!(rows::read_readings(&run).iter().any(read_again), "it is not opened again");
 }
 
 /// A recording that ends while the CPU is offline ends normally.
@@ -179,7 +179,7 @@ fn a_cpu_that_stays_away_holds_nothing_up() {
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert_checked(&file);
-    assert!(rows::cpu_time(&file)[1].offline_ns > 200_000_000);
+    assert!(rows::read_cpu_time(&file)[1].offline_ns > 200_000_000);
 }
 
 /// The recorder is stopped while the CPU is offline; the stopped counters are reported anyway, also
@@ -274,6 +274,6 @@ fn a_cpu_that_comes_online_is_reported() {
     assert!(ended.stderr.contains("1 CPU came online later"), "{}", ended.stderr);
     assert_checked(&run);
     conserved(&run);
-    assert!(rows::runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");
+    assert!(rows::read_runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");
     again_the_same(&run);
 }

@@ -54,9 +54,9 @@ fn fio(cgroup: &Cgroup, dir: &Path, options: &[&str]) -> [u64; 2] {
     typed.extend(["--name=test", "--output-format=json", "--size=64m"].map(str::to_owned));
     typed.extend(options.iter().map(|&option| option.to_owned()));
     let mut load = Load::start("sh", &typed);
-    cgroup.add(load.pid());
-    load.say("go");
-    assert_eq!(load.hear(), "", "it ends without a word");
+    cgroup.add_process(load.pid());
+    load.write_line("go");
+    assert_eq!(load.read_line(), "", "it ends without a word");
     let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     let job = &report["jobs"][0];
     ["read", "write"].map(|way| job[way]["io_bytes"].as_u64().unwrap())
@@ -70,7 +70,7 @@ fn prepare(dir: &Path) {
 }
 
 /// Bytes in these rows.
-fn sum<T: Borrow<rows::Moved>>(rows: impl Iterator<Item = T>) -> u64 {
+fn sum<T: Borrow<rows::MovedRow>>(rows: impl Iterator<Item = T>) -> u64 {
     rows.map(|row| row.borrow().bytes).sum()
 }
 
@@ -84,7 +84,7 @@ fn relative_error(measured: u64, expected: u64, label: &str) -> f64 {
 /// of a known sum.
 fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgroup; 2]) -> f64 {
     let burner = Load::spin(0);
-    other.add(burner.pid());
+    other.add_process(burner.pid());
     let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
     sleep(Duration::from_millis(100));
     let (before, begin) = (statistics(disk), mono_ns());
@@ -95,7 +95,7 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
-    let moved: Vec<_> = rows::moved(run).into_iter().filter(|row| row.device == name).collect();
+    let moved: Vec<_> = rows::read_io(run).into_iter().filter(|row| row.device == name).collect();
     let mut worst: f64 = 0.0;
     for (way, direction) in ["read", "write"].into_iter().enumerate() {
         let all = || moved.iter().filter(|row| row.direction == direction);
@@ -136,7 +136,7 @@ fn a_disks_bytes_are_those_of_who_asked_for_them() {
 fn assert_attributed_again(run: &Path, dir: &Path) {
     let file = dir.join("attributed.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
-    let rows = |path: &Path| rows::shares(path).iter().map(|row| format!("{row:?}")).collect();
+    let rows = |path: &Path| rows::read_shares(path).iter().map(|row| format!("{row:?}")).collect();
     let (first, second): (Vec<String>, Vec<String>) = (rows(run), rows(&file));
     assert_eq!(first, second);
 }
@@ -155,7 +155,7 @@ fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synce
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
-    let moved = rows::moved(run);
+    let moved = rows::read_io(run);
     let writes = moved.iter().filter(|row| row.device == name && row.direction == "write");
     let tenant_writes = writes.clone().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
     let workers = writes.filter(|row| row.comm.starts_with("kworker"));
@@ -223,17 +223,17 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
     let run = dir.path().join("run/");
     let mut receiver = Load::start(python, &["-c", RECEIVE]);
     let mut sender = Load::start(python, &["-c", SEND, &SENT.to_string()]);
-    to.add(receiver.pid());
-    from.add(sender.pid());
+    to.add_process(receiver.pid());
+    from.add_process(sender.pid());
     let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
-    receiver.say("go");
-    let port = receiver.hear();
-    sender.say(&port);
-    assert_eq!(receiver.hear(), "done");
+    receiver.write_line("go");
+    let port = receiver.read_line();
+    sender.write_line(&port);
+    assert_eq!(receiver.read_line(), "done");
     sleep(Duration::from_millis(200));
     recorder.stop();
     assert_checked(&run);
-    let moved = rows::moved(&run);
+    let moved = rows::read_io(&run);
     let moved_bytes = |cgroup: &Cgroup, direction: &str| {
         let lo_rows = moved.iter().filter(|row| row.device == "lo" && row.direction == direction);
         sum(lo_rows.filter(|row| row.cgroup.as_deref() == Some(cgroup.path.as_str())))

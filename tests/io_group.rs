@@ -95,16 +95,16 @@ impl Drop for Link {
 /// Runs a shell script in a cgroup.
 fn run_in(cgroup: &Cgroup, script: &str) {
     let mut load = Load::start("sh", &["-c", &format!("read go; {script}; echo done")]);
-    cgroup.add(load.pid());
-    load.say("go");
-    assert_eq!(load.hear(), "done");
+    cgroup.add_process(load.pid());
+    load.write_line("go");
+    assert_eq!(load.read_line(), "done");
 }
 
 /// Bytes of an event in `fabric`: of all owners, of a cgroup, of the device.
 fn shares(run: &Path, event: &str, cgroup: &Cgroup) -> [u64; 3] {
-    let rows: Vec<_> = rows::shares(run).into_iter().filter(|row| row.event == event).collect();
+    let rows: Vec<_> = rows::read_shares(run).into_iter().filter(|row| row.event == event).collect();
     assert!(rows.iter().all(|row| ["exact", "none"].contains(&row.method.as_str())));
-    let sum = |is_counted: &dyn Fn(&rows::Share) -> bool| {
+    let sum = |is_counted: &dyn Fn(&rows::ShareRow) -> bool| {
         rows.iter().filter(|row| is_counted(row)).filter_map(|row| row.value).sum::<f64>() as u64
     };
     [
@@ -116,7 +116,7 @@ fn shares(run: &Path, event: &str, cgroup: &Cgroup) -> [u64; 3] {
 
 /// Bytes in the details of `unseen_request`: those of the events that this kernel hides.
 fn unseen(run: &Path, way: &str) -> u64 {
-    let losses = rows::losses(run).into_iter().filter(|loss| loss.cause == "unseen_request");
+    let losses = rows::read_losses(run).into_iter().filter(|loss| loss.cause == "unseen_request");
     let details = losses.filter_map(|loss| loss.detail);
     let way_details = details.filter(|detail| detail.contains(way));
     way_details.map(|detail| detail.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
@@ -152,7 +152,7 @@ fn the_bytes_of_a_disk_are_exact() {
     }
     let file = dir.path().join("again.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
-    let all = |path: &Path| format!("{:?}", rows::shares(path));
+    let all = |path: &Path| format!("{:?}", rows::read_shares(path));
     assert_eq!(all(&run), all(&file));
 }
 
@@ -188,13 +188,13 @@ fn the_bytes_of_an_interface_are_its_statistics() {
     let before = link.moved();
     let receiver = format!("exec {} -c \"{RECEIVE}\"", python.display());
     let mut receiver = Load::start("sh", &["-c", &format!("read go; {receiver}")]);
-    cgroup.add(receiver.pid());
-    receiver.say("go");
-    assert_eq!(receiver.hear(), "ready");
+    cgroup.add_process(receiver.pid());
+    receiver.write_line("go");
+    assert_eq!(receiver.read_line(), "ready");
     let (python, script) = (python.to_string_lossy(), script.to_string_lossy());
     let sent = ok("ip", &["netns", "exec", &link.namespace, &python, &script]);
     assert_eq!(sent.as_deref(), Ok(""));
-    assert_eq!(receiver.hear(), "done");
+    assert_eq!(receiver.read_line(), "done");
     let after = link.moved();
     recorder.stop();
     assert_checked(&run);

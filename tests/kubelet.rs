@@ -17,7 +17,7 @@ use uncore_trace::schema::assignments::TABLE;
 use uncore_trace::schema::columns::{i64_column, nullable_value, word_column};
 
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::rows;
+use crate::harness::rows::read_rows;
 use crate::harness::{assert_checked, root_or_skip, rows as tables, run_ok};
 use crate::needs::python;
 
@@ -135,7 +135,7 @@ impl Drop for Place {
 /// Pod, device, and whether begin and end are known, of each row.
 fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
     let column_names = ["pod", "device", "begin_ns", "end_ns"];
-    let mut recorded_rows = rows(run, &TABLE, &column_names, |batch, row| {
+    let mut recorded_rows = read_rows(run, &TABLE, &column_names, |batch, row| {
         let word = |name| word_column(batch, name).unwrap().get(row).unwrap().to_owned();
         let is_known = |name| nullable_value(i64_column(batch, name).unwrap(), row).is_some();
         (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
@@ -180,12 +180,12 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     drop(failing);
     assert_checked(&run);
     assert_eq!(recorded(&run), []);
-    let losses = tables::losses(&run);
+    let losses = tables::read_losses(&run);
     let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
     assert!(
         details.any(
             |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
         )
     );
-    assert!(!tables::shares(&run).is_empty());
+    assert!(!tables::read_shares(&run).is_empty());
 }

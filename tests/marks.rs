@@ -393,7 +393,7 @@ fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
     write(&fifo, b"after it\n");
     let stderr = stop(recorder);
     let found = marks(&output);
-    let lost: i64 = rows::losses(&output)
+    let lost: i64 = rows::read_losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)

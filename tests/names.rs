@@ -24,7 +24,7 @@ fn two_thousand_short_processes_all_have_names() {
     let printed = run_ok(["record", "-q", "-p", "host", "-o", out, "--", "sh", "-c", FORKS]);
     let pids: BTreeSet<i32> = printed.lines().map(|line| line.parse().unwrap()).collect();
     assert!(pids.len() > 1900, "{} pids", pids.len());
-    let tasks = rows::tasks(&run);
+    let tasks = rows::read_tasks(&run);
     let named = |what: &str| -> BTreeSet<i32> {
         let rows = tasks.iter().filter(|task| task.what == what && task.comm == "true");
         rows.map(|task| task.pid).collect()
@@ -36,7 +36,7 @@ fn two_thousand_short_processes_all_have_names() {
         // A recording that lost records would not have exit code 0.
         assert!(missing.is_empty(), "{what}: lost silently: {missing:?}");
     }
-    let runtime = rows::runtime(&run);
+    let runtime = rows::read_runtime(&run);
     assert!(runtime.iter().any(|time| time.name == "true"));
     for time in &runtime {
         assert!(!time.name.is_empty(), "{time:?}");
@@ -84,10 +84,10 @@ fn interrupts_are_owners_with_names() {
     recorder.stop();
     assert_checked(&run);
     let triggers: BTreeSet<String> =
-        rows::readings(&run).into_iter().map(|reading| reading.trigger).collect();
+        rows::read_readings(&run).into_iter().map(|reading| reading.trigger).collect();
     println!("read at {triggers:?}");
     assert!(triggers.contains("irq"), "no reading at an interrupt: {triggers:?}");
-    let shares = rows::shares(&run);
+    let shares = rows::read_shares(&run);
     for (owner, prefix) in [("irq", "irq:"), ("softirq", "softirq:")] {
         let own = || shares.iter().filter(|share| share.owner == owner);
         let names: BTreeSet<&str> = own().filter_map(|share| share.comm.as_deref()).collect();
@@ -100,7 +100,7 @@ fn interrupts_are_owners_with_names() {
             assert!(share.pid.is_none() && share.cgroup.is_none(), "{share:?}");
         }
     }
-    for time in rows::irqs(&run) {
+    for time in rows::read_irqs(&run) {
         assert!(!time.name.is_empty(), "{time:?}");
     }
 }

@@ -76,11 +76,11 @@ fn attribute_replaces_the_timeline_of_its_recording() {
     let _machine = root_or_skip!();
     let place = Place::new();
     place.typed("record -p host -o s/ --duration 300ms").recorded();
-    let before = rows::shares(&place.path("s")).len();
+    let before = rows::read_shares(&place.path("s")).len();
     let line = place.refuses(["attribute", "s", "-o", "s/fabric.parquet"]);
     assert!(line.contains("s/fabric.parquet exists; use --force"), "{line}");
     place.typed("attribute s -o s/fabric.parquet --force").ok();
-    assert_eq!(rows::shares(&place.path("s")).len(), before);
+    assert_eq!(rows::read_shares(&place.path("s")).len(), before);
     place.typed("check s").ok();
     let readings = place.path("s/readings.parquet");
     let mut bytes = fs::read(&readings).unwrap();
@@ -317,7 +317,7 @@ fn a_command_line_can_be_left_out() {
         place.run(args).recorded();
         let bytes = fs::read(place.path("run.parquet")).unwrap();
         let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-        let pair = rows::pair(&place.path("run.parquet"), metadata::COMMAND_LINE);
+        let pair = rows::metadata_value(&place.path("run.parquet"), metadata::COMMAND_LINE);
         assert_eq!(pair.is_some_and(|line| line.contains(secret)), found);
         found
     };

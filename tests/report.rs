@@ -162,7 +162,7 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     let options = ["--event", "disk*", "--cgroup", "/sample/backup", "--html"];
     let page = page.to_str().unwrap();
     run_ok([&["report", sample.to_str().unwrap()], &options[..], &[page]].concat());
-    let data = crate::harness::page::data(&fs::read_to_string(page).unwrap());
+    let data = crate::harness::page::page_data(&fs::read_to_string(page).unwrap());
     let plots: Vec<&str> = data["plots"]
         .as_array()
         .unwrap()

@@ -20,8 +20,8 @@ fn last_cpu() -> usize {
 }
 
 /// Sum of an event on one CPU for the tasks of a cgroup.
-fn value(shares: &[rows::Share], event: &str, cpu: usize, cgroup: &Cgroup) -> f64 {
-    let of_cpu = |share: &&rows::Share| share.event == event && share.cpu == cpu as i32;
+fn value(shares: &[rows::ShareRow], event: &str, cpu: usize, cgroup: &Cgroup) -> f64 {
+    let of_cpu = |share: &&rows::ShareRow| share.event == event && share.cpu == cpu as i32;
     let mine = shares.iter().filter(of_cpu);
     let mine = mine.filter(|share| share.cgroup.as_ref() == Some(&cgroup.path));
     mine.filter_map(|share| share.value).sum()
@@ -40,7 +40,7 @@ fn off_weights(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let recorder = Recorder::start(&file, &["-p", "host"]);
     sleep(Duration::from_secs(5));
     recorder.stop();
-    let shares = rows::shares(&file);
+    let shares = rows::read_shares(&file);
     assert!(value(&shares, "cpu-clock", cpu, a) > 1e9, "the spinners ran for seconds");
     let [of_a, of_b] = [a, b].map(|cgroup| value(&shares, "cpu-clock", cpu, cgroup));
     let share = 100.0 * of_a / (of_a + of_b);
@@ -54,8 +54,8 @@ fn weights_of_75_to_25_are_shares_of_75_to_25() {
     let (a, b) = (or_skip!(Cgroup::weighted("a", 3.0)), or_skip!(Cgroup::weighted("b", 1.0)));
     let cpu = last_cpu();
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
-    a.add(spinners[0].pid());
-    b.add(spinners[1].pid());
+    a.add_process(spinners[0].pid());
+    b.add_process(spinners[1].pid());
     settle();
     let off = best_of_three(2.0, || off_weights(cpu, [&a, &b]));
     assert!(off <= 2.0, "off by {off:.2} %");
@@ -70,7 +70,7 @@ const HALF: Duration = Duration::from_secs(1);
 /// their shares beyond the bounds, in percent of its time.
 fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let spinner = Load::spin(cpu);
-    a.add(spinner.pid());
+    a.add_process(spinner.pid());
     settle();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
@@ -80,7 +80,7 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     // The kernel moves it at a time between the two figures: before, it may wait for other
     // processes, and after, this test may wait for a CPU.
     let not_yet = spinner.ran_ns();
-    b.add(spinner.pid());
+    b.add_process(spinner.pid());
     let moved = spinner.ran_ns();
     spinner.run_for(HALF);
     let (end_ns, end) = (mono_ns(), spinner.ran_ns());
@@ -89,9 +89,9 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
         println!("the machine was too busy: something was lost");
         return f64::INFINITY;
     }
-    let shares = rows::shares(&file);
+    let shares = rows::read_shares(&file);
     // The kernel's figure includes interrupts, which are separate owners here.
-    let interrupts = |share: &&rows::Share| {
+    let interrupts = |share: &&rows::ShareRow| {
         share.event == "cpu-clock" && share.cpu == cpu as i32 && share.owner.ends_with("irq")
     };
     let interrupts: f64 =
@@ -122,12 +122,12 @@ fn a_task_that_is_moved_is_counted_where_it_was() {
     assert!(off <= 5.0, "off by {off:.2} % of what the spinner ran");
 }
 
-fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::Share> {
+fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::ShareRow> {
     let recorder = Recorder::start(file, &["-p", "host", "--cgroup", &cgroup.path]);
     sleep(Duration::from_secs(1));
     recorder.stop();
     assert_checked(file);
-    rows::shares(file)
+    rows::read_shares(file)
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn only_the_cgroup_that_was_asked_for_has_rows_of_its_own() {
     let (requested, unrequested) = (or_skip!(Cgroup::new("wanted")), or_skip!(Cgroup::new("rest")));
     let cpu = last_cpu();
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
-    requested.add(spinners[0].pid());
-    unrequested.add(spinners[1].pid());
+    requested.add_process(spinners[0].pid());
+    unrequested.add_process(spinners[1].pid());
     settle();
     let dir = tempfile::tempdir().unwrap();
     let shares = recorded_for(&requested, &dir.path().join("run.parquet"));

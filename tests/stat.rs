@@ -335,7 +335,7 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
     let _machine = root_or_skip!();
     let cgroup = or_skip!(Cgroup::new("stat"));
     let load = Load::forks();
-    cgroup.add(load.pid());
+    cgroup.add_process(load.pid());
     let place = Place::new();
     let name = cgroup.path.trim_start_matches('/');
     let pattern = format!("^{name}$");

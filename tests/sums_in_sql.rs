@@ -136,7 +136,7 @@ fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
 fn means(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        for (step, mean) in page::column(&plot["mean"]).into_iter().enumerate() {
+        for (step, mean) in page::column_values(&plot["mean"]).into_iter().enumerate() {
             let line = [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
             let numbers = [UNSAID, mean, UNSAID, UNSAID, UNSAID, UNSAID];
             found.insert(line, numbers);
@@ -149,8 +149,8 @@ fn means(data: &Value) -> Found {
 fn highest(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        let means = page::column(&plot["mean"]);
-        for (step, (most, mean)) in page::column(&plot["max"]).into_iter().zip(means).enumerate() {
+        let means = page::column_values(&plot["mean"]);
+        for (step, (most, mean)) in page::column_values(&plot["max"]).into_iter().zip(means).enumerate() {
             // If a window that ends later covers more of the step, the page has the mean.
             if most > mean {
                 let line =
@@ -348,7 +348,7 @@ fn a_page_has_the_sums_of_its_steps() {
     let run = place.path("run");
     made::write(&run, Size { windows: 4500, links: 2, small: 3, ..UNEVEN });
     place.run(["report", "run", "--html", "run.html"]).ok();
-    let data = page::data(&fs::read_to_string(place.path("run.html")).unwrap());
+    let data = page::page_data(&fs::read_to_string(place.path("run.html")).unwrap());
     let bucket_ns = (data["time"]["bucket"].as_f64().unwrap() * 1e9).round() as i64;
     assert!(bucket_ns > UNEVEN.window_ns, "{bucket_ns}");
     let mut differences = Differences::default();

@@ -79,7 +79,7 @@ const FALLBACK_FAST: Phase = Phase {
 /// The ticks of each CPU that loss rows cover.
 fn lost_ticks(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
     let mut ticks_by_cpu: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
-    for loss in rows::losses(dir).iter().filter(|loss| loss.cause == "late_tick") {
+    for loss in rows::read_losses(dir).iter().filter(|loss| loss.cause == "late_tick") {
         // Noticed by the first reading after the gap.
         let next = loss.mono_ns / tick_ns;
         let ticks = ticks_by_cpu.entry(loss.cpu.unwrap_or(-1)).or_default();
@@ -94,14 +94,14 @@ fn lost_ticks(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
 /// missing.
 fn missing(dir: &Path, tick_ns: i64) -> f64 {
     let mut read: BTreeMap<(i32, i32), BTreeSet<i64>> = BTreeMap::new();
-    for reading in rows::readings(dir).iter().filter(|reading| reading.trigger == "timer") {
+    for reading in rows::read_readings(dir).iter().filter(|reading| reading.trigger == "timer") {
         let ticks = read.entry((reading.cpu, reading.counter)).or_default();
         assert_eq!(reading.tick, reading.mono_ns / tick_ns);
         ticks.insert(reading.tick);
     }
     let told = lost_ticks(dir, tick_ns);
     let mut worst = 0.0_f64;
-    for time in rows::cpu_time(dir) {
+    for time in rows::read_cpu_time(dir) {
         let expected: BTreeSet<i64> = (time.begin_ns / tick_ns..=time.end_ns / tick_ns).collect();
         let nothing = BTreeSet::new();
         let lost_on_cpu = told.get(&time.cpu).unwrap_or(&nothing);
@@ -151,12 +151,12 @@ fn missed_by_all(tick_ns: i64) -> f64 {
         |cpu: usize| Load::start(&python, &["-c", SLEEPER, &cpu.to_string(), &tick_ns.to_string()]);
     let mut sleepers: Vec<Load> = cpus.map(sleeper).collect();
     for sleeper in &mut sleepers {
-        assert_eq!(sleeper.hear(), "ready");
+        assert_eq!(sleeper.read_line(), "ready");
     }
     sleep(WATCHED);
     let missed_fractions = sleepers.iter_mut().map(|sleeper| {
-        sleeper.say("end");
-        sleeper.hear().parse::<f64>().unwrap()
+        sleeper.write_line("end");
+        sleeper.read_line().parse::<f64>().unwrap()
     });
     missed_fractions.fold(0.0, f64::max)
 }
@@ -173,7 +173,7 @@ fn measure(phase: &Phase, load: &str) {
         let ended = run(args.iter().chain(phase.options));
         assert_eq!(ended.status.code(), Some(0), "{}, {load}: {}", phase.name, text(&ended));
         let timer = if phase.name.contains("run-on-cpu") { "run-on-cpu" } else { "pinned" };
-        assert_eq!(rows::own(&output).timer, timer);
+        assert_eq!(rows::recorder_use(&output).timer, timer);
         harness::assert_checked(&output);
         fractions.push(missing(&output, phase.tick_ns));
         if fractions.last().is_some_and(|missing| missing <= allowed) {

@@ -64,7 +64,7 @@ impl Drop for Tree {
                     remove(&entry.path());
                 }
             }
-            cgroup::remove(dir);
+            cgroup::remove_cgroup(dir);
         }
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -132,15 +132,15 @@ fn a_user_cannot_bill_their_time_to_another_pod() {
         recorder.stop();
         drop(tenant);
         assert_checked(&run);
-        let shares = rows::shares(&run);
+        let shares = rows::read_shares(&run);
         let tenant_shares = shares.iter().filter(|share| share.cgroup.as_deref() == Some(path.as_str()));
         assert!(tenant_shares.count() > 20);
         let named =
-            |row: &rows::Share| row.pod.is_some() || row.container.is_some() || row.job.is_some();
+            |row: &rows::ShareRow| row.pod.is_some() || row.container.is_some() || row.job.is_some();
         assert!(!shares.iter().any(named));
-        assert_eq!(rows::cgroups(&run)[&path], (None, None));
+        assert_eq!(rows::read_cgroups(&run)[&path], (None, None));
         let refused: Vec<_> =
-            rows::losses(&run).into_iter().filter(|loss| loss.cause == "name_refused").collect();
+            rows::read_losses(&run).into_iter().filter(|loss| loss.cause == "name_refused").collect();
         let details: Vec<_> = refused.iter().filter_map(|loss| loss.detail.as_deref()).collect();
         assert!(details.iter().any(|detail| detail.starts_with(&path)), "{details:?}");
         // The directory of the pod or job has its form, too.
@@ -151,7 +151,7 @@ fn a_user_cannot_bill_their_time_to_another_pod() {
         let attributed = dir.path().join(format!("{number}-again.parquet"));
         let typed = ["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), attributed.as_os_str()];
         run_ok(typed);
-        assert!(!rows::shares(&attributed).iter().any(named));
+        assert!(!rows::read_shares(&attributed).iter().any(named));
         fs::remove_dir(tree.dir.join(format!("ci-runner.service/{fake}"))).unwrap();
         for above in Path::new(&fake).ancestors().skip(1) {
             fs::remove_dir(tree.dir.join("ci-runner.service").join(above)).unwrap();
@@ -172,8 +172,8 @@ fn a_cgroup_that_is_named_as_trusted_is_believed() {
     recorder.stop();
     drop(tenant);
     let path = format!("{own_cgroup}/docker-{ID}.scope");
-    assert_eq!(rows::cgroups(&run)[&path].0.as_deref(), Some(&ID[..12]));
-    assert!(rows::losses(&run).iter().all(|loss| loss.cause != "name_refused"));
+    assert_eq!(rows::read_cgroups(&run)[&path].0.as_deref(), Some(&ID[..12]));
+    assert!(rows::read_losses(&run).iter().all(|loss| loss.cause != "name_refused"));
 }
 
 /// What a cgroup is called, who has which of its directories, and the names that are believed.

@@ -92,16 +92,16 @@ fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> S
 
 /// The witnesses of the plan, and those that were lost.
 fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
-    let plan: Plan = serde_json::from_str(&rows::pair(run, metadata::PLAN).unwrap()).unwrap();
+    let plan: Plan = serde_json::from_str(&rows::metadata_value(run, metadata::PLAN).unwrap()).unwrap();
     let weights = plan.counters.iter().filter(|counter| counter.role == CounterRole::Weight);
-    let lost = rows::losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
+    let lost = rows::read_losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
     (weights.map(|counter| counter.id as i32).collect(), lost.count())
 }
 
 /// Times at which a witness was read at a switch, ns.
 fn at_switches(run: &Path, witnesses: &BTreeSet<i32>) -> Vec<i64> {
-    let is_of_witness = |reading: &rows::Reading| witnesses.contains(&reading.counter);
-    let readings = rows::readings(run).into_iter().filter(is_of_witness);
+    let is_of_witness = |reading: &rows::ReadingRow| witnesses.contains(&reading.counter);
+    let readings = rows::read_readings(run).into_iter().filter(is_of_witness);
     readings.filter(|its| its.trigger == "sched").map(|its| its.mono_ns).collect()
 }
 
@@ -120,7 +120,7 @@ fn auto_reads_a_witness_on_every_cpu() {
     assert_eq!((witnesses.len(), lost), (cpus, 0));
     assert!(!at_switches(&run, &witnesses).is_empty());
     // The witness has no rows in `fabric`.
-    assert!(rows::shares(&run).iter().all(|share| share.event == "tsc"));
+    assert!(rows::read_shares(&run).iter().all(|share| share.event == "tsc"));
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {stderr}");
     assert_eq!(lost, witnesses.len(), "{stderr}");
     assert!(stderr.contains("counts are divided without it from here"), "{stderr}");
-    let dropped = rows::losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
+    let dropped = rows::read_losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
     let dropped = dropped.unwrap().mono_ns;
     let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped);
     assert_eq!(after.count(), 0, "it is still read");
-    let newest = rows::readings(&run).into_iter().map(|reading| reading.mono_ns).max().unwrap();
+    let newest = rows::read_readings(&run).into_iter().map(|reading| reading.mono_ns).max().unwrap();
     assert!(newest > dropped + 100_000_000, "the fabric is not read any longer");
 }
 

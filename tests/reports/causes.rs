@@ -256,7 +256,7 @@ fn counts_of_unknown_cause_stay_unattributed_when_recorded() {
         place
             .typed(&format!("record -o {run}/ --catalog c -e msr/tsc/ {option} -- sleep 0.3"))
             .recorded();
-        let shares = rows::shares(&place.path(&run));
+        let shares = rows::read_shares(&place.path(&run));
         let counted: Vec<_> = shares.iter().filter(|share| share.total != Some(0.0)).collect();
         assert!(!counted.is_empty());
         for share in &counted {

@@ -324,7 +324,7 @@ fn a_file_gives_the_types_of_a_kernel_that_has_none() {
     fs::copy("/sys/kernel/btf/vmlinux", place.path("kernel.btf")).unwrap();
     let record = "record -p host -o run/ --duration 300ms --btf";
     place.typed(&format!("{record} kernel.btf")).recorded();
-    assert_eq!(rows::own(&place.path("run/")).timer, "run-on-cpu");
+    assert_eq!(rows::recorder_use(&place.path("run/")).timer, "run-on-cpu");
     place.typed("check run/").ok();
     let report = place.typed("report run/").ok();
     assert!(report.contains("context-switches"), "{report}");
