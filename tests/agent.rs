@@ -299,7 +299,7 @@ print('{}')
 ";
 
 #[test]
-fn a_trigger_keeps_what_was_before_and_after_it() {
+fn a_trigger_keeps_the_time_before_and_after_its_firing() {
     let _machine = root_or_skip!();
     let trigger = "[[trigger]]\nname = 'moves'\nwhen = 'cpu-migrations > 5000/s for 5ms'\n\
                    before = '2s'\nafter = '1s'\n[kept]\npause = '1h'\n";

@@ -17,7 +17,7 @@ use crate::harness::root_or_skip;
 use crate::needs::SmallDisk;
 
 #[test]
-fn a_killed_agent_leaves_what_the_next_one_finishes() {
+fn the_next_agent_finishes_the_files_of_a_killed_one() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
     agent.start();

@@ -167,7 +167,7 @@ fn deep_cgroups_roll_up() {
 
 /// The lines of every grouping sum to each event's total.
 #[test]
-fn a_report_has_the_same_total_however_it_is_asked() {
+fn every_grouping_of_a_report_has_the_same_total() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run.parquet");

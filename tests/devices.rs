@@ -204,7 +204,7 @@ fn typed_events_are_narrowed_unless_they_name_a_port() {
 }
 
 #[test]
-fn tegra_finds_the_root_port_by_what_it_says() {
+fn tegra_finds_the_root_port_by_its_configuration_space() {
     let (_dir, machine) = tegra(true);
     let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
     insta::assert_snapshot!(brief(&plan).join("\n"), @r"
@@ -423,7 +423,7 @@ fn errors_about_devices_name_those_that_exist() {
 }
 
 #[test]
-fn devices_are_listed_with_what_counts_them() {
+fn devices_are_listed_with_the_pmus_that_count_them() {
     let catalog = Catalog::load_embedded().unwrap();
     let device_list = |machine: &Machine| {
         render_list(machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap()

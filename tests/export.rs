@@ -54,7 +54,7 @@ fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
 }
 
 #[test]
-fn every_format_has_what_report_says() {
+fn every_format_has_the_numbers_of_report() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let tenants = or_skip!(recorded(&place));

@@ -118,7 +118,7 @@ const STOPPED: Duration = Duration::from_secs(5);
 /// The ring is full long before the recorder continues: 1 MiB holds the timers' readings of about 3
 /// s.
 #[test]
-fn a_recorder_that_is_stopped_tells_what_it_lost() {
+fn a_stopped_recorder_reports_its_losses() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
@@ -158,7 +158,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
 
 /// A ring that holds all records of the time in which the recorder is stopped.
 #[test]
-fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
+fn a_late_recorder_reports_longer_windows_and_loses_no_count() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");

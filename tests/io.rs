@@ -117,7 +117,7 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
 }
 
 #[test]
-fn a_disks_bytes_are_those_of_who_asked_for_them() {
+fn bytes_of_a_disk_belong_to_the_requester() {
     let _machine = root_or_skip!();
     need("fio");
     // Not the temporary directory, which may be in memory.
@@ -247,7 +247,7 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
 }
 
 #[test]
-fn packets_are_those_of_who_sends_and_who_reads_them() {
+fn packets_belong_to_their_sender_and_reader() {
     let _machine = root_or_skip!();
     let python = python();
     let (from, to) = (or_skip!(Cgroup::new("send")), or_skip!(Cgroup::new("receive")));

@@ -317,7 +317,7 @@ const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
 
 /// `stat` used to kill its command at a signal, and to lose its exit code at a timeout.
 #[test]
-fn stat_does_to_its_command_what_perf_stat_does() {
+fn stat_treats_its_command_as_perf_stat_does() {
     let _machine = root_or_skip!();
     need("perf");
     let hangup = hangup_signal().ok().map(|signal| (&[][..], Some(signal), false, Fate::Left));

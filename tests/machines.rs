@@ -140,7 +140,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
 
 /// Most first users are on a virtual machine, where the groups of the examples open nothing.
 #[test]
-fn the_first_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
+fn the_first_lines_of_list_summarize_counters_and_confidence() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut begins = Vec::new();
     for name in &fixtures::names().unwrap() {

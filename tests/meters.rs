@@ -159,7 +159,7 @@ fn record_shows_the_plan_of_a_tree() {
 
 /// Which root complex it is below is in a part of the configuration that only root can read.
 #[test]
-fn tegra_says_what_it_cannot_read() {
+fn a_tegra_without_readable_ports_is_refused_with_the_reason() {
     let (dir, machine) = tegra(false);
     hold(dir.path(), &[(T410[1], true)]);
     let error = refused(&machine, &split_request(&machine, &["pcie"], &[]));

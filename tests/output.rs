@@ -37,7 +37,7 @@ fn bits(path: &Path) -> u32 {
 
 /// `attribute s -o s/readings.parquet --force` used to destroy its input.
 #[test]
-fn attribute_does_not_replace_what_it_reads() {
+fn attribute_does_not_replace_its_input() {
     let place = Place::new();
     empty_dataset(&place.path("s"));
     fs::create_dir(place.path("s/sub")).unwrap();
@@ -164,7 +164,7 @@ fn a_live_recording_is_reported_as_live() {
 
 /// The first recorder used to say that its rows were kept, although its segments had been removed.
 #[test]
-fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
+fn a_recorder_whose_segments_were_removed_reports_the_loss() {
     let _machine = root_or_skip!();
     let place = Place::new();
     // Renamed first, because otherwise the recorder could write into a directory that is half
@@ -190,7 +190,7 @@ fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
 
 /// A directory that replaces a removed one belongs to somebody else.
 #[test]
-fn a_recorder_leaves_alone_what_replaced_its_segments() {
+fn a_recorder_leaves_files_that_replaced_its_segments() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let running = Running::start(&place, &["-o", "run.parquet"], "run.parquet.partial");

@@ -273,7 +273,7 @@ fn unknown(
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_exported() {
+fn the_dashboard_queries_exported_metrics() {
     let exported = exported();
     let dashboard: Value = serde_json::from_str(&text("grafana/uncore-trace.json")).unwrap();
     let queries = queries(&dashboard);
@@ -303,7 +303,7 @@ fn alerts(rules: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_alerts_ask_for_what_is_exported() {
+fn the_alerts_query_exported_metrics() {
     let exported = exported();
     let alerts = alerts(&text("prometheus/rules.yml"));
     assert_eq!(alerts.len(), 7, "{alerts:?}");

@@ -32,7 +32,7 @@ fn an_existing_file_is_replaced_with_force_and_only_by_a_recording() {
 
 /// An ordinary recording has late ticks and unseen switches, which must not look like a failure.
 #[test]
-fn a_complete_recording_says_so_and_what_cost_precision_is_a_note() {
+fn a_complete_recording_is_marked_and_lost_precision_is_a_note() {
     if !has_root("record: its last words") {
         return;
     }

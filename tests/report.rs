@@ -17,7 +17,7 @@ use crate::small::{rows, small_recording, small_recording_with};
 
 /// A table with missing numbers looks like any other.
 #[test]
-fn a_report_says_first_what_is_missing() {
+fn a_report_begins_with_its_losses() {
     let place = Place::new();
     let pairs = [
         (metadata::COMPLETE, "false"),
@@ -176,7 +176,7 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
 }
 
 #[test]
-fn a_selection_of_nothing_is_refused_with_what_there_is() {
+fn an_empty_selection_is_refused_with_the_known_names() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
     let sample = sample.to_str().unwrap();
     for (options, words) in [

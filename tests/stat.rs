@@ -97,7 +97,7 @@ fn assert_catches_signals(pid: u32) {
 }
 
 #[test]
-fn a_signal_prints_what_was_counted() {
+fn a_signal_prints_the_counts_so_far() {
     let _machine = root_or_skip!();
     for signal in [ending_signals(), vec![Signal::INT]].concat() {
         // If the command is left running it keeps stderr open.

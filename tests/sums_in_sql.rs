@@ -250,7 +250,7 @@ fn with_owner(rows: &str, owner_columns: &str) -> String {
 const FABRIC: &str = "FROM 'FABRIC'";
 
 #[test]
-fn report_says_what_the_sql_of_the_document_says() {
+fn report_has_the_sums_of_the_documented_sql() {
     let place = Place::new();
     let run = place.path("run");
     made::write(&run, UNEVEN);

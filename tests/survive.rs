@@ -89,7 +89,7 @@ fn a_killed_dataset_loses_at_most_a_flush_interval() {
 
 /// The first metadata have no losses, and a killed recorder writes no final ones.
 #[test]
-fn a_killed_file_says_what_was_lost_before() {
+fn a_killed_file_has_the_losses_before_its_end() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run.parquet");
@@ -123,7 +123,7 @@ const FLOODED_KIB: u64 = 256 << 10;
 
 /// A recorder that drains its ring until it is empty would never finish.
 #[test]
-fn a_flooded_recorder_ends_when_it_is_told_to() {
+fn a_flooded_recorder_ends_at_a_signal() {
     let _machine = root_or_skip!();
     need("perf");
     let dir = tempfile::tempdir().unwrap();

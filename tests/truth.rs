@@ -91,7 +91,7 @@ fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
 }
 
 #[test]
-fn misses_follow_what_is_not_prefetched() {
+fn misses_follow_the_bytes_that_are_not_prefetched() {
     let case = DrawnCase { misses: Some(0.2), ..case() };
     let (ticks, counted) = ticks(&case);
     let moved: f64 = ticks.iter().flat_map(|tick| &tick.moved_parts).map(|part| part.bytes).sum();
@@ -101,7 +101,7 @@ fn misses_follow_what_is_not_prefetched() {
 }
 
 #[test]
-fn ports_count_what_their_cpus_move() {
+fn ports_count_the_bytes_that_their_cpus_move() {
     let case = DrawnCase { ports: Some(2), ..case() };
     let (ticks, counted) = ticks(&case);
     let plan = logged::recording_plan(&case);

@@ -164,7 +164,7 @@ fn a_witness_that_cannot_be_opened_is_a_note() {
 }
 
 #[test]
-fn a_budget_of_nothing_opens_none_and_a_dry_run_says_so() {
+fn a_witness_budget_of_0_opens_none_and_a_dry_run_says_so() {
     let catalog = or_skip!(catalog(PAGE_FAULTS));
     let catalog = catalog.path().to_str().unwrap();
     let plan = |budget: &str| {

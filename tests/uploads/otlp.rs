@@ -79,7 +79,7 @@ fn points<'a>(request: &'a Value, name: &str) -> &'a Vec<Value> {
 }
 
 #[test]
-fn the_collector_gets_what_the_page_has() {
+fn the_collector_gets_the_metrics_of_the_page() {
     let collector = Collector::start(&json!([{}]));
     let metrics = metrics();
     let served = Served::new(metrics.encode_request("node-7"), "");
@@ -161,7 +161,7 @@ fn only_what_the_specification_names_is_sent_again_and_not_too_soon() {
 }
 
 #[test]
-fn a_push_goes_on_after_what_was_refused() {
+fn a_push_goes_on_after_a_refused_request() {
     let refused = json!({"status": 400, "message": "no"});
     let partly = json!({"rejected": 3, "message": "too\nold"});
     let collector =

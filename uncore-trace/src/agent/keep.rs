@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_what_was_kept_makes_room_and_nothing_else() {
+    fn only_the_oldest_kept_directory_makes_room() {
         let place = tempfile::tempdir().unwrap();
         // By its name it is the oldest, as after the clock was set back.
         let made = dir(place.path(), "20200101T000000Z-a", 0);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_agent_was_making_is_cleaned() {
+    fn only_unfinished_directories_of_an_agent_are_removed() {
         let place = tempfile::tempdir().unwrap();
         for name in [".20250101T000000Z-a.tmp", ".other.tmp", ".20250101T000000Z-a", "b.tmp"] {
             dir(place.path(), name, 0);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sysfs_says_what_to_do() {
+    fn without_sysfs_the_error_names_the_option_root() {
         let dir = tempfile::tempdir().unwrap();
         let error = format!("{:#}", machine(dir.path()).unwrap_err());
         assert!(error.contains("--root DIR") && !error.contains('\n'), "{error}");

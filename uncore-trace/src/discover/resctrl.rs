@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_made_again_is_another_one() {
+    fn a_resctrl_group_that_is_made_again_is_a_new_group() {
         let dir = tempfile::tempdir().unwrap();
         let fake = fake::FakeResctrl::new(dir.path());
         fake.add_group("a", &[], "");

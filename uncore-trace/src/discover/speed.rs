@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn links_carry_what_their_generation_does() {
+    fn pcie_links_carry_the_bytes_of_their_generation() {
         let of = |speed, width, config: &[u8]| {
             let parsed = LinkSpeed::parse(speed, width, config);
             parsed.map(|speed| (speed.bytes_per_s() / 1e7).round() / 100.0)

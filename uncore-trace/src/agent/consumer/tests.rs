@@ -102,7 +102,7 @@ fn rows_that_cannot_be_sealed_are_counted_and_what_was_sealed_is_finished_when_i
 }
 
 #[test]
-fn a_window_is_labelled_by_the_clock_as_it_is() {
+fn a_window_is_labelled_by_the_current_clock() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();

@@ -54,7 +54,7 @@ fn is_near(actual: Option<f64>, expected: f64) -> bool {
 }
 
 #[test]
-fn the_owners_of_a_link_sum_to_what_it_counted() {
+fn the_owners_of_a_link_sum_to_its_count() {
     let mut metrics = MetricsPage::new(1);
     // In the first three windows no owner has a series.
     for _ in 0..5 {

@@ -194,7 +194,7 @@ fn colours_are_left_out_of_a_plain_picture() {
 }
 
 #[test]
-fn a_small_terminal_is_told_what_is_needed() {
+fn a_terminal_that_is_too_small_shows_the_needed_size() {
     let app = app(false);
     for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
         let told =

@@ -368,7 +368,7 @@ fn judge_growth(
 }
 
 #[test]
-fn only_what_grew_by_more_than_allowed_and_than_its_error_fails() {
+fn only_growth_beyond_the_allowance_and_the_error_fails() {
     let total_and_other =
         vec!["memory 0 in  Some(50.0)".to_owned(), "memory 0 in /other Some(200.0)".to_owned()];
     assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.01), (total_and_other.clone(), 0));

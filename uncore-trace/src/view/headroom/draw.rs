@@ -244,7 +244,7 @@ mod tests {
     use crate::view::sample::{sample_link, sample_peak};
 
     #[test]
-    fn the_table_of_links_has_their_load_and_who_filled_them() {
+    fn the_table_of_links_has_their_load_and_fillers() {
         let (links, ways) = headrooms_of(&LOADED);
         let text = render_table(&ways, &links, TextStyle::default());
         let expected = "\

@@ -257,7 +257,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_link_has_its_time_near_the_peak_and_who_filled_it() {
+    fn a_link_has_its_time_near_the_peak_and_its_fillers() {
         let (links, headrooms) = headrooms_of(&LOADED);
         let [headroom] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
         assert_eq!((headroom.link_index, headroom.direction), (0, Direction::In));

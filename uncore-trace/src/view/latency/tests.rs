@@ -266,7 +266,7 @@ fn the_text_of_latencies_fits_and_claims_no_cause() {
 }
 
 #[test]
-fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
+fn json_lines_have_the_overall_line_first_and_null_for_unknown() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true)

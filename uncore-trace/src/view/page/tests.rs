@@ -90,7 +90,7 @@ fn plot<'a>(data: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
+fn areas_sum_to_the_mean_and_unknown_buckets_are_null() {
     let data = of(&PHASES, GroupBy::Cgroup);
     assert_eq!(data["time"]["count"], 300);
     assert_eq!(data["time"]["bucket"], 0.01);

@@ -203,7 +203,7 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
 }
 
 #[test]
-fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
+fn a_window_has_the_wall_time_of_its_rows_or_of_the_current_clock() {
     let sample = SampleRecording::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();

@@ -163,7 +163,7 @@ fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
 }
 
 #[test]
-fn a_reading_out_of_order_disturbs_nothing() {
+fn a_reading_out_of_order_changes_no_decision() {
     let (mut watch, mut rows) = (watch(), readings::Builder::default());
     for number in 0..6 {
         tick(&mut rows, number, &[(0, Some(2 * number as u64)), (1, Some(0))]);
