@@ -162,7 +162,7 @@ fn compare_all<'a>(
         }
         Ok(())
     })?;
-    comparisons.sort_by_key(|found| found.case.to_string());
+    comparisons.sort_by_key(|case_outcome| case_outcome.case.to_string());
     Ok(comparisons)
 }
 
