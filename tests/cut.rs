@@ -65,7 +65,7 @@ fn exported(path: &Path) -> String {
 
 fn assert_same_rows(left: &Path, right: &Path) {
     let (left_rows, right_rows) = (exported(left), exported(right));
-    let different = left_rows.lines().zip(right_rows.lines()).find(|(left_row, other)| left_row != other);
+    let different = left_rows.lines().zip(right_rows.lines()).find(|(left_row, right_row)| left_row != right_row);
     assert_eq!(different, None, "the first rows that differ");
     assert_eq!(left_rows.lines().count(), right_rows.lines().count());
 }
