@@ -76,8 +76,8 @@ pub(crate) fn switches() -> f64 {
 /// The switches that a recording counted, all CPUs.
 pub(crate) fn counted_switches(recording: &Path) -> f64 {
     let shares = rows::read_shares(recording);
-    let own = shares.iter().filter(|share| share.event == "context-switches");
-    own.filter_map(|share| share.value).sum()
+    let switch_shares = shares.iter().filter(|share| share.event == "context-switches");
+    switch_shares.filter_map(|share| share.value).sum()
 }
 
 /// The recording's first window begins between the start of the process and a tick after the first

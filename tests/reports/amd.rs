@@ -59,7 +59,7 @@ fn generations() -> [(&'static str, Machine); 6] {
 fn imported(file: &str, machine: &Machine, pmu: &str, part: &str) -> Vec<(String, String)> {
     let path = format!("{}/catalog/perf/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(path).unwrap();
-    let pmu_here = machine.pmus.iter().find(|its| its.name.contains(part)).unwrap();
+    let pmu_here = machine.pmus.iter().find(|candidate| candidate.name.contains(part)).unwrap();
     let keys =
         [&pmu_here.processor, &pmu_here.identifier].map(|key| key.clone().unwrap_or_default());
     let is_of = |pattern: &str| {
@@ -146,11 +146,11 @@ fn zen_4_without_a_driver_of_memory_controllers_counts_dram_in_the_data_fabric()
 fn the_data_fabric_counts_dram_only_where_nothing_counts_it_better() {
     for (name, events) in [("zen4-2s", 48), ("zen5-2s", 24)] {
         let mem = planned(name, &["mem"], &[]);
-        assert!(mem.counters.iter().all(|its| its.pmu.starts_with("amd_umc")), "{name}");
+        assert!(mem.counters.iter().all(|counter| counter.pmu.starts_with("amd_umc")), "{name}");
         let fabric_plan = planned(name, &["mesh", "pcie", "c2c"], &[]);
-        assert!(fabric_plan.counters.iter().all(|its| its.pmu == "amd_df"), "{name}");
+        assert!(fabric_plan.counters.iter().all(|counter| counter.pmu == "amd_df"), "{name}");
         let metric = plan_on(&captured(name), &[], &[], &["mem_bandwidth"]).unwrap();
-        assert!(metric.metrics.iter().all(|its| its.family == "amd_umc"), "{name}");
+        assert!(metric.metrics.iter().all(|planned_metric| planned_metric.family == "amd_umc"), "{name}");
         // Another kernel has no amd_umc.
         let root = unpacked(name);
         let devices = root.path().join("sys/bus/event_source/devices");
@@ -182,14 +182,14 @@ fn every_event_of_perf_is_one_event_however_it_is_typed() {
     let mut count = 0;
     for (generation, machine) in generations() {
         for pmu in ["amd_df", "amd_l3", "amd_umc"] {
-            if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
+            if !machine.pmus.iter().any(|candidate| candidate.name.starts_with(pmu)) {
                 continue;
             }
             for (name, terms) in imported("events.txt", &machine, pmu, pmu) {
                 let plan_of_text = |text: String| plan_on(&machine, &[], &[&text], &[]).unwrap();
                 let (bare, by_terms) = (plan_of_text(name.clone()), plan_of_text(format!("{pmu}/{terms}/")));
                 assert_eq!(counted(&bare), counted(&by_terms), "{generation} {name}");
-                assert!(bare.counters.iter().all(|its| its.unit != "count"), "{generation} {name}");
+                assert!(bare.counters.iter().all(|counter| counter.unit != "count"), "{generation} {name}");
                 count += 1;
             }
         }
@@ -202,15 +202,15 @@ fn every_event_of_perf_is_one_event_however_it_is_typed() {
 fn every_metric_of_perf_is_found_by_its_name_and_its_group() {
     for (generation, machine) in generations() {
         for pmu in ["amd_df", "amd_l3", "amd_umc"] {
-            if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
+            if !machine.pmus.iter().any(|candidate| candidate.name.starts_with(pmu)) {
                 continue;
             }
             for (name, _) in imported("metrics.txt", &machine, pmu, pmu) {
                 let (name, group) = name.split_once(':').unwrap();
                 let plan = plan_on(&machine, &[], &[], &[name]).unwrap();
-                assert!(plan.metrics.iter().any(|its| its.name == name), "{generation} {name}");
+                assert!(plan.metrics.iter().any(|planned_metric| planned_metric.name == name), "{generation} {name}");
                 let all = plan_on(&machine, &[], &[], &[group]).unwrap();
-                assert!(all.metrics.iter().any(|its| its.name == name), "{generation} {group}");
+                assert!(all.metrics.iter().any(|planned_metric| planned_metric.name == name), "{generation} {group}");
             }
         }
     }
@@ -302,7 +302,7 @@ fn a_data_fabric_without_public_events_opens_none_and_says_why() {
     let raw = plan_on(&hygon, &[], &["amd_df/event=0x7,umask=0x38/"], &[]).unwrap();
     assert_eq!(raw.counters.len(), 8);
     assert!(
-        raw.counters.iter().all(|its| its.unit == "count" && its.event == "event=0x7,umask=0x38")
+        raw.counters.iter().all(|counter| counter.unit == "count" && counter.event == "event=0x7,umask=0x38")
     );
     assert!(plan_on(&hygon, &["auto"], &[], &[]).is_ok());
     assert!(plan_on(&zen6, &["mem", "cache", "latency"], &[], &[]).is_ok());

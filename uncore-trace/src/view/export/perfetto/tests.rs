@@ -94,14 +94,14 @@ const RATE: f64 = 64e6;
 fn tracks_are_of_what_is_counted_and_its_tenants() {
     let read = Read::of(false, &INTACT, 1);
     let paths: Vec<&str> = read.paths.values().map(String::as_str).collect();
-    let of = |event: &str| {
+    let tracks_of_event = |event: &str| {
         let lines =
             ["total", "/tenant\\u{1b}[2J", "(other tenants)", "(irq)", "(idle)", "not known"];
         let event = format!("test_pmu_0 > {event}");
         let lines: Vec<String> = lines.iter().map(|line| format!("{event} > {line}")).collect();
         [vec![event], lines].concat()
     };
-    let wanted = [vec!["test_pmu_0".to_owned()], of("read_bytes"), of("page-faults")].concat();
+    let wanted = [vec!["test_pmu_0".to_owned()], tracks_of_event("read_bytes"), tracks_of_event("page-faults")].concat();
     assert_eq!(paths, wanted);
     assert_eq!(read.written.tracks, paths.len() as u64);
     assert!(!read.written.has_slices);
