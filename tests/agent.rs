@@ -255,10 +255,10 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let holder = format!("(process {})", agent.child.as_ref().unwrap().id());
     assert!(text(&second).contains(&holder), "{}", text(&second));
     agent.stop();
-    let told = notifications.join().unwrap();
-    assert!(told.iter().any(|notification| notification.starts_with("READY=1")), "{told:?}");
-    assert!(told.iter().any(|notification| notification == "WATCHDOG=1"), "{told:?}");
-    assert_eq!(told.last().map(String::as_str), Some("STOPPING=1"), "{told:?}");
+    let messages = notifications.join().unwrap();
+    assert!(messages.iter().any(|notification| notification.starts_with("READY=1")), "{messages:?}");
+    assert!(messages.iter().any(|notification| notification == "WATCHDOG=1"), "{messages:?}");
+    assert_eq!(messages.last().map(String::as_str), Some("STOPPING=1"), "{messages:?}");
     let all = agent.compared();
     assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
     assert_eq!(all["missing"], json!(0), "{all}");

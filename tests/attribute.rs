@@ -160,10 +160,10 @@ fn a_recording_is_attributed_again_row_for_row() {
 fn an_interval_that_is_no_number_of_ticks_is_refused() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    let (run_dir, made) = (dir.path().join("run/"), dir.path().join("attributed.parquet"));
-    let (to, made) = (run_dir.to_str().unwrap(), made.to_str().unwrap());
+    let (run_dir, made_file) = (dir.path().join("run/"), dir.path().join("attributed.parquet"));
+    let (to, made_path) = (run_dir.to_str().unwrap(), made_file.to_str().unwrap());
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", to]);
-    let output = run(["attribute", to, "--interval", "1.5ms", "-o", made]);
+    let output = run(["attribute", to, "--interval", "1.5ms", "-o", made_path]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("whole number of ticks of 1ms"), "{}", text(&output));
 }
@@ -174,10 +174,10 @@ fn a_recording_without_raw_tables_is_not_attributed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", file.to_str().unwrap()]);
-    let made = dir.path().join("attributed.parquet");
+    let made_file = dir.path().join("attributed.parquet");
     let output =
-        run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made.as_os_str()]);
+        run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made_file.as_os_str()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("record into a directory"), "{}", text(&output));
-    assert!(!made.exists());
+    assert!(!made_file.exists());
 }

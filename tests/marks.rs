@@ -155,8 +155,8 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
 fn spans_are_times(output: &Path, span: &Mark) {
     let time = format!("mark:{}", span.text);
     let output = output.to_str().unwrap();
-    let whole = run_ok(["report", output]);
-    assert!(whole.contains(" s  a command\n") && whole.contains("not ended  open\n"), "{whole}");
+    let report_text = run_ok(["report", output]);
+    assert!(report_text.contains(" s  a command\n") && report_text.contains("not ended  open\n"), "{report_text}");
     let lines = run_ok(["report", output, "--json", "--from", &time, "--to", &time]);
     let lines: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -392,15 +392,15 @@ fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
     sleep(Duration::from_millis(1500));
     write(&fifo, b"after it\n");
     let stderr = stop(recorder);
-    let found = marks(&output);
+    let kept_marks = marks(&output);
     let lost: i64 = rows::read_losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)
         .sum();
-    assert_eq!(found.len() as i64 + lost, 20_003, "{stderr}");
-    assert!((1000..20_000).contains(&found.len()), "{}", found.len());
-    assert_eq!(found.last().unwrap().text, "after it");
+    assert_eq!(kept_marks.len() as i64 + lost, 20_003, "{stderr}");
+    assert!((1000..20_000).contains(&kept_marks.len()), "{}", kept_marks.len());
+    assert_eq!(kept_marks.last().unwrap().text, "after it");
     assert!(stderr.contains("it is longer than 1024 bytes"), "{stderr}");
     assert!(stderr.matches("warning: ").count() <= 3, "{stderr}");
     assert_checked(&output);

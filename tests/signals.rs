@@ -58,9 +58,9 @@ fn a_missing_command_leaves_no_file() {
         let output = dir.path().join(name);
         let out = output.to_str().unwrap();
         let ended = run(["record", "-p", "host", "-o", out, "--", "/no/such/command"]);
-        let said = text(&ended);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains("/no/such/command") && said.trim().lines().count() == 1, "{said}");
+        let stderr = text(&ended);
+        assert_eq!(ended.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("/no/such/command") && stderr.trim().lines().count() == 1, "{stderr}");
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
     }

@@ -27,8 +27,8 @@ fn a_bucket_gets_each_complete_file_once_by_its_name() {
     }
     fs::write(fleet.place.path("secret"), "no").unwrap();
     symlink(fleet.place.path("secret"), hour.join("1_2.parquet")).unwrap();
-    let said = fleet.once().ok();
-    assert_eq!(said, "3 files sent, 2.30 MB\n");
+    let summary = fleet.once().ok();
+    assert_eq!(summary, "3 files sent, 2.30 MB\n");
     let objects = moto.objects();
     assert_same(&objects, &in_bucket(&fleet.made));
     // The files are kept locally, and not sent again.
@@ -161,8 +161,8 @@ fn refused_credentials_are_not_reported_as_missing() {
     ] {
         let text = format!("<Error><Code>{code}</Code><Message>No.</Message></Error>");
         let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n", text.len());
-        let said = Said::start(head + &text, &[]);
-        let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
+        let refusing_server = Said::start(head + &text, &[]);
+        let mut fleet = Fleet::to_bucket(&refusing_server.endpoint(), "");
         fleet.make(0, 10);
         let answer = fleet.once();
         assert_eq!(answer.code, 1, "{answer:?}");

@@ -110,14 +110,14 @@ mod tests {
         ] {
             tree.write_file(&format!("{KFD}/proc/{file}"), value);
         }
-        let found = tree.read_accounts(&mut Kfd, &held_functions(&["0002:01:01.3"]));
+        let accounts_read = tree.read_accounts(&mut Kfd, &held_functions(&["0002:01:01.3"]));
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts_read),
             [
                 "0002:01:01.3 sdma pid 4242: 1500000 ns",
                 "0002:01:01.3 vram pid 4242: 8589934592 resident_bytes",
             ]
         );
-        assert!(found.unread[&AccountSource::Kfd].contains("sdma_51661 is too large"));
+        assert!(accounts_read.unread[&AccountSource::Kfd].contains("sdma_51661 is too large"));
     }
 }

@@ -226,8 +226,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_keep_four_digits(value in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
-            let found: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
-            prop_assert!((found - value).abs() <= value.abs() * 5.001e-4, "{value} {found}");
+            let parsed_number: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
+            prop_assert!((parsed_number - value).abs() <= value.abs() * 5.001e-4, "{value} {parsed_number}");
         }
 
         #[test]

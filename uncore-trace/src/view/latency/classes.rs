@@ -144,11 +144,11 @@ mod tests {
         let [quiet, busy] = classes.split_in_halves().unwrap();
         assert_eq!((quiet.windows, busy.windows), (3, 4));
         assert!((busy.other_bytes - 110.0).abs() < 1e-9 && quiet.other_bytes == 0.0);
-        let mut one = RateClasses::default();
+        let mut one_class = RateClasses::default();
         for _ in 0..9 {
-            one.add(&window(1.0, 5.0));
+            one_class.add(&window(1.0, 5.0));
         }
-        assert_eq!(one.split_in_halves(), None);
+        assert_eq!(one_class.split_in_halves(), None);
         assert_eq!(RateClasses::default().split_in_halves(), None);
     }
 
