@@ -116,10 +116,10 @@ fn windows_have_zeros_and_lose_nothing() {
         let number = |name: &str| answers[name].as_f64().unwrap();
         assert!(number("zeros") > 100.0, "{answers}");
         // Moments with a counter without a value are null, so they hold less.
-        let (value, whole) = (number("value"), number("whole"));
-        let is_whole = (value - whole).abs() <= 1e-9 * whole;
+        let (value, whole_value) = (number("value"), number("whole"));
+        let is_whole = (value - whole_value).abs() <= 1e-9 * whole_value;
         assert_eq!(is_whole, number("nulls") == 0.0, "{answers}");
-        assert!(value <= whole * (1.0 + 1e-9), "{answers}");
+        assert!(value <= whole_value * (1.0 + 1e-9), "{answers}");
     }
 }
 

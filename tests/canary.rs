@@ -35,8 +35,8 @@ fn mount() -> Result<PathBuf, String> {
 /// The cgroup of the canary of this recorder, which is a child of the recorder's own.
 fn cgroup_of(recorder: u32) -> Result<PathBuf, String> {
     let cgroup_file = fs::read_to_string(format!("/proc/{recorder}/cgroup")).unwrap();
-    let own = cgroup_file.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
-    let above = mount()?.join(own.trim_start_matches('/'));
+    let own_path = cgroup_file.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let above = mount()?.join(own_path.trim_start_matches('/'));
     let is_its = |name: &str| {
         let pid = name.strip_prefix("uncore-trace-canary-")?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -105,10 +105,10 @@ fn a_canary_is_credited_the_bytes_it_moved() {
     let memory = canary_credits.iter().find(|credit| credit["kind"] == "memory").unwrap();
     assert!(memory["credited"].is_null(), "{memory}");
     assert_eq!(memory["why"], "no counter of this recording counts it");
-    let said = run_ok(["report".as_ref(), out.as_os_str()]);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("The canary was credited 100 % of its bytes of disk ("), "{said}");
-    assert!(said.contains("no number for memory (no counter of this recording counts it)"));
+    let report_text = run_ok(["report".as_ref(), out.as_os_str()]);
+    let flat_text = report_text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat_text.contains("The canary was credited 100 % of its bytes of disk ("), "{flat_text}");
+    assert!(flat_text.contains("no number for memory (no counter of this recording counts it)"));
     // The table has each burst.
     let table = Recording::open(&out).unwrap().open_table(&canary::TABLE).unwrap();
     let bursts = |credit: &&Value| credit["direction"] != "out";

@@ -230,8 +230,8 @@ fn check_finds_every_changed_byte_and_every_missing_table() {
         fs::remove_file(&path).unwrap();
         let answer = place.typed("check run");
         assert!([1, 2].contains(&answer.code), "{table}: {answer:?}");
-        let said = format!("{}{}", answer.out, answer.err);
-        assert!(said.contains(table), "{table}: {said}");
+        let answer_text = format!("{}{}", answer.out, answer.err);
+        assert!(answer_text.contains(table), "{table}: {answer_text}");
         fs::write(&path, sound).unwrap();
     }
     place.typed("check run").ok();
@@ -316,10 +316,10 @@ fn a_command_line_can_be_left_out() {
         let args = [&args, options, &["--", "env", secret, "true"]].concat();
         place.run(args).recorded();
         let bytes = fs::read(place.path("run.parquet")).unwrap();
-        let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        let has_secret = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
         let pair = rows::metadata_value(&place.path("run.parquet"), metadata::COMMAND_LINE);
-        assert_eq!(pair.is_some_and(|line| line.contains(secret)), found);
-        found
+        assert_eq!(pair.is_some_and(|line| line.contains(secret)), has_secret);
+        has_secret
     };
     assert!(holds(&[]));
     assert!(!holds(&["--no-cmdline"]));

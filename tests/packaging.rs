@@ -373,9 +373,9 @@ fn a_pod_and_a_container_see_all_cgroups() {
     let docs = fs::read_to_string(docs).unwrap();
     let runs = Regex::new(r"(?:podman|docker) run (?:.*\\\n)*.*").unwrap();
     for (file, text) in [("docs/install.md", docs), ("Containerfile", text("Containerfile"))] {
-        let found: Vec<_> = runs.find_iter(&text).map(|found| found.as_str()).collect();
-        assert!(!found.is_empty(), "{file} does not say how a container is run");
-        for command in found {
+        let names_found: Vec<_> = runs.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(!names_found.is_empty(), "{file} does not say how a container is run");
+        for command in names_found {
             let sees_all =
                 ["--cgroupns=host", "--pid=host"].iter().all(|word| command.contains(word));
             assert!(sees_all, "{file}: {command}");

@@ -89,9 +89,9 @@ fn a_page_of_a_comparison_says_what_changed() {
     browser.open(&page);
     save_picture(&mut browser, "diff");
     // The same summary as in text, and a plot for each table.
-    let said = run_ok([&compared[..], &["--wide"]].concat());
+    let text = run_ok([&compared[..], &["--wide"]].concat());
     let answer = eval_text(&mut browser, "document.getElementById('answer').textContent");
-    assert_eq!(answer.replace('\u{a0}', " ").replace('→', "->"), said.lines().next().unwrap());
+    assert_eq!(answer.replace('\u{a0}', " ").replace('→', "->"), text.lines().next().unwrap());
     let lines = run_ok([&compared[..], &["--json"]].concat());
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let build: Vec<&Value> = lines.iter().filter(|line| line["key"] == "/lab/build").collect();
@@ -109,7 +109,7 @@ fn a_page_of_a_comparison_says_what_changed() {
     let after = browser.eval(names);
     assert_ne!(before, after);
     let sorted: Vec<&str> =
-        after.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        after.as_array().unwrap().iter().map(|row_name| row_name.as_str().unwrap()).collect();
     assert_eq!(sorted.len(), 12);
     assert!(sorted.is_sorted_by_key(|name| name.to_lowercase()), "{sorted:?}");
     browser.eval("document.querySelector('#ways .link:first-child > button').click()");

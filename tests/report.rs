@@ -78,9 +78,9 @@ fn a_report_has_the_interval_of_each_value() {
     ] {
         let json = interval(confidence, "--json");
         let json: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
-        let found = json["value_low"].as_f64().zip(json["value_high"].as_f64());
+        let shown_interval = json["value_low"].as_f64().zip(json["value_high"].as_f64());
         let near = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs().max((b - d).abs()) < 1e-6;
-        let agree = found.zip(ends).map_or(found == ends, |(found, ends)| near(found, ends));
+        let agree = shown_interval.zip(ends).map_or(shown_interval == ends, |(found, ends)| near(found, ends));
         assert!(agree, "{confidence:?}: {json}");
         let text = interval(confidence, "--ascii");
         assert!(text.contains("90 % interval") && text.contains(shown), "{text}");
@@ -88,7 +88,7 @@ fn a_report_has_the_interval_of_each_value() {
         let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let (names, first) = (lines.next().unwrap(), lines.next().unwrap());
         let at = |name| first[names.iter().position(|column| *column == name).unwrap()].parse().ok();
-        assert_eq!(at("value_low").zip(at("value_high")), found, "{csv}");
+        assert_eq!(at("value_low").zip(at("value_high")), shown_interval, "{csv}");
     }
 }
 

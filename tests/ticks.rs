@@ -99,12 +99,12 @@ fn missing(dir: &Path, tick_ns: i64) -> f64 {
         assert_eq!(reading.tick, reading.mono_ns / tick_ns);
         ticks.insert(reading.tick);
     }
-    let told = lost_ticks(dir, tick_ns);
+    let lost_by_cpu = lost_ticks(dir, tick_ns);
     let mut worst = 0.0_f64;
     for time in rows::read_cpu_time(dir) {
         let expected: BTreeSet<i64> = (time.begin_ns / tick_ns..=time.end_ns / tick_ns).collect();
         let nothing = BTreeSet::new();
-        let lost_on_cpu = told.get(&time.cpu).unwrap_or(&nothing);
+        let lost_on_cpu = lost_by_cpu.get(&time.cpu).unwrap_or(&nothing);
         let counters = read.iter().filter(|((cpu, _), _)| *cpu == time.cpu);
         let mut count = 0;
         for ((cpu, counter), ticks) in counters {

@@ -97,9 +97,9 @@ fn persistent_memory_is_counted_or_noted() {
     machine.persistent_memory = Some(true);
     let mem = plan_groups(&machine, &["mem"]);
     for event in ["cas_count_read", "ddrt_read", "ddrt_write"] {
-        assert!(mem.counters.iter().any(|one| one.event == event), "{:#?}", brief(&mem));
+        assert!(mem.counters.iter().any(|counter| counter.event == event), "{:#?}", brief(&mem));
     }
-    assert!(mem.counters.iter().all(|one| one.event != "read"), "{:#?}", brief(&mem));
+    assert!(mem.counters.iter().all(|counter| counter.event != "read"), "{:#?}", brief(&mem));
     let mut machine = captured("icelake-2s");
     machine.persistent_memory = Some(true);
     for pmu in machine.pmus.iter_mut().filter(|pmu| pmu.name.starts_with("uncore_imc_")) {
@@ -108,7 +108,7 @@ fn persistent_memory_is_counted_or_noted() {
         }
     }
     let events: BTreeSet<_> =
-        plan_groups(&machine, &["mem"]).counters.into_iter().map(|one| one.event).collect();
+        plan_groups(&machine, &["mem"]).counters.into_iter().map(|counter| counter.event).collect();
     assert!(events.contains("ddrt_read") && events.contains("ddrt_write"), "{events:?}");
 }
 
@@ -153,8 +153,8 @@ fn a_metric_of_memory_says_which_memory_it_does_not_count() {
 #[test]
 fn perfs_names_of_free_running_counters_are_the_kernels_events() {
     let same_counters = |machine: &Machine, typed: &str, event: &str| {
-        let (one, other) = (plan_of(machine, typed), plan_of(machine, event));
-        assert_eq!(one.counters, other.counters, "{typed}");
+        let (by_perf_name, by_kernel_name) = (plan_of(machine, typed), plan_of(machine, event));
+        assert_eq!(by_perf_name.counters, by_kernel_name.counters, "{typed}");
     };
     let machine = client("GenuineIntel-6-aa", true);
     for prefix in ["unc", "unc_m"] {

@@ -260,10 +260,10 @@ mod tests {
         fake.write_count("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
         let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
         let groups = resctrl.read_groups().unwrap();
-        let names: Vec<_> = groups.iter().map(|its| (its.name.as_str(), its.is_control)).collect();
+        let names: Vec<_> = groups.iter().map(|group| (group.name.as_str(), group.is_control)).collect();
         let all = [("", true), ("mon_groups/b", false), ("web", true), ("web/mon_groups/c", false)];
         assert_eq!(names, all);
-        let values: Vec<_> = groups.iter().map(|its| its.read_count(0, MbmEvent::Total)).collect();
+        let values: Vec<_> = groups.iter().map(|group| group.read_count(0, MbmEvent::Total)).collect();
         let right =
             [MbmCount::Bytes(700), MbmCount::Unavailable, MbmCount::Unassigned, MbmCount::Failed];
         assert_eq!(values, right);

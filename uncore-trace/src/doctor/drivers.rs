@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn unknown_cpus_and_damaged_configurations_are_named() {
         assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
-        let other = examine_tree(check, &[(MIDR, "0x000000006f1f0000\n")]);
-        assert!(other[0].what.contains("no list of drivers"));
+        let findings_of_other = examine_tree(check, &[(MIDR, "0x000000006f1f0000\n")]);
+        assert!(findings_of_other[0].what.contains("no list of drivers"));
         let damaged = examine_tree(check, &[(MIDR, "0x410fd490\n"), ("proc/config.gz", "x")]);
         assert!(damaged.last().unwrap().what.contains("/proc/config.gz"));
     }
