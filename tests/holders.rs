@@ -73,10 +73,10 @@ fn recorded(dir: &Path, change: &str) -> (Vec<HolderRow>, [i32; 2], [i64; 2], Op
     recorder.stop();
     assert_checked(&run);
     let minor = terminal.trim_start_matches("/dev/pts/");
-    let mut found = rows::read_holders(&run);
-    found.retain(|row| row.device == format!("/dev/nvidia{minor}"));
+    let mut holder_rows = rows::read_holders(&run);
+    holder_rows.retain(|row| row.device == format!("/dev/nvidia{minor}"));
     let mut losses = rows::read_losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
-    (found, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
+    (holder_rows, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
 }
 
 #[test]
@@ -101,11 +101,11 @@ fn holders_are_seen_also_where_files_are_not_followed() {
         assert_eq!(row.bdf, Some(format!("0009:{minor:02x}:00.0")), "{row:?}");
         assert_eq!(row.kind, "nvidia");
     }
-    let of = |pid| found.iter().find(|row| row.pid == pid).unwrap();
+    let row_of = |pid| found.iter().find(|row| row.pid == pid).unwrap();
     // It was closed by its end.
-    assert_eq!((of(first).learnt.as_str(), of(first).begin_ns), ("start", None));
-    assert!(of(first).end_ns.unwrap() > closed);
-    let (begin, end) = (of(second).begin_ns.unwrap(), of(second).end_ns.unwrap());
+    assert_eq!((row_of(first).learnt.as_str(), row_of(first).begin_ns), ("start", None));
+    assert!(row_of(first).end_ns.unwrap() > closed);
+    let (begin, end) = (row_of(second).begin_ns.unwrap(), row_of(second).end_ns.unwrap());
     let late = match &unfollowed {
         // A reading that begins in time is not over when it is counted.
         Some(why) => {
@@ -114,7 +114,7 @@ fn holders_are_seen_also_where_files_are_not_followed() {
         }
         None => 0,
     };
-    assert_eq!(of(second).learnt, if unfollowed.is_some() { "reread" } else { "open" });
+    assert_eq!(row_of(second).learnt, if unfollowed.is_some() { "reread" } else { "open" });
     // Each time was taken after the process had answered.
     let before = |time: i64| time - 100_000_000..=time + late;
     assert!(before(opened).contains(&begin), "{begin} {opened} {unfollowed:?}");

@@ -26,7 +26,7 @@ fn steps(job: &Value) -> &[Value] {
 /// Runs the script of a step in a directory, as GitHub does, with `stand_in` for a program.
 fn run(job: &str, step: &str, dir: &TempDir, (program, stand_in): (&str, &str)) -> Output {
     let workflow = workflow();
-    let of_name = steps(&workflow["jobs"][job]).iter().find(|it| it["name"] == step).unwrap();
+    let of_name = steps(&workflow["jobs"][job]).iter().find(|workflow_step| workflow_step["name"] == step).unwrap();
     let programs = dir.path().join("bin");
     fs::create_dir_all(&programs).unwrap();
     script(&programs.join(program), stand_in);

@@ -86,7 +86,7 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     mediated(&dir, "kvm_amd", "Y\n");
     let plan = planned(&dir, &["mem"], &[]);
     assert!(plan.only_witnesses().count() > 0);
-    assert!(plan.only_witnesses().all(|its| its.exclude_guest && its.is_blind_witness()));
+    assert!(plan.only_witnesses().all(|planned_witness| planned_witness.exclude_guest && planned_witness.is_blind_witness()));
     let note = plan.notes.iter().find(|note| note.starts_with("witness ")).unwrap();
     let blind_note = "; kvm_amd.enable_mediated_pmu is on, so it does not count virtual machines: where \
                   one ran in a window, the method is regression or residency";

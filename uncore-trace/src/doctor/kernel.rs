@@ -97,9 +97,9 @@ mod tests {
             ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT Debian 6.12.118-1 (2026-09-01)\n"),
             ("sys/kernel/realtime", "1\n"),
         ] {
-            let found = single_finding(check, &[release, mark]);
-            assert_eq!(found.state, FindingState::Warn);
-            assert!(found.what.contains("PREEMPT_RT, which refuses the BPF timer"), "{found:?}");
+            let finding = single_finding(check, &[release, mark]);
+            assert_eq!(finding.state, FindingState::Warn);
+            assert!(finding.what.contains("PREEMPT_RT, which refuses the BPF timer"), "{finding:?}");
         }
         let dynamic = ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC @0\n");
         assert_eq!(single_finding(check, &[release, dynamic]).state, FindingState::Ok);

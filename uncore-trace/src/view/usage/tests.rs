@@ -23,12 +23,12 @@ fn spans_that_meet_divide_the_recording() {
         };
         sums(&usage(&sample.open(), &question).unwrap())
     };
-    let whole = page_faults_between(None, None);
-    assert_eq!(whole[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
+    let whole_sums = page_faults_between(None, None);
+    assert_eq!(whole_sums[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
     for at in ["0.995s", "1s", "1.0000001", "2995ms"] {
         let (first, rest) = (page_faults_between(None, Some(at)), page_faults_between(Some(at), None));
         let parts = first.iter().zip(&rest).map(|(first, rest)| first + rest);
-        assert_eq!(parts.collect::<Vec<_>>(), whole, "{at}");
+        assert_eq!(parts.collect::<Vec<_>>(), whole_sums, "{at}");
     }
     assert_eq!(page_faults_between(Some("1s"), Some("1010ms"))[1].to_bits(), 640_000.0_f64.to_bits());
 }
@@ -46,13 +46,13 @@ fn any_number_of_threads_has_the_same_sums() {
     };
     for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
         for by in GroupBy::ALL {
-            let of = |threads| {
+            let sums_with = |threads| {
                 sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap()
             };
-            let with_one_thread = of(1);
+            let with_one_thread = sums_with(1);
             assert!(with_one_thread.events.len() > 1, "{by:?}");
             for threads in [2, 3, 9] {
-                assert_eq!(of(threads), with_one_thread, "{by:?} in {threads} threads");
+                assert_eq!(sums_with(threads), with_one_thread, "{by:?} in {threads} threads");
             }
         }
     }

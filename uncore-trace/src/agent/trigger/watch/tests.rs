@@ -59,8 +59,8 @@ fn a_condition_fires_only_when_its_rate_lasts() {
     assert_eq!(fired(&[(0, 1); 9]), [3]);
     assert_eq!(fired(&[(2, 0), (2, 0), (0, 0), (2, 0), (2, 0)]), Vec::<i64>::new());
     // It is reported again only after it was false.
-    let again = [(2, 0), (2, 0), (2, 0), (2, 0), (0, 0), (2, 0), (2, 0), (2, 0)];
-    assert_eq!(fired(&again), [3, 8]);
+    let values_twice_above = [(2, 0), (2, 0), (2, 0), (2, 0), (0, 0), (2, 0), (2, 0), (2, 0)];
+    assert_eq!(fired(&values_twice_above), [3, 8]);
 }
 
 #[test]
