@@ -107,7 +107,7 @@ struct BenchTenants {
 impl BenchTenants {
     fn draw(size: MachineSize, random: &mut Rng) -> Self {
         let events = size.counters.div_ceil(size.socket_count());
-        let (mut of, mut weights) = (Vec::new(), vec![Vec::new(); size.socket_count() as usize]);
+        let (mut members, mut weights) = (Vec::new(), vec![Vec::new(); size.socket_count() as usize]);
         let mut next_pid = 1;
         for number in 0..size.cgroups as usize {
             let pids = next_pid..next_pid + 1 + random.u32(0..3);
@@ -125,9 +125,9 @@ impl BenchTenants {
                     sum.push((previous_sum + weight, number));
                 }
             }
-            of.push(BenchTenant { pids, slice_ns, rates });
+            members.push(BenchTenant { pids, slice_ns, rates });
         }
-        Self { members: of, weights }
+        Self { members, weights }
     }
 
     /// Who runs next on a CPU of a socket.
@@ -204,8 +204,8 @@ impl Drawn {
                     let tenant = is_busy.then(|| tenants.draw_tenant(socket, random));
                     let length = tenant.map_or(SLICE_NS / 4, |index| tenants.members[index].slice_ns);
                     let length = (-(1.0 - random.f64()).ln() * length as f64) as u64;
-                    let who = tenant.map(|index| (index, random.u32(tenants.members[index].pids.clone())));
-                    *cpu_state = CpuRun { tenant: who, until: time_ns + length.max(10_000) };
+                    let occupant = tenant.map(|index| (index, random.u32(tenants.members[index].pids.clone())));
+                    *cpu_state = CpuRun { tenant: occupant, until: time_ns + length.max(10_000) };
                 }
                 let wall_ns = cpu_state.until.min(end) - time_ns;
                 time_ns += wall_ns;

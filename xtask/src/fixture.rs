@@ -30,14 +30,14 @@ pub(crate) struct Pack {
 
 /// Makes the directory.
 pub(crate) fn unpack_fixture(args: &Unpack) -> Result<()> {
-    fixtures::read_tree(&args.file)?.unpack(&args.dir)?;
+    fixtures::read_tree(&args.file)?.unpack_to(&args.dir)?;
     println!("unpack: look at it with `uncore-trace list --root {}`", args.dir.display());
     Ok(())
 }
 
 /// Makes the file.
 pub(crate) fn pack_fixture(args: &Pack) -> Result<()> {
-    let tree = Tree::pack(&args.dir)?;
+    let tree = Tree::pack_dir(&args.dir)?;
     write_new(&tree, &args.file)?;
     println!("pack: {} files and links in {}", tree.all_entries().count(), args.file.display());
     Ok(())

@@ -49,7 +49,7 @@ enum XtaskTask {
     Capture(capture::Args),
     /// Measure what recording costs
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(bench::BenchTask),
     /// Make the static programs and packages that are given to others, and test them
     Dist(dist::Args),
     /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording, and

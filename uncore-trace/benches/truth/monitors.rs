@@ -34,9 +34,9 @@ pub(crate) struct Monitors<'a> {
 }
 
 impl<'a> Monitors<'a> {
-    pub(crate) fn new(most: usize, tenant_of: &'a [usize], random: Random) -> Self {
+    pub(crate) fn new(limit: usize, tenant_of: &'a [usize], random: Random) -> Self {
         let (measured, moved) = (BTreeSet::new(), BTreeMap::new());
-        Self { limit: most, tenant_of, measured, moved, random }
+        Self { limit, tenant_of, measured, moved, random }
     }
 
     /// Counts what was moved in a tick.

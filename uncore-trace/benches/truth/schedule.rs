@@ -129,7 +129,7 @@ pub(crate) fn simulate(machine: &DrawnMachine, len_ns: u64, mut random: Random) 
             life: draw_lifetime(thread.life, &mut random),
         });
     }
-    let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of };
+    let schedule = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of };
     let tenants = machine.tenants.len();
     let mut simulator = Simulator {
         machine,
@@ -141,7 +141,7 @@ pub(crate) fn simulate(machine: &DrawnMachine, len_ns: u64, mut random: Random) 
         threads,
         used: vec![0; tenants],
         throttled: vec![false; tenants],
-        schedule: made,
+        schedule,
     };
     simulator.push_first_events();
     while let Some(Reverse((event_ns, _, event))) = simulator.events.pop() {
@@ -166,7 +166,7 @@ impl Simulator<'_> {
         self.events.push(Reverse((time, self.pushed, event)));
     }
 
-    /// Pushes an event after a random part of `most` ns.
+    /// Pushes an event after a random part of `limit_ns` ns.
     fn push_soon(&mut self, limit_ns: f64, event: SimulationEvent) {
         let time = self.random.uniform(0.0, limit_ns) as u64;
         self.push_event(time, event);

@@ -291,11 +291,11 @@ impl DrawnMachine {
 }
 
 impl DrawnThread {
-    const fn for_tenant(tenant: usize, kind: ThreadKind, socket: usize) -> Self {
+    const fn for_tenant(tenant: usize, thread_kind: ThreadKind, socket: usize) -> Self {
         Self {
             tenant,
             process: 0,
-            thread_kind: kind,
+            thread_kind,
             socket,
             pin: None,
             spans: false,

@@ -225,7 +225,7 @@ impl<'a> Ticks<'a> {
             let owner = if is_softirq { Owner::Softirq(NET_RX) } else { task };
             let ns = piece.end - piece.begin;
             add_ns(&mut new_tick.usage[piece.cpu], owner, ns);
-            let who = if is_softirq { ByteMover::Softirq } else { ByteMover::Process(piece.process as u32) };
+            let mover = if is_softirq { ByteMover::Softirq } else { ByteMover::Process(piece.process as u32) };
             let mut moved = |counter: usize, is_far, bytes| {
                 let early = cuts[counter].clamp(piece.begin, piece.end) - piece.begin;
                 let early = bytes * early as f64 / ns as f64;
@@ -234,7 +234,7 @@ impl<'a> Ticks<'a> {
                 if counter >= self.counters {
                     return;
                 }
-                new_tick.moved_parts.push(MovedPart { counter, mover: who, is_far, ns, bytes });
+                new_tick.moved_parts.push(MovedPart { counter, mover, is_far, ns, bytes });
             };
             match self.case.group {
                 Some(group) => moved(piece.cpu / group, false, piece.bytes.iter().sum()),

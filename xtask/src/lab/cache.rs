@@ -35,9 +35,9 @@ impl CacheKey {
     /// The key with one more input; its length is included, so that `ab, c` differs from `a, bc`.
     #[must_use]
     pub(super) fn with_input(mut self, input: impl AsRef<[u8]>) -> Self {
-        let part = input.as_ref();
-        self.0.update((part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        let bytes = input.as_ref();
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
         self
     }
 

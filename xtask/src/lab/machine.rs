@@ -10,7 +10,7 @@ use uncore_trace_lab::spec::Device;
 
 use super::acpi::AcpiDevice;
 use super::kernel::{Arch, Series};
-use super::pmu::{DeviceModelKind, Pmu};
+use super::pmu::{DeviceModelKind, LabPmu};
 
 /// Address of the registers of device N: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
 const WINDOW: u64 = 0x20_0000_0000;
@@ -109,7 +109,7 @@ pub(crate) struct LabMachine {
 /// One PMU of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
-    pub pmu: Rc<Pmu>,
+    pub pmu: Rc<LabPmu>,
     /// Which description it has.
     pub model: String,
     /// Number of its device.
@@ -133,7 +133,7 @@ impl LabMachine {
             .with_context(|| format!("{} is not a machine", path.display()))?;
         let mut instances: Vec<Instance> = Vec::new();
         for placed in &file.pmu {
-            let pmu = Rc::new(Pmu::read(&lab.join("pmus"), &placed.pmu)?);
+            let pmu = Rc::new(LabPmu::read(&lab.join("pmus"), &placed.pmu)?);
             for &unit in &placed.units {
                 let device = instances.len() as u32;
                 let index = instances.iter().filter(|earlier| earlier.model == placed.pmu).count();
@@ -266,8 +266,8 @@ impl Instance {
             DeviceModelKind::Hisi => arg[0] = define.layout,
             DeviceModelKind::Cmem | DeviceModelKind::Drw => {}
         }
-        let (kind, arg) = (self.pmu.kind as u32, arg.to_vec());
-        Device { kind, node: self.socket, cpus: self.cpus, arg, text }
+        let (model_kind, arg) = (self.pmu.kind as u32, arg.to_vec());
+        Device { kind: model_kind, node: self.socket, cpus: self.cpus, arg, text }
     }
 
     /// Its ACPI device, if its driver asks the firmware.

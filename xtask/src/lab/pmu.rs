@@ -29,7 +29,7 @@ pub(crate) enum DeviceModelKind {
 /// One PMU, whatever its instance.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pmu {
+pub(crate) struct LabPmu {
     /// The name that its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
     pub name: String,
     pub kind: DeviceModelKind,
@@ -61,7 +61,7 @@ pub(crate) struct Pmu {
     pub events: BTreeMap<String, HardwareEvent>,
     /// Formulas of the program's metrics, by name.
     #[serde(default, deserialize_with = "formulas")]
-    pub metrics: BTreeMap<String, Formula>,
+    pub metrics: BTreeMap<String, LabFormula>,
     /// Differences in drivers of earlier kernels.
     #[serde(default)]
     pub earlier: Vec<Earlier>,
@@ -130,7 +130,7 @@ pub(crate) struct EventView {
 
 /// Formula of a metric.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Formula {
+pub(crate) struct LabFormula {
     /// In Python: driver's counts by event name, `t` the time counted in ns;
     /// `of(event, source, ...)` is the count from these sources.
     pub value: String,
@@ -138,14 +138,14 @@ pub(crate) struct Formula {
     pub pooled: bool,
 }
 
-impl Formula {
+impl LabFormula {
     /// Whether it uses counts of single sources.
     pub(crate) fn by_source(&self) -> bool {
         self.value.contains("of(")
     }
 }
 
-fn formulas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Formula>, D::Error> {
+fn formulas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, LabFormula>, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     struct FormulaTables {
@@ -153,8 +153,8 @@ fn formulas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Strin
         pool: BTreeMap<String, String>,
     }
     let FormulaTables { sum, pool } = FormulaTables::deserialize(deserializer)?;
-    let sum = sum.into_iter().map(|(name, value)| (name, Formula { value, pooled: false }));
-    let pool = pool.into_iter().map(|(name, value)| (name, Formula { value, pooled: true }));
+    let sum = sum.into_iter().map(|(name, value)| (name, LabFormula { value, pooled: false }));
+    let pool = pool.into_iter().map(|(name, value)| (name, LabFormula { value, pooled: true }));
     Ok(sum.chain(pool).collect())
 }
 
@@ -221,7 +221,7 @@ impl HardwareEvent {
     }
 }
 
-impl Pmu {
+impl LabPmu {
     /// Whether each CPU has its own counter of an event.
     pub(crate) fn is_per_cpu(&self) -> bool {
         self.kind == DeviceModelKind::Cpu

@@ -14,7 +14,7 @@ pub(crate) use uncore_trace_lab::spec::{
 };
 
 use super::mixes::MixCounter;
-use super::pmu::Formula;
+use super::pmu::LabFormula;
 
 /// Time limit of a recording in the guest; emulation is slow.
 const TIMEOUT_S: u32 = 240;
@@ -60,7 +60,7 @@ pub(crate) enum Check {
     /// The value of a metric in `stat` equals that of the lab's formula.
     Metric {
         metric: String,
-        formula: Formula,
+        formula: LabFormula,
         /// By event, for each instance.
         inputs: Vec<BTreeMap<String, Truth>>,
         pmus: Vec<String>,

@@ -91,7 +91,7 @@ fn captured_machines(dir: &Path, ours: &Ours) -> Result<Vec<OracleMachine>> {
     let mut machines = Vec::new();
     for name in fixtures::names()? {
         let root = dir.join(&name);
-        fixtures::machine(&name)?.unpack(&root)?;
+        fixtures::machine(&name)?.unpack_to(&root)?;
         perf::add_topology(&root)?;
         let processor = perf::processor_id(&root);
         let metrics = match &processor {

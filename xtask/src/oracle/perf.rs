@@ -31,7 +31,7 @@ pub(super) struct Stat {
 }
 
 impl PerfProgram {
-    /// Debian's newest, unpacked in `place`; the installed one if that cannot be had.
+    /// Debian's newest, unpacked in `work_dir`; the installed one if that cannot be had.
     pub(super) fn find_newest(work_dir: &Path, library: &Path) -> Result<Self> {
         let argv = match unpack_perf(work_dir).and_then(|root| perf_argv(&root)) {
             Ok(argv) => argv,

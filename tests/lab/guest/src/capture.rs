@@ -322,7 +322,7 @@ mod tests {
         ] {
             machine.add(Path::new(link), Entry::Link(target)).unwrap();
         }
-        machine.unpack(&dir).unwrap();
+        machine.unpack_to(&dir).unwrap();
         let (tree, pmus) = capture_machine(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(pmus, 1);

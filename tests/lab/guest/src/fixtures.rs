@@ -19,16 +19,16 @@ pub fn dir() -> PathBuf {
 ///
 /// The directory cannot be read, or there is no machine in it.
 pub fn names() -> Result<Vec<String>> {
-    let dir = dir();
-    let unreadable = || format!("cannot read {}", dir.display());
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(unreadable)? {
+    let machines_dir = dir();
+    let unreadable = || format!("cannot read {}", machines_dir.display());
+    let mut found_names = Vec::new();
+    for entry in fs::read_dir(&machines_dir).with_context(unreadable)? {
         let file = entry.with_context(unreadable)?.file_name();
-        names.extend(file.to_str().and_then(|file| file.strip_suffix(".toml")).map(str::to_owned));
+        found_names.extend(file.to_str().and_then(|file| file.strip_suffix(".toml")).map(str::to_owned));
     }
-    names.sort();
-    ensure!(!names.is_empty(), "no machine in {}", dir.display());
-    Ok(names)
+    found_names.sort();
+    ensure!(!found_names.is_empty(), "no machine in {}", machines_dir.display());
+    Ok(found_names)
 }
 
 /// The machine of this name.
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn each_machine_is_the_text_that_is_written_of_its_files() {
         for name in names().unwrap() {
-            let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-            machine(&name).unwrap().unpack(&dir).unwrap();
-            let packed = Tree::pack(&dir).unwrap();
-            fs::remove_dir_all(&dir).unwrap();
+            let scratch_dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            machine(&name).unwrap().unpack_to(&scratch_dir).unwrap();
+            let packed = Tree::pack_dir(&scratch_dir).unwrap();
+            fs::remove_dir_all(&scratch_dir).unwrap();
             assert_eq!(packed, machine(&name).unwrap(), "{name}");
             let file = super::dir().join(format!("{name}.toml"));
             let text = fs::read_to_string(&file).unwrap();

@@ -131,8 +131,8 @@ impl Holder {
             Act::Fork { ms } => {
                 // Without the flag to close it, it stays open when the child executes a program.
                 let kept = dup(files.first().context("it has no file")?).context("duplicate it")?;
-                let own = env::current_exe().context("find this program")?;
-                let mut child = Command::new(own);
+                let this_program = env::current_exe().context("find this program")?;
+                let mut child = Command::new(this_program);
                 child.arg("keep").arg(&self.log_path).arg(&*self.lock_cgroup()).arg(ms.to_string());
                 let child = child.stdin(Stdio::null()).spawn().context("start the child")?;
                 drop(kept);
@@ -159,11 +159,11 @@ impl Holder {
     /// Waits for a file, its first.
     fn wait_for_file(&self) -> Result<()> {
         let listener = self.listener.as_ref().context("it has no socket")?;
-        let (from, _) = listener.accept().context("wait for the sender")?;
-        poll(&mut [PollFd::new(&from, PollFlags::IN)], None).context("wait for it")?;
+        let (sender_stream, _) = listener.accept().context("wait for the sender")?;
+        poll(&mut [PollFd::new(&sender_stream, PollFlags::IN)], None).context("wait for it")?;
         let mut files = self.lock_files();
         let begin = time::now_ns();
-        files.push(receive_file(&from)?);
+        files.push(receive_file(&sender_stream)?);
         self.log_got(process::id(), "open", begin)
     }
 

@@ -88,7 +88,7 @@ impl Tree {
     ///
     /// Something cannot be read, has a name or a target that is not UTF-8, or is not a file, a link
     /// or a directory.
-    pub fn pack(root: &Path) -> Result<Self> {
+    pub fn pack_dir(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
@@ -165,11 +165,11 @@ impl Tree {
     /// # Errors
     ///
     /// `output_dir` exists, or something cannot be written; it is removed then.
-    pub fn unpack(&self, to: &Path) -> Result<()> {
-        fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
-        self.fill_dir(to).inspect_err(|_| {
+    pub fn unpack_to(&self, output_dir: &Path) -> Result<()> {
+        fs::create_dir(output_dir).with_context(|| format!("cannot make {}", output_dir.display()))?;
+        self.fill_dir(output_dir).inspect_err(|_| {
             // Report the first error, not one of the removal.
-            let _removed = fs::remove_dir_all(to);
+            let _removed = fs::remove_dir_all(output_dir);
         })
     }
 
@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn a_tree_that_is_packed_again_is_the_same() {
         let dir = scratch("same");
-        tree().unpack(&dir).unwrap();
-        let again = Tree::pack(&dir).unwrap();
+        tree().unpack_to(&dir).unwrap();
+        let again = Tree::pack_dir(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(again, tree());
     }
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn files_are_written_byte_for_byte() {
         let dir = scratch("bytes");
-        tree().unpack(&dir).unwrap();
+        tree().unpack_to(&dir).unwrap();
         for (path, entry) in tree().all_entries() {
             let path = dir.join(path);
             match entry {
@@ -346,7 +346,7 @@ mod tests {
             }
         }
         assert_eq!(fs::read_dir(dir.join("sys/class/empty")).unwrap().count(), 0);
-        let error = format!("{:#}", tree().unpack(&dir).unwrap_err());
+        let error = format!("{:#}", tree().unpack_to(&dir).unwrap_err());
         assert!(error.starts_with("cannot make ") && error.contains("exists"), "{error}");
         assert!(dir.join("top").exists());
         fs::remove_dir_all(&dir).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         }
         let dir = scratch("link");
         let text = "[\"\"]\na = { link = \"/nonexistent\" }\n[a]\nb = \"x\"";
-        let error = format!("{:#}", Tree::parse(text).unwrap().unpack(&dir).unwrap_err());
+        let error = format!("{:#}", Tree::parse(text).unwrap().unpack_to(&dir).unwrap_err());
         assert!(error.contains("cannot write"), "{error}");
         assert!(!dir.exists());
     }

@@ -122,7 +122,7 @@ fn check_config(program: &Path, config: &str) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let (path, root) = (dir.path().join("agent.toml"), dir.path().join("root"));
     fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
-    fixtures::machine(MACHINE)?.unpack(&root)?;
+    fixtures::machine(MACHINE)?.unpack_to(&root)?;
     let mut agent = Command::new(program);
     agent.args(["agent", "--check", "--config"]).arg(&path).arg("--root").arg(&root);
     // As the downward API sets it.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::pmu::{Formula, Pmu};
+use super::super::pmu::{LabFormula, LabPmu};
 use super::super::step::{Check, Step, Tenant, Truth, Work};
 use super::super::traffic;
 use super::Setting;
@@ -17,7 +17,7 @@ const WITHIN: f64 = 1e-6;
 /// A metric and its events.
 struct MetricItem<'a> {
     name: &'a str,
-    formula: &'a Formula,
+    formula: &'a LabFormula,
     events: Vec<&'a str>,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 }
 
 /// The metrics whose events all exist on this kernel.
-fn measurable_metrics(pmu: &Pmu) -> Vec<MetricItem<'_>> {
+fn measurable_metrics(pmu: &LabPmu) -> Vec<MetricItem<'_>> {
     let items = pmu.metrics.iter().map(|(name, formula)| {
         let events = formula.value.split(|c: char| !c.is_alphanumeric() && c != '_');
         let events = events.filter(|word| pmu.events.contains_key(*word)).collect();
@@ -51,7 +51,7 @@ fn measurable_metrics(pmu: &Pmu) -> Vec<MetricItem<'_>> {
 }
 
 /// As many as can be counted at once; one that needs single sources is counted alone.
-fn take_batch<'a>(pmu: &Pmu, waiting: &mut Vec<MetricItem<'a>>) -> Vec<MetricItem<'a>> {
+fn take_batch<'a>(pmu: &LabPmu, waiting: &mut Vec<MetricItem<'a>>) -> Vec<MetricItem<'a>> {
     let mut batch: Vec<MetricItem<'a>> = Vec::new();
     let mut postponed = Vec::new();
     for item in waiting.drain(..) {

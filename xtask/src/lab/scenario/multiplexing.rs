@@ -113,8 +113,8 @@ fn time_options(tick: &str, interval: &str) -> Vec<String> {
 /// A move of each event.
 fn first_moves(instance: &Instance) -> Vec<Move> {
     let events = event_names(instance);
-    let first = |event: &&str| traffic::moves_of_event(instance, event).first().copied();
-    events.iter().filter_map(first).collect()
+    let first_move = |event: &&str| traffic::moves_of_event(instance, event).first().copied();
+    events.iter().filter_map(first_move).collect()
 }
 
 /// A recording beside one tenant that moves these all the time.
