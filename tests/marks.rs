@@ -28,7 +28,7 @@ use crate::skip::skip;
 
 /// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
 /// if the test is skipped.
-fn alone() -> Option<MutexGuard<'static, ()>> {
+fn hold_machine() -> Option<MutexGuard<'static, ()>> {
     let machine = harness::machine()?;
     // SAFETY: of what the threads share only sockets are concerned, and this one has none.
     match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
@@ -83,7 +83,7 @@ fn stop(mut recorder: Recorder) -> String {
 
 #[test]
 fn instants_and_spans_are_in_files_and_datasets() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
         let output = place.path(name);
@@ -98,10 +98,10 @@ fn instants_and_spans_are_in_files_and_datasets() {
         let end = mono_ns();
         stop(recorder);
         let marks = marks(&output);
-        let mut found = brief(&marks);
-        found.sort_unstable();
+        let mut brief_marks = brief(&marks);
+        brief_marks.sort_unstable();
         assert_eq!(
-            found,
+            brief_marks,
             [
                 ("a command", "span", true, "command"),
                 ("a span", "span", true, "command"),
@@ -109,7 +109,7 @@ fn instants_and_spans_are_in_files_and_datasets() {
                 ("open", "span", false, "command"),
             ]
         );
-        let of = |name| marks.iter().find(|mark| mark.text == name).unwrap();
+        let mark_named = |name| marks.iter().find(|mark| mark.text == name).unwrap();
         for mark in &marks {
             assert!(
                 begin <= mark.begin_ns && mark.end_ns.unwrap_or(mark.begin_ns) <= end,
@@ -117,7 +117,7 @@ fn instants_and_spans_are_in_files_and_datasets() {
             );
             assert!(mark.pid.is_some(), "{mark:?}");
         }
-        let (span, command) = (of("a span"), of("a command"));
+        let (span, command) = (mark_named("a span"), mark_named("a command"));
         assert!(command.end_ns.unwrap() - command.begin_ns >= 100_000_000, "{command:?}");
         assert!(span.begin_ns < command.begin_ns && command.end_ns < span.end_ns, "{marks:?}");
         assert_checked(&output);
@@ -129,8 +129,11 @@ fn instants_and_spans_are_in_files_and_datasets() {
 fn spans_are_times(output: &Path, span: &Mark) {
     let time = format!("mark:{}", span.text);
     let output = output.to_str().unwrap();
-    let whole = run_ok(["report", output]);
-    assert!(whole.contains(" s  a command\n") && whole.contains("not ended  open\n"), "{whole}");
+    let report_text = run_ok(["report", output]);
+    assert!(
+        report_text.contains(" s  a command\n") && report_text.contains("not ended  open\n"),
+        "{report_text}"
+    );
     let lines = run_ok(["report", output, "--json", "--from", &time, "--to", &time]);
     let lines: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -147,7 +150,7 @@ fn spans_are_times(output: &Path, span: &Mark) {
 
 #[test]
 fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run.parquet");
     let recorder = Recorder::start(&output, &["-p", "host"]);
@@ -171,19 +174,19 @@ fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
     let texts: Vec<&str> = marks.iter().map(|mark| mark.text.as_str()).collect();
     assert_eq!(texts, [hostile, &longest, "begin:no span", "not run"]);
     let path = output.to_str().unwrap();
-    for shown in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
-        let shown = run_ok(shown);
+    for report_args in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
+        let printed = run_ok(report_args);
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(
-            !shown.contains(steers) && shown.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
-            "{shown}"
+            !printed.contains(steers) && printed.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
+            "{printed}"
         );
     }
 }
 
 #[test]
 fn all_recordings_are_marked_or_the_one_that_is_named() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let command = ["x", "--", "touch", "ran"];
     for args in [&["x"][..], &["x", "--end"], &["x", "--pid", "1"], &command] {
@@ -195,11 +198,11 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let outputs = ["a.parquet", "b.parquet"].map(|name| place.path(name));
     let recorders = outputs.each_ref().map(|output| Recorder::start(output, &["-p", "host"]));
     let pids = recorders.each_ref().map(Recorder::pid);
-    let both = mark(["both"]);
-    assert!(both.code == 0 && both.err.contains("marked 2 recordings"), "{both:?}");
-    assert!(pids.iter().all(|pid| both.err.contains(&pid.to_string())), "{both:?}");
-    let one = mark(["one", "--pid", &pids[1].to_string()]);
-    assert_eq!((one.code, one.err.as_str()), (0, ""));
+    let mark_both = mark(["both"]);
+    assert!(mark_both.code == 0 && mark_both.err.contains("marked 2 recordings"), "{mark_both:?}");
+    assert!(pids.iter().all(|pid| mark_both.err.contains(&pid.to_string())), "{mark_both:?}");
+    let mark_one = mark(["one", "--pid", &pids[1].to_string()]);
+    assert_eq!((mark_one.code, mark_one.err.as_str()), (0, ""));
     // A span that is open in one recording is not open in the other.
     mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
     let end = mark(["span", "--end"]);
@@ -207,17 +210,17 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let [first, second] = recorders;
     stop(first);
     stop(second);
-    let found = outputs.each_ref().map(|output| marks(output));
-    let texts = found
+    let marks_of_outputs = outputs.each_ref().map(|output| marks(output));
+    let texts = marks_of_outputs
         .each_ref()
         .map(|marks| marks.iter().map(|mark| mark.text.as_str()).collect::<Vec<_>>());
     assert_eq!(texts, [["both", "span"], ["both", "one"]]);
-    assert_eq!(found[0][0].begin_ns, found[1][0].begin_ns);
+    assert_eq!(marks_of_outputs[0][0].begin_ns, marks_of_outputs[1][0].begin_ns);
 }
 
 #[test]
-fn other_users_are_refused() {
-    let Some(_machine) = alone() else { return };
+fn marks_of_other_users_are_refused() {
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run.parquet");
     let recorder = Recorder::start(&output, &["-p", "host"]);
@@ -232,7 +235,7 @@ fn other_users_are_refused() {
 
 #[test]
 fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
         let output = place.path(name);
@@ -268,18 +271,18 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
 
 #[test]
 fn marks_stay_where_a_recording_is_attributed_again() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run");
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host"]);
     mark(["it", "--", "sleep", "0.2"]).ok();
     stop(recorder);
-    let made = marks(&output);
-    assert_eq!(brief(&made), [("it", "span", true, "command")]);
+    let recorded_marks = marks(&output);
+    assert_eq!(brief(&recorded_marks), [("it", "span", true, "command")]);
     place.typed("attribute run/ --method residency -I 20ms -o again.parquet").ok();
-    assert_eq!(marks(&place.path("again.parquet")), made);
+    assert_eq!(marks(&place.path("again.parquet")), recorded_marks);
     place.typed("attribute run/ -o run/fabric.parquet --force").ok();
-    assert_eq!(marks(&output), made);
+    assert_eq!(marks(&output), recorded_marks);
     assert_checked(&output);
 }
 
@@ -287,7 +290,7 @@ fn marks_stay_where_a_recording_is_attributed_again() {
 /// so.
 #[test]
 fn a_stream_has_no_place_for_marks() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let mut stream = place.tool(["record", "-p", "host", "-o", "-", "--", "sleep", "600"]);
     let mut stream = harness::subject::Measurement::start(&mut stream);
@@ -299,14 +302,14 @@ fn a_stream_has_no_place_for_marks() {
     });
     assert!(line.contains("a stream, which has no place for marks"), "{line}");
     stream.signal(Signal::TERM);
-    let (code, said) = stream.wait();
-    assert!(matches!(code, Some(0 | 1)), "{said}");
+    let (code, stderr) = stream.wait();
+    assert!(matches!(code, Some(0 | 1)), "{stderr}");
 }
 
 /// A program may send marks faster than a recording takes them.
 #[test]
 fn a_flood_of_marks_is_counted_and_the_recording_is_whole() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run/");
     let recorder = Recorder::start(&output, &["-p", "host"]);
@@ -326,12 +329,12 @@ fn a_flood_of_marks_is_counted_and_the_recording_is_whole() {
             MarkAnswer::Gone => panic!("the recorder has ended"),
         }
     }
-    let said = stop(recorder);
-    let lost: i64 = rows::losses(&output)
+    let stderr = stop(recorder);
+    let lost: i64 = rows::read_losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)
         .sum();
-    assert_eq!((marks(&output).len(), lost), (taken, refused), "{said}");
+    assert_eq!((marks(&output).len(), lost), (taken, refused), "{stderr}");
     assert_checked(&output);
 }

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_is_there_once() {
+    fn an_attribute_that_is_set_again_is_replaced() {
         let mut attributes = vec![attribute("a", "1")];
         set_attribute(&mut attributes, "a", "2");
         set_attribute(&mut attributes, "b", "3");

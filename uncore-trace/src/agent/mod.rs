@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_confined_thread_writes_is_made_and_what_it_reads_may_be_replaced() {
+    fn a_confined_thread_can_write_its_outputs_and_read_replaced_files() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         let shown = root.display();

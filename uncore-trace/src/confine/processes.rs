@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mount_counts() {
+    fn the_last_mount_of_proc_counts() {
         let text =
             "22 1 0:5 / /proc rw - proc proc rw,hidepid=2\n23 1 0:6 / /proc rw - proc proc rw";
         assert!(!by_mounts(text, &[1000]));

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use super::compare::{Kind, Outcome};
+use super::compare::{DifferenceKind, Outcome};
 use super::corpus::Case;
 
 /// The file, below the workspace.
@@ -19,7 +19,7 @@ pub(super) struct Difference {
     /// Why it is so: one line, which docs/limits.md has too.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is for readers of the file and of docs"))]
     reason: String,
-    kind: Kind,
+    kind: DifferenceKind,
     /// What differs: a regular expression of all of `MACHINE TEXT` or `MACHINE -M METRIC`.
     #[serde(deserialize_with = "whole")]
     cases: Regex,
@@ -32,7 +32,7 @@ pub(super) struct Difference {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct DifferenceFile {
     #[serde(default)]
     difference: Vec<Difference>,
 }
@@ -47,7 +47,7 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Regex, D::Error> {
 
 impl Difference {
     /// The example.
-    pub(super) fn case(&self) -> Case {
+    pub(super) fn example_case(&self) -> Case {
         Case::parse(&self.example)
     }
 
@@ -57,8 +57,8 @@ impl Difference {
     }
 
     /// Whether it is the reason for a difference.
-    pub(super) fn is_of(&self, case: &Case, outcome: &Outcome) -> bool {
-        let Outcome::Differs { kind, ours, .. } = outcome else { return false };
+    pub(super) fn explains(&self, case: &Case, outcome: &Outcome) -> bool {
+        let Outcome::Differs { difference: kind, ours, .. } = outcome else { return false };
         self.kind == *kind
             && self.says.as_ref().is_none_or(|says| says.is_match(ours))
             && self.cases.is_match(&case.to_string())
@@ -66,10 +66,11 @@ impl Difference {
 }
 
 /// The differences of the file.
-pub(super) fn read() -> Result<Vec<Difference>> {
+pub(super) fn read_differences() -> Result<Vec<Difference>> {
     let text = std::fs::read_to_string(workspace_root().join(FILE))
         .with_context(|| format!("cannot read {FILE}"))?;
-    let file: File = toml::from_str(&text).with_context(|| format!("cannot read {FILE}"))?;
+    let file: DifferenceFile =
+        toml::from_str(&text).with_context(|| format!("cannot read {FILE}"))?;
     Ok(file.difference)
 }
 
@@ -83,7 +84,7 @@ mod tests {
         let (_, list) = text.split_once("<!-- oracle -->\n").expect("no mark");
         let (list, _) = list.split_once("<!-- end -->").expect("no end of the list");
         let mut reasons: Vec<String> = Vec::new();
-        for Difference { reason, .. } in read().unwrap() {
+        for Difference { reason, .. } in read_differences().unwrap() {
             if !reasons.contains(&reason) {
                 reasons.push(reason);
             }
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_example_is_one_of_its_cases() {
-        for Difference { cases, example, .. } in read().unwrap() {
+        for Difference { cases, example, .. } in read_differences().unwrap() {
             assert!(cases.is_match(&example), "{example}");
         }
     }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_that_has_gone_noted_is_thawed() {
+    fn cgroups_frozen_by_a_process_that_is_gone_are_thawed() {
         let run = tempfile::tempdir().unwrap();
         let cgroups = ["a", "b"].map(|name| run.path().join(name));
         for cgroup in &cgroups {
