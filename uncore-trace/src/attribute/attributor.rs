@@ -6,23 +6,27 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::counter::{self, Close, TrackedCounter};
+use super::counter::TrackedCounter;
 use super::credit::CgroupCredit;
 use super::held::DeviceHolders;
 use super::history::Histories;
+use super::method::Method;
+use super::methods::Methods;
 use super::monitor::LinkMonitors;
 use super::names::OwnerNames;
 use super::pool::Pools;
 use super::ports::Ports;
 use super::rows::{RowContext, WindowRows};
+use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
 use super::series::WindowClock;
 use super::small::LargeOwners;
+use super::span::{Close, WindowEnd};
 use super::switches::Switches;
 use super::turn::CounterTurn;
 use super::usage::{self, CpuSet, CpuUsage, TickUse};
-use super::waiting::{EndedWindow, LEARN_INTERVAL_NS, LearnSchedule, WaitingWindows, WindowState};
+use super::waiting::{EndedWindow, WaitingWindows, WindowState};
 use super::witnesses::Witnesses;
-use super::{Method, Methods, workers};
+use super::workers;
 use crate::clock::Snapshot;
 use crate::entries::{
     CounterReading, Disorder, LogConsumer, LogEntry, MissingCount, MovedSum, Owner, RAN_GUEST,
@@ -483,7 +487,7 @@ impl Attributor {
         for track in &mut self.tracks {
             let end = match times.get(track.set) {
                 Some(time) => track.close_window(&window, time, &mut self.missing),
-                None => counter::WindowEnd::No,
+                None => WindowEnd::No,
             };
             window_ends.push(end);
         }
@@ -511,24 +515,17 @@ impl Attributor {
     }
 
     /// The state of a counter whose window has ended so: divided, unless it waits.
-    fn window_state(
-        &mut self,
-        index: usize,
-        end: counter::WindowEnd,
-        window: &Close<'_>,
-    ) -> WindowState {
+    fn window_state(&mut self, index: usize, end: WindowEnd, window: &Close<'_>) -> WindowState {
         let track = &mut self.tracks[index];
         let (counts, is_port) = (track.counter.role.is_divided(), track.counter.is_port());
         match end {
-            counter::WindowEnd::Unread if counts => {
-                WindowState::Divided(track.unread_window(window))
-            }
-            counter::WindowEnd::No | counter::WindowEnd::Unread => WindowState::Nothing,
-            counter::WindowEnd::Read(_) if !counts && !is_port => WindowState::Nothing,
-            counter::WindowEnd::Read(span) if track.learns && self.schedule.has_lag() => {
+            WindowEnd::Unread if counts => WindowState::Divided(track.unread_window(window)),
+            WindowEnd::No | WindowEnd::Unread => WindowState::Nothing,
+            WindowEnd::Read(_) if !counts && !is_port => WindowState::Nothing,
+            WindowEnd::Read(span) if track.learns && self.schedule.has_lag() => {
                 WindowState::Waits(Box::new(span))
             }
-            counter::WindowEnd::Read(span) => {
+            WindowEnd::Read(span) => {
                 let histories = self.histories.get(track.set).and_then(Option::as_ref);
                 let Close { tick, tick_ns, .. } = *window;
                 let divided = track.divide_window(tick, tick_ns, &span, histories, &self.names);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::history::TrafficSource;
+use super::traffic_source::TrafficSource;
 
 /// Number of ticks in the mean. Chosen among 2, 5, 10 and 20 on mixes of the lab.
 const TICKS: usize = 10;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::Share;
+use super::share::Share;
 use crate::entries::Owner;
 
 /// The group of a share: its cgroup, or none.

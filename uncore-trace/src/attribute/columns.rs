@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use super::history::TrafficSource;
+use super::traffic_source::TrafficSource;
 use crate::entries::Owner;
 
 /// The slot of constant traffic: devices, refresh, systems that are not seen.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::Share;
+use super::share::Share;
 use crate::entries::Owner;
 
 /// Forgetting factor per call of [`CgroupCredit::largest_cgroups`], once a second: about 10 s.

@@ -12,7 +12,9 @@
 //!
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
-use super::{Attribution, CountedWindow, Method, Share};
+use super::attribution::{Attribution, CountedWindow};
+use super::method::Method;
+use super::share::Share;
 use crate::entries::Owner;
 
 /// For a counter that is read at every context switch.

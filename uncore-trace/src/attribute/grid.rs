@@ -18,8 +18,8 @@
 //! small shares of a cgroup in the same direction. All numbers are multiples of the last bit of the
 //! total and at most as large, so all their sums are exact (IEEE 754).
 
-use super::Share;
 use super::cgroups::cgroup_of_owner;
+use super::share::Share;
 
 /// Smallest number of steps in a total.
 const STEPS: f64 = 1024.0;

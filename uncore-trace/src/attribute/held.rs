@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use super::cgroups::cgroup_of_owner;
 use super::counter::TrackedCounter;
-use super::{Method, Share};
+use super::method::Method;
+use super::share::Share;
 use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
 use crate::entries::{AccountGrowth, Accounted, DeviceHold, Owner};

@@ -1,6 +1,6 @@
 //! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
-//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Use`]).
+//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Predictor`]).
 //! One [`History`] of each serves all counters that see the same CPUs ([`Histories`]): who ran is
 //! summed once for all of them. It holds the last ticks only, and a bounded number of columns
 //! ([`super::columns`]).
@@ -14,10 +14,12 @@ use foldhash::fast::RandomState;
 use super::calibration::{SourceUse, calibrate_misses};
 use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
-use super::ports::PortConfidence;
+use super::port_confidence::PortConfidence;
+use super::predictor::Predictor;
 use super::solve::SquareMatrix;
 use super::sums::{Design, UseRow, sum_by_slot};
 use super::symmetric::{RowBatch, SymmetricMatrix};
+use super::traffic_source::TrafficSource;
 use crate::entries::Owner;
 
 /// Forgetting factor of a source's use, per review of 100 ms: the memory is about 10 s.
@@ -45,28 +47,6 @@ pub(super) const LONG_BLOCK_LEN: u64 = 5;
 
 /// Number of long blocks before and after one from which its rates are corrected.
 const LONG_BLOCKS_AROUND: u64 = 4;
-
-/// A possible cause of traffic: an owner, on near or on far CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct TrafficSource {
-    /// The owner.
-    pub owner: Owner,
-    /// Whether it ran on CPUs of another socket.
-    pub is_far: bool,
-}
-
-/// The predictor of counts: what is taken for the use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Predictor {
-    /// CPU time, in ticks of one CPU. The rate of an owner is not known in advance.
-    Time,
-    /// Counts of witnesses, such as last-level cache misses. The rates of owners are expected to be
-    /// similar.
-    Misses,
-    /// Bytes at ports, which [`super::ports`] divides among owners. The rates of owners are
-    /// expected to be nearly the same.
-    Ports,
-}
 
 /// The use of a source in a tick.
 #[derive(Clone, Copy, Debug)]

@@ -28,8 +28,10 @@
 use std::collections::HashMap;
 
 use super::agreement::{ByteAgreement, probability_within};
+use super::attribution::{Attribution, CountedWindow};
+use super::method::Method;
+use super::share::Share;
 use super::source::SourceMethod;
-use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 

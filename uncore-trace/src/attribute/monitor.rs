@@ -34,9 +34,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::agreement::{ByteAgreement, probability_within};
-use super::counter::{TrackedCounter, WindowEnd};
+use super::counter::TrackedCounter;
+use super::method::Method;
 use super::names::OwnerNames;
-use super::{Method, Share, add_unattributed};
+use super::share::{Share, add_unattributed};
+use super::span::WindowEnd;
 use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};

@@ -7,8 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::Method;
-use super::counter::{TrackedCounter, WindowEnd};
+use super::counter::TrackedCounter;
+use super::method::Method;
+use super::span::WindowEnd;
 use crate::plan::IoScope;
 
 /// The pool of each counter.

@@ -2,49 +2,19 @@
 //! CPUs.
 //!
 //! A port is divided by the learner of its CPUs, like any counter. Its parts of each tick are then
-//! the use of the counters that see these and other CPUs ([`Use::Ports`](super::history::Use)),
+//! the use of the counters that see these and other CPUs ([`Predictor::Ports`](super::predictor::Predictor)),
 //! which the method `ports` learns from ([`super::witnessed`]). A port has divided a tick some time
 //! after its end, with the ticks after it; those other counters wait for that and not longer,
 //! because the bytes that they count for each byte at a port hardly change.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::counter::TrackedCounter;
-use super::history::{Histories, TrafficSource};
+use super::history::Histories;
 use super::learner::DividedCount;
+use super::method::Method;
+use super::traffic_source::TrafficSource;
 use super::usage::CpuSet;
-use super::{Method, Share};
-use crate::entries::Owner;
-
-/// How sure the ports of a set of CPUs are of each owner in a window.
-#[derive(Clone, Debug, Default)]
-pub struct PortConfidence(HashMap<Owner, ConfidenceSums>);
-
-/// Sums of an owner over the ports.
-#[derive(Clone, Copy, Debug, Default)]
-struct ConfidenceSums {
-    bytes: f64,
-    /// Of bytes x confidence, and of bytes x lasting confidence.
-    weighted_confidence: f64,
-    weighted_lasting: f64,
-}
-
-impl PortConfidence {
-    fn add_share(&mut self, share: &Share, bytes: f64) {
-        let sum = self.0.entry(share.owner).or_default();
-        sum.bytes += bytes;
-        sum.weighted_confidence += bytes * f64::from(share.confidence);
-        sum.weighted_lasting += bytes * f64::from(share.lasting);
-    }
-
-    /// The mean confidence of an owner's shares, and of its sums over a longer time.
-    pub(super) fn mean_of_owner(&self, owner: Owner) -> (f64, f64) {
-        let sums = self.0.get(&owner).filter(|sums| sums.bytes > 0.0);
-        sums.map_or((0.0, 0.0), |sums| {
-            (sums.weighted_confidence / sums.bytes, sums.weighted_lasting / sums.bytes)
-        })
-    }
-}
 
 /// A port.
 #[derive(Debug)]

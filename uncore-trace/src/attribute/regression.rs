@@ -32,14 +32,17 @@
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
 //! of all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
 
+use super::attribution::{Attribution, CountedWindow};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
-use super::history::{Histories, History, Predictor};
+use super::history::{Histories, History};
 use super::learner::{DividedCount, Effort, Learner, Variance};
-use super::ports::PortConfidence;
+use super::method::Method;
+use super::port_confidence::PortConfidence;
+use super::predictor::Predictor;
 use super::residency::{add_residency, residency_shares};
+use super::share::{Share, add_unattributed, confident_value};
 use super::window_parts::{OwnerPart, WindowParts};
-use super::{Attribution, CountedWindow, Method, Share, add_unattributed, confident_value};
 use crate::entries::{Owner, Relief};
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
@@ -333,9 +336,9 @@ impl Regression {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::TrafficSource;
-    use super::super::simulation::SplitMix;
+    use super::super::traffic_source::TrafficSource;
     use super::*;
+    use crate::attribute::tests::split_mix::SplitMix;
 
     const TICK_NS: u64 = 1_000_000;
     const WINDOW: u64 = 10;

@@ -11,7 +11,9 @@
 
 use std::collections::HashMap;
 
-use super::{Attribution, CountedWindow, Method, Share};
+use super::attribution::{Attribution, CountedWindow};
+use super::method::Method;
+use super::share::Share;
 use crate::entries::Owner;
 
 /// The method. It learns nothing.

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::Share;
-use super::counter::{DividedWindow, TrackedCounter};
+use super::counter::TrackedCounter;
 use super::names::OwnerNames;
+use super::share::Share;
+use super::span::DividedWindow;
 use super::waiting::{EndedWindow, WindowState};
 use crate::clock::Snapshot;
 use crate::entries::{Owner, softirq_label};

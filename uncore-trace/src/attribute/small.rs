@@ -15,8 +15,8 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
-use super::Share;
 use super::cgroups::cgroup_of_owner;
+use super::share::Share;
 use crate::drain::Comm;
 use crate::entries::Owner;
 

@@ -8,7 +8,9 @@
 //!
 //! For a device: the part of the window in which the counter ran, since nothing is estimated.
 
-use super::{Attribution, CountedWindow, Method, Share};
+use super::attribution::{Attribution, CountedWindow};
+use super::method::Method;
+use super::share::Share;
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 

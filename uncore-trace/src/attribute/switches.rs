@@ -13,8 +13,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::attribution::{Attribution, CountedWindow};
 use super::exact::shares_of_counts;
-use super::{Attribution, CountedWindow, Method, Share};
+use super::method::Method;
+use super::share::Share;
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
 use crate::plan::Plan;

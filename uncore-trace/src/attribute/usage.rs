@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Methods;
-use super::history::TrafficSource;
+use super::methods::Methods;
+use super::traffic_source::TrafficSource;
 use crate::discover::CpuList;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};

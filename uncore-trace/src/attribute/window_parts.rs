@@ -7,8 +7,9 @@
 use std::cmp::Ordering;
 
 use super::cgroups::cgroup_of_owner;
-use super::history::{History, OwnerUse, TrafficSource};
+use super::history::{History, OwnerUse};
 use super::learner::{Contributions, Variance};
+use super::traffic_source::TrafficSource;
 
 /// An owner's part, on near or on far CPUs, in one column: sums over pieces, or means by value.
 #[derive(Clone, Copy, Debug)]
@@ -161,16 +162,17 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::history::{Histories, Predictor};
+    use super::super::attribution::{Attribution as _, CountedWindow};
+    use super::super::history::Histories;
     use super::super::learner::Effort;
+    use super::super::predictor::Predictor;
     use super::super::regression::Regression;
-    use super::super::simulation::SplitMix;
-    use super::super::{Attribution as _, CountedWindow};
+    use crate::attribute::tests::split_mix::SplitMix;
     use crate::entries::Owner;
 
     const TICK_NS: u64 = 1_000_000;
 
-    /// Ticks between two turns, and how long a window waits, as [`super::super::waiting`] has them.
+    /// Ticks between two turns, and how long a window waits, as [`super::super::schedule`] has them.
     const TURN: u64 = 100;
     const LAG: u64 = 500;
 

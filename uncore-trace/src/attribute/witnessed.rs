@@ -17,10 +17,13 @@
 
 use std::collections::VecDeque;
 
-use super::history::{Histories, History, Predictor};
+use super::attribution::{Attribution, CountedWindow};
+use super::history::{Histories, History};
 use super::learner::Effort;
+use super::method::Method;
+use super::predictor::Predictor;
 use super::regression::Regression;
-use super::{Attribution, CountedWindow, Method, Share, confident_value};
+use super::share::{Share, confident_value};
 use crate::entries::Relief;
 
 /// The method, with what it has learnt about one counter.
@@ -189,9 +192,9 @@ impl Attribution for ByWitness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::TrafficSource;
-    use super::super::simulation::SplitMix;
+    use super::super::traffic_source::TrafficSource;
     use super::*;
+    use crate::attribute::tests::split_mix::SplitMix;
     use crate::entries::Owner;
 
     const TICK_NS: u64 = 1_000_000;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::counter::TrackedCounter;
-use super::history::TrafficSource;
+use super::traffic_source::TrafficSource;
 use super::usage::CpuSet;
 use crate::entries::Owner;
 

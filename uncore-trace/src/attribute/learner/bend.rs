@@ -122,8 +122,8 @@ impl Bend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::simulation::SplitMix;
     use super::*;
+    use crate::attribute::tests::split_mix::SplitMix;
 
     /// The factor, from counts of ticks with a demand of 0.5 to 1.5.
     fn factor(count: impl Fn(f64) -> f64) -> f64 {

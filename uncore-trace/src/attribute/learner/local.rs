@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::history::{History, LONG_BLOCK_LEN, Predictor};
+use super::super::history::{History, LONG_BLOCK_LEN};
+use super::super::predictor::Predictor;
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
 use super::solve::RateSolution;
 

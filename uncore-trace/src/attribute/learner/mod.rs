@@ -1,5 +1,5 @@
 //! Learns each owner's traffic per unit of use from the counts of ticks. The use is CPU time or
-//! counted misses, or bytes at ports ([`Use`]).
+//! counted misses, or bytes at ports ([`Predictor`]).
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
 //! minute ([`solve`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
@@ -8,6 +8,7 @@
 
 mod bend;
 mod local;
+mod observation;
 mod part;
 mod solve;
 
@@ -16,9 +17,11 @@ use std::collections::VecDeque;
 use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, BlockRates, PriorScales};
+use self::observation::Observation;
 pub(super) use self::part::{Contributions, DividedCount};
 use self::solve::RateSolution;
-use super::history::{History, Predictor};
+use super::history::History;
+use super::predictor::Predictor;
 use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
 
@@ -60,19 +63,6 @@ impl Effort {
             Self::Full => "full",
         }
     }
-}
-
-/// A count of one or more ticks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
-    /// The tick after which it begins.
-    pub after_tick: u64,
-    /// Its last tick.
-    pub last_tick: u64,
-    /// The count.
-    pub count: f64,
-    /// Whether it covers time in which the counter did not count: nothing is learnt from it.
-    pub restarts: bool,
 }
 
 /// The variance of a tick around what the rates of its block make expect, relative to the square of

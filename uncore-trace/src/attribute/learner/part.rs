@@ -2,8 +2,8 @@
 
 use super::super::columns::BASELINE;
 use super::super::history::{History, UseEntry};
-use super::Observation;
 use super::local::{BlockRates, Variance};
+use super::observation::Observation;
 use crate::entries::Owner;
 
 /// The amounts that owners have of a count, in no order; an owner may have several.

@@ -6,7 +6,7 @@
 //! so they stay positive. The variance of the errors at each time scale weighs its sums.
 
 use super::super::columns::{ColumnKind, RateColumns};
-use super::super::history::Predictor;
+use super::super::predictor::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use super::super::symmetric::SymmetricMatrix;

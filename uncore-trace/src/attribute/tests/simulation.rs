@@ -6,9 +6,18 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::history::TrafficSource;
-use super::waiting::LearnSchedule;
-use super::*;
+use super::split_mix::SplitMix;
+use crate::attribute::attribution::{Attribution, CountedWindow};
+use crate::attribute::history::Histories;
+use crate::attribute::predictor::Predictor;
+use crate::attribute::regression::Regression;
+use crate::attribute::residency::Residency;
+use crate::attribute::schedule::LearnSchedule;
+use crate::attribute::share::Share;
+use crate::attribute::traffic_source::TrafficSource;
+use crate::attribute::witnessed::ByWitness;
+use crate::attribute::{Effort, Method};
+use crate::entries::Owner;
 
 /// Seeds of the mixes.
 const SEEDS: std::ops::RangeInclusive<u64> = 301..=304;
@@ -17,35 +26,6 @@ const TICK_NS: u64 = 1_000_000;
 const WINDOW: usize = 10;
 /// Steps of a tick; in a step a CPU runs one task.
 const STEPS: u64 = 10;
-
-pub(super) struct SplitMix(pub u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        // SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn next_unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub(super) fn next_below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn next_exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.next_unit()).ln()
-    }
-
-    pub(super) fn next_normal(&mut self) -> f64 {
-        (0..12).map(|_| self.next_unit()).sum::<f64>() - 6.0
-    }
-}
 
 #[derive(Clone, Debug)]
 struct SimulatedTenant {
@@ -584,39 +564,5 @@ proptest! {
             }
             }
         }
-    }
-}
-
-/// The load of a recording: 6 counters, 12 owners of which 4 run at a time, 1 kHz.
-#[test]
-#[ignore = "a measurement: run it with --release --nocapture"]
-fn cost_of_six_counters() {
-    for owners in [12, 64] {
-        let mut random = SplitMix(1);
-        let mut methods: Vec<_> = (0..6)
-            .map(|_| Lagged::new(Regression::new(Predictor::Time, TICK_NS, Effort::Live), false))
-            .collect();
-        let mut running = [0, 1, 2, 3];
-        let begin = std::time::Instant::now();
-        let ticks = 20_000u64;
-        for tick in 1..=ticks {
-            for (cpu, owner) in running.iter_mut().enumerate() {
-                if random.next_unit() < 0.3 {
-                    *owner = 4 * random.next_below(owners / 4) + cpu;
-                }
-            }
-            let times = running.map(|owner| (Owner::Irq(owner as u32), TICK_NS));
-            for method in &mut methods {
-                let divisible_tick =
-                    method.next_tick(&times, None, Some(1e6 * random.next_unit()), tick == ticks);
-                for end in (divisible_tick.saturating_sub(500)..divisible_tick)
-                    .filter(|end| end.is_multiple_of(10))
-                {
-                    method.divide_window(&window_of(1e7, &times, end));
-                }
-            }
-        }
-        let cpu_fraction = begin.elapsed().as_secs_f64() / (ticks as f64 * 1e-3);
-        println!("{owners} owners: {:.2} % of a CPU", cpu_fraction * 100.0);
     }
 }

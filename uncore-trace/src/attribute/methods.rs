@@ -1,0 +1,149 @@
+//! Which method divides which counter.
+
+use super::attribution::Attribution;
+use super::exact::{ByReadings, ByRequests, ByTime};
+use super::io::IoMethod;
+use super::learner::Effort;
+use super::method::{Choice, Method};
+use super::predictor::Predictor;
+use super::regression::Regression;
+use super::residency::Residency;
+use super::source::SourceMethod;
+use super::switches::BySwitches;
+use super::witnessed::ByWitness;
+use crate::catalog::exact::ExactBy;
+use crate::plan::{Counter, Plan};
+
+/// Which method divides which counter of a recording, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Methods {
+    /// The requested method.
+    pub choice: Choice,
+    /// Whether I/O is recorded.
+    pub io: bool,
+    /// A window is divided with what was learnt up to this long after its end, ns; see [`super::waiting`].
+    pub lag_ns: u64,
+    /// How thoroughly rates are solved.
+    pub effort: Effort,
+    /// Shares below this part of a window's total are united, 0 to 1; see [`super::small`].
+    pub min_share: f64,
+}
+
+impl Methods {
+    /// The method for a counter of the plan.
+    pub fn make_attribution(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+        match self.method_for(plan, counter) {
+            Method::Exact => match counter.exact_by {
+                Some(ExactBy::Time) => Box::new(ByTime),
+                Some(ExactBy::Switches) => Box::<BySwitches>::default(),
+                Some(ExactBy::Requests) => Box::new(ByRequests),
+                Some(ExactBy::Readings) | None => Box::new(ByReadings),
+            },
+            Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
+            Method::Io => Box::<IoMethod>::default(),
+            witness_method @ (Method::Misses | Method::Ports) => {
+                let predictor = if witness_method == Method::Ports {
+                    Predictor::Ports
+                } else {
+                    Predictor::Misses
+                };
+                let compare = self.choice == Choice::Auto;
+                Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
+            }
+            Method::Regression if counter.is_port() => {
+                let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
+                Box::new(method.keeping_divided_counts())
+            }
+            Method::Regression => {
+                Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort))
+            }
+            Method::Residency | Method::Monitor | Method::Held | Method::None => {
+                Box::new(Residency)
+            }
+        }
+    }
+
+    /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they
+    /// fall back to `regression`.
+    pub fn learns_from_ticks(self, plan: &Plan, counter: &Counter) -> bool {
+        matches!(
+            self.method_for(plan, counter),
+            Method::Misses | Method::Ports | Method::Regression
+        )
+    }
+
+    /// The method that divides a counter, if it can.
+    pub fn method_for(self, plan: &Plan, counter: &Counter) -> Method {
+        let Self { choice, io, .. } = self;
+        if counter.at_switch || counter.exact_by.is_some() {
+            Method::Exact
+        } else if io && choice.wants_io() && counter.io.is_some() {
+            Method::Io
+        } else if counter.sees.is_empty() {
+            Method::Source
+        } else {
+            match choice {
+                Choice::Auto if plan.has_ports_of(counter) => Method::Ports,
+                Choice::Auto if counter.is_port() => Method::Regression,
+                Choice::Auto | Choice::Misses if plan.has_misses_of(counter) => Method::Misses,
+                Choice::Regression => Method::Regression,
+                Choice::Auto | Choice::Misses if !counter.per_cpu => Method::Regression,
+                Choice::Auto | Choice::Misses | Choice::Residency | Choice::Io => Method::Residency,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::attribution::CountedWindow;
+    use crate::attribute::method::Choice;
+    use crate::attribute::share::Share;
+    use crate::catalog::source::Cause;
+    use crate::entries::Owner;
+
+    /// The method for each choice, for a counter with this cause that sees these CPUs.
+    fn kinds(cause: Option<&str>, sees: &str) -> Vec<Method> {
+        let plan: Plan = serde_json::from_value(serde_json::json!({
+            "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [], "counters": [{
+                "id": 0, "pmu": "a", "family": "a", "subsystem": "pcie", "event": "e",
+                "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 9,
+                "config": [0, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "cause": cause,
+                "per_cpu": false, "at_switch": false, "leader": null
+            }]
+        }))
+        .unwrap();
+        let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
+        let kind = |choice| {
+            Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
+                .method_for(&plan, &plan.counters[0])
+        };
+        choices.map(kind).to_vec()
+    }
+
+    #[test]
+    fn what_no_cpu_causes_is_divided_by_nothing_that_cpus_do() {
+        for cause in [Some("device"), Some("remote"), None] {
+            assert_eq!(kinds(cause, ""), [Method::Source; 4]);
+        }
+        assert!(!kinds(Some("remote"), "2-3").contains(&Method::Source));
+        let window = CountedWindow {
+            total: 8.0,
+            factor: 1.0,
+            running: 0.5,
+            sees_one_cpu: false,
+            len_ns: 1,
+            end_tick: 1,
+            time: &[(Owner::Idle, 1)],
+            counts: &[],
+            io: None,
+            histories: None,
+        };
+        let whose = |cause| SourceMethod::from_cause(cause).divide_window(&window).1;
+        let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
+        assert_eq!(whose(Some(Cause::Device)), all(Owner::Device, 0.5));
+        assert_eq!(whose(Some(Cause::Remote)), all(Owner::Unattributed, 0.0));
+        assert_eq!(whose(None), all(Owner::Unattributed, 0.0));
+    }
+}

@@ -1,0 +1,113 @@
+//! A window of one counter: its count with the use of its CPUs and devices, and how it was divided.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::held::HolderClaims;
+use super::method::Method;
+use super::monitor::MeasuredFraction;
+use super::share::Share;
+use super::{cgroups, grid, small};
+use crate::count::Count;
+use crate::entries::{DeviceTransfer, Owner};
+
+/// How a window of a counter ended.
+#[derive(Debug)]
+pub(super) enum WindowEnd {
+    /// It is extended, or there is nothing to report.
+    No,
+    /// The recording ended without a reading.
+    Unread,
+    /// It ended with a reading.
+    Read(CountSpan),
+}
+
+/// A counter's count in a window, and the use of its CPUs and devices.
+#[derive(Debug)]
+pub(super) struct CountSpan {
+    /// The tick at which it began.
+    pub begin_tick: u64,
+    /// The count.
+    pub delta: Count,
+    /// Nanoseconds by owner, sorted.
+    pub time: Arc<[(Owner, u64)]>,
+    /// Raw counts by owner, sorted, if they are known: see
+    /// [`CountedWindow::counts`](super::attribution::CountedWindow::counts).
+    pub counts: Vec<(Owner, u64)>,
+    /// Bytes by owner on the devices below it, sorted.
+    pub io: Vec<(Owner, f64)>,
+    /// The fraction of these devices' traffic that this counter counted, 0 to 1.
+    pub io_fraction: f64,
+    /// The claims of the holders of its devices.
+    pub claims: Box<HolderClaims>,
+    /// The fractions of its count that monitors measured.
+    pub measured: Vec<MeasuredFraction>,
+}
+
+impl CountSpan {
+    /// Keeps this fraction, 0 to 1, of the bytes moved on its devices. The rest belongs to other
+    /// counters.
+    pub(super) fn keep_io_fraction(&mut self, fraction: f64) {
+        self.io_fraction = fraction;
+        for (_, bytes) in &mut self.io {
+            *bytes *= fraction;
+        }
+    }
+}
+
+/// A window of a counter, divided.
+#[derive(Debug)]
+pub(super) struct DividedWindow {
+    /// The tick at which it began.
+    pub begin_tick: u64,
+    /// The tick at which it ended.
+    pub end_tick: u64,
+    /// The count in the counter's unit; `None` if the counter was not read or never ran.
+    pub total: Option<f64>,
+    /// Time running / time enabled, 0 to 1.
+    pub running: f32,
+    /// How the shares were made.
+    pub method: Method,
+    /// The shares of the total; empty if there is nothing to divide.
+    pub shares: Vec<Share>,
+}
+
+/// The window that ends.
+#[derive(Debug)]
+pub(super) struct Close<'a> {
+    /// The tick at which it ends.
+    pub tick: u64,
+    /// Length of a tick, ns.
+    pub tick_ns: u64,
+    /// Whether the recording ends with it.
+    pub is_last: bool,
+    /// Bytes that devices moved in it, by device, direction and owner.
+    pub moved: &'a [DeviceTransfer],
+    /// Context switches by CPU and owner.
+    pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
+}
+
+impl DividedWindow {
+    /// Whether its shares are estimates, which are rounded.
+    pub(super) const fn is_estimate(&self) -> bool {
+        !matches!(self.method, Method::Exact | Method::Source)
+    }
+
+    /// Makes its shares those of rows: without small ones, with one lasting confidence for a
+    /// cgroup, and rounded.
+    pub(super) fn make_rows(&mut self, large: Option<&small::LargeOwners>) {
+        let is_estimate = self.is_estimate();
+        let shares = &mut self.shares;
+        if let Some(large) = large.filter(|_| is_estimate) {
+            small::unite_small(large, shares);
+        }
+        cgroups::unite_lasting(shares);
+        if is_estimate {
+            grid::round_shares(self.total.unwrap_or_default(), shares);
+            for share in shares {
+                share.confidence = grid::round_to_hundredths(share.confidence);
+                share.lasting = grid::round_to_hundredths(share.lasting);
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+mod simulation;
+pub(super) mod split_mix;
