@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
+use super::adjustment::AdjustedWindow;
 use super::attribution::{Attribution, CountedWindow};
-use super::held::{HolderClaims, TickFractions};
 use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
 use super::methods::Methods;
-use super::monitor;
 use super::names::OwnerNames;
 use super::predictor::Predictor;
 use super::schedule::LearnSchedule;
@@ -48,8 +47,6 @@ pub(super) struct TrackedCounter {
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
-    /// The claims of the holders of its devices to its counts in the window.
-    claims: HolderClaims,
     /// The shares of its windows since they were last taken, if it is a port.
     port_shares: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
@@ -58,6 +55,8 @@ pub(super) struct TrackedCounter {
     /// the method has divided.
     next_begin_tick: u64,
     divided_tick: u64,
+    /// Whether the entries that were applied last restarted it.
+    has_restarted: bool,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
 }
@@ -90,11 +89,11 @@ impl TrackedCounter {
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
-            claims: HolderClaims::default(),
             port_shares: Vec::new(),
             schedule: LearnSchedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
             next_begin_tick: clock.start_tick,
             divided_tick: clock.start_tick,
+            has_restarted: false,
             is_failing: false,
         }
     }
@@ -109,10 +108,10 @@ impl TrackedCounter {
             }
             self.window_begin = begin;
         }
-        if self.series.take_restarted() {
+        self.has_restarted = self.series.take_restarted();
+        if self.has_restarted {
             self.time.clear();
             self.io.clear();
-            self.claims = HolderClaims::default();
             // Counts from readings are only those since the restart; switches are seen all the
             // time.
             if self.counter.exact_by.is_some() {
@@ -120,6 +119,12 @@ impl TrackedCounter {
             }
             self.method.note_restart();
         }
+    }
+
+    /// Whether the entries that were applied last restarted it: what it counted before in its window
+    /// is lost.
+    pub(super) const fn has_restarted(&self) -> bool {
+        self.has_restarted
     }
 
     /// Ends its window, or extends it if there is no reading.
@@ -165,17 +170,7 @@ impl TrackedCounter {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        let claims = Box::new(self.claims.take_counted());
-        WindowEnd::Read(CountSpan {
-            begin_tick,
-            delta,
-            time,
-            counts,
-            io,
-            io_fraction: 1.0,
-            claims,
-            measured: Vec::new(),
-        })
+        WindowEnd::Read(CountSpan { begin_tick, delta, time, counts, io, adjustments: Vec::new() })
     }
 
     fn report_missing(
@@ -237,9 +232,7 @@ impl TrackedCounter {
             ref time,
             ref counts,
             ref io,
-            io_fraction: counted_fraction,
-            ref claims,
-            ref measured,
+            ref adjustments,
         } = *span;
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
@@ -271,22 +264,10 @@ impl TrackedCounter {
         if self.counter.is_port() {
             self.port_shares.push((end_tick, shares.clone()));
         }
-        if method == Method::Io {
-            for share in &mut shares {
-                share.confidence *= counted_fraction as f32;
-                share.lasting *= counted_fraction as f32;
-            }
-        }
-        claims.apply_to_shares(&mut shares);
-        if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
-        {
-            monitor::apply_measured(
-                total.unwrap_or_default(),
-                running,
-                measured,
-                names,
-                &mut shares,
-            );
+        let total_or_zero = total.unwrap_or_default();
+        let window = AdjustedWindow { method, total: total_or_zero, running, names };
+        for adjustment in adjustments {
+            adjustment.adjust_shares(&window, &mut shares);
         }
         DividedWindow { begin_tick: window_begin_tick, end_tick, total, running, method, shares }
     }
@@ -336,11 +317,11 @@ impl TrackedCounter {
         self.method.observe_tick(tick, count, histories);
     }
 
-    /// Gives the holders of its devices their fractions of the count of a tick.
-    pub(super) fn claim_tick(&mut self, tick: u64, fractions: TickFractions) {
-        let count =
-            self.series.take_tick_count(tick).and_then(|(count, _)| self.count_since_tick(count));
-        self.claims.add_tick_count(fractions, count.map(|(delta, factor)| delta as f64 * factor));
+    /// Its raw count since the last tick with a reading, scaled for multiplexing; `None` if there is
+    /// no reading at the end of this tick, so that the next count covers both.
+    pub(super) fn take_tick_count(&mut self, tick: u64) -> Option<f64> {
+        let (count, _) = self.series.take_tick_count(tick)?;
+        self.count_since_tick(count).map(|(delta, factor)| delta as f64 * factor)
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;

@@ -7,31 +7,34 @@
 //! No two files import each other, directly or through others (`tests/structure.rs`), so this file
 //! defines nothing: what files share stands in a file below them.
 
+mod adjustment;
 mod agreement;
 mod attribution;
 mod attributor;
 mod calibration;
 mod cgroups;
+mod closing;
 mod columns;
 mod confidence;
 mod counter;
 mod credit;
 mod exact;
+mod facts;
 mod grid;
-mod held;
 mod history;
 mod io;
 mod learner;
+mod learning;
+mod memory_links;
 mod method;
 mod methods;
-mod monitor;
 mod names;
-mod pool;
 mod port_confidence;
 mod ports;
 mod predictor;
 mod regression;
 mod residency;
+mod row_queue;
 mod rows;
 mod schedule;
 mod series;
@@ -40,6 +43,8 @@ mod small;
 mod solve;
 mod source;
 mod span;
+mod stage;
+mod stages;
 mod sums;
 mod switches;
 mod symmetric;
@@ -56,7 +61,8 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-pub use self::attributor::{Attributor, RecordingFacts, order_counters};
+pub use self::attributor::Attributor;
+pub use self::facts::{RecordingFacts, order_counters};
 pub use self::learner::Effort;
 pub use self::method::{Choice, Method};
 pub use self::methods::Methods;

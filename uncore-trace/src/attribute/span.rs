@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::held::HolderClaims;
+use super::adjustment::ShareAdjustment;
 use super::method::Method;
-use super::monitor::MeasuredFraction;
 use super::share::Share;
 use super::{cgroups, grid, small};
 use crate::count::Count;
@@ -36,22 +35,22 @@ pub(super) struct CountSpan {
     pub counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     pub io: Vec<(Owner, f64)>,
-    /// The fraction of these devices' traffic that this counter counted, 0 to 1.
-    pub io_fraction: f64,
-    /// The claims of the holders of its devices.
-    pub claims: Box<HolderClaims>,
-    /// The fractions of its count that monitors measured.
-    pub measured: Vec<MeasuredFraction>,
+    /// How the stages adjust its shares, in this order.
+    pub adjustments: Vec<Box<dyn ShareAdjustment>>,
 }
 
 impl CountSpan {
     /// Keeps this fraction, 0 to 1, of the bytes moved on its devices. The rest belongs to other
     /// counters.
-    pub(super) fn keep_io_fraction(&mut self, fraction: f64) {
-        self.io_fraction = fraction;
+    pub(super) fn scale_io(&mut self, fraction: f64) {
         for (_, bytes) in &mut self.io {
             *bytes *= fraction;
         }
+    }
+
+    /// Adds a change of its shares, which is made after those that were added before.
+    pub(super) fn add_adjustment(&mut self, adjustment: impl ShareAdjustment + 'static) {
+        self.adjustments.push(Box::new(adjustment));
     }
 }
 

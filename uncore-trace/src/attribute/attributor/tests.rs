@@ -7,9 +7,14 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 
 use super::*;
 use crate::attribute::Choice;
+use crate::attribute::facts::order_counters;
+use crate::attribute::methods::Methods;
+use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterValue, Owner, ROWS_AT_ONCE, ReadingTrigger};
+use crate::plan::Plan;
 use crate::schema::columns::word_column;
+use crate::schema::origin::RecordingOrigin;
 
 const COUNTERS: u32 = 50;
 const OWNERS: u32 = 2000;

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use super::super::attributor::{Attributor, RecordingFacts, order_counters};
+use super::super::attributor::Attributor;
+use super::super::facts::{RecordingFacts, order_counters};
 use super::super::{Choice, Effort, Methods};
 use crate::clock::Snapshot;
 use crate::drain::Comm;

@@ -117,7 +117,7 @@ fn a_long_window_in_which_a_recorder_ceases_to_be_late_has_the_parts_of_all_its_
 fn what_is_kept_does_not_grow_with_the_length_of_a_window() {
     for choice in [Choice::Regression, Choice::Residency] {
         let kept = |attributor: &Attributor| {
-            for histories in attributor.histories.iter().flatten() {
+            for histories in attributor.learning.all_histories() {
                 let ticks = histories.time.last_tick() - histories.time.first_tick();
                 assert!(ticks < 1500, "the use of {ticks} ticks is kept");
             }

@@ -7,6 +7,7 @@ use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order_counte
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
+use crate::plan::Plan;
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
 use crate::schema::fabric;

@@ -271,7 +271,7 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let mut claims = HolderClaims::default();
     let parts =
         Arc::new(HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK));
-    claims.add_tick_count(TickFractions(parts), Some(1000.0));
+    claims.add_tick_count(parts, Some(1000.0));
     let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
     claims.take_counted().apply_to_shares(&mut shares);
     let said: Vec<_> = shares.iter().map(|its| (its.owner, its.value.round())).collect();

@@ -7,24 +7,42 @@
 
 use std::collections::HashMap;
 
-use super::counter::TrackedCounter;
-use super::method::Method;
-use super::span::WindowEnd;
+use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
+use crate::attribute::counter::TrackedCounter;
+use crate::attribute::method::Method;
+use crate::attribute::share::Share;
+use crate::attribute::span::WindowEnd;
+use crate::attribute::stage::{DivisionStage, StageSetup};
 use crate::plan::IoScope;
 
 /// The pool of each counter.
 #[derive(Debug)]
-pub(super) struct Pools {
+pub(super) struct CounterPools {
     /// For each counter, the index of the first counter of its pool; `None` if it is alone.
     first_indexes: Vec<Option<usize>>,
 }
 
-impl Pools {
+/// The fraction of its devices' traffic that a counter counted, 0 to 1.
+#[derive(Clone, Copy, Debug)]
+struct PoolFraction(f64);
+
+impl ShareAdjustment for PoolFraction {
+    fn adjust_shares(&self, window: &AdjustedWindow<'_>, shares: &mut Vec<Share>) {
+        if window.method == Method::Io {
+            for share in shares {
+                share.confidence *= self.0 as f32;
+                share.lasting *= self.0 as f32;
+            }
+        }
+    }
+}
+
+impl CounterPools {
     /// Finds the pools of the counters.
-    pub(super) fn new(tracks: &[TrackedCounter]) -> Self {
+    pub(super) fn new(setup: &StageSetup<'_>) -> Self {
         let mut first_of = HashMap::new();
         let mut first_indexes = Vec::new();
-        for (index, track) in tracks.iter().enumerate() {
+        for (index, track) in setup.tracks.iter().enumerate() {
             let counter = &track.counter;
             let io = counter.io.as_ref().filter(|_| track.planned_method == Method::Io);
             let sharing = io.and_then(IoScope::shared_devices);
@@ -33,9 +51,16 @@ impl Pools {
         }
         Self { first_indexes }
     }
+}
 
+impl DivisionStage for CounterPools {
     /// Leaves each counter its fraction of the bytes moved on the devices of its pool.
-    pub(super) fn divide_bytes(&self, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
+    fn close_window(
+        &mut self,
+        _tick: u64,
+        tracks: &[TrackedCounter],
+        window_ends: &mut [WindowEnd],
+    ) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first_indexes.iter().zip(tracks);
         for ((pool, track), end) in members().zip(window_ends.iter()) {
@@ -49,7 +74,8 @@ impl Pools {
                 let total = track.total_count(span).unwrap_or_default();
                 let sum = sums.get(&(*pool_index, span.begin_tick)).copied().unwrap_or_default();
                 if sum > 0.0 {
-                    span.keep_io_fraction(total / sum);
+                    span.scale_io(total / sum);
+                    span.add_adjustment(PoolFraction(total / sum));
                 }
             }
         }

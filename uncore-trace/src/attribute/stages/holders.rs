@@ -28,13 +28,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::cgroups::cgroup_of_owner;
-use super::counter::TrackedCounter;
-use super::method::Method;
-use super::share::Share;
+use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
+use crate::attribute::cgroups::cgroup_of_owner;
+use crate::attribute::counter::TrackedCounter;
+use crate::attribute::method::Method;
+use crate::attribute::share::Share;
+use crate::attribute::span::WindowEnd;
+use crate::attribute::stage::{DivisionStage, StageSetup};
 use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
-use crate::entries::{AccountGrowth, Accounted, DeviceHold, Owner};
+use crate::entries::{AccountGrowth, Accounted, DeviceHold, LogEntry, Owner};
 use crate::plan::{CountedFunction, IoDirection};
 use crate::schema::fabric::RIGHT_WITHIN;
 
@@ -59,11 +62,20 @@ pub(super) struct DeviceHolders {
     new_accounts: AccountGrowth,
     has_new_accounts: bool,
     accounts: HashMap<PciAddress, SelfCounted>,
-    /// The fractions of each counter of device traffic, by its index among the counters; none if
-    /// they are not known since the last change.
-    fractions: Vec<(usize, Option<Arc<HolderFractions>>)>,
-    /// The fractions in the ticks whose counts were not divided yet.
+    counters: Vec<HeldCounter>,
+    /// The fractions of each counter in the ticks whose counts were not used yet.
     open_ticks: Vec<(u64, Vec<Arc<HolderFractions>>)>,
+}
+
+/// A counter of traffic of devices that can be held.
+#[derive(Debug)]
+struct HeldCounter {
+    /// Its index among the counters.
+    counter_index: usize,
+    /// The fractions of its holders; `None` if they are not known since the last change.
+    fractions: Option<Arc<HolderFractions>>,
+    /// What its holders are given of its counts in the window.
+    claims: HolderClaims,
 }
 
 /// What a function counts itself.
@@ -90,7 +102,7 @@ struct HolderClaim {
 
 /// What the owners are given of a counter's counts since the last window.
 #[derive(Debug, Default)]
-pub(super) struct HolderClaims {
+struct HolderClaims {
     owners: BTreeMap<Option<Owner>, HolderClaim>,
     tenants: HashMap<Option<u64>, HolderClaim>,
     /// The sum of the counts.
@@ -115,29 +127,24 @@ const SEEN_PROBABILITY: f64 = 0.9;
 const MAX_PROCESSES: usize = 64;
 
 impl DeviceHolders {
-    /// The holders before the first tick, for these counters.
-    pub(super) fn new(tracks: &mut [TrackedCounter], tick_ns: u64) -> Self {
+    /// The holders before the first tick.
+    pub(super) fn new(setup: &mut StageSetup<'_>) -> Self {
         let is_of_devices = |track: &TrackedCounter| {
             matches!(track.planned_method, Method::Source | Method::Io)
                 && !track.counter.behind.is_empty()
         };
-        let mut fractions = Vec::new();
-        for (index, track) in
-            tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track))
-        {
+        let mut counters = Vec::new();
+        let tracks = setup.tracks.iter_mut().enumerate();
+        for (counter_index, track) in tracks.filter(|(_, track)| is_of_devices(track)) {
             track.series.keep_ticks();
-            fractions.push((index, None));
+            let claims = HolderClaims::default();
+            counters.push(HeldCounter { counter_index, fractions: None, claims });
         }
-        Self { tick_ns, fractions, ..Self::default() }
-    }
-
-    /// Whether any counter counts traffic of devices that can be held.
-    pub(super) const fn are_needed(&self) -> bool {
-        !self.fractions.is_empty()
+        Self { tick_ns: setup.plan.tick_ns, counters, ..Self::default() }
     }
 
     /// Applies a change of who holds a function, from the current tick on.
-    pub(super) fn apply_change(&mut self, held: &DeviceHold) {
+    fn apply_change(&mut self, held: &DeviceHold) {
         let owners = self.held_ns.entry(held.function).or_default();
         if held.ns > 0 {
             owners.insert(held.owner, held.ns);
@@ -147,18 +154,18 @@ impl DeviceHolders {
         if owners.is_empty() {
             self.held_ns.remove(&held.function);
         }
-        self.fractions.iter_mut().for_each(|(_, known)| *known = None);
+        self.counters.iter_mut().for_each(|held| held.fractions = None);
     }
 
     /// Adds what a device has counted itself.
-    pub(super) fn add_account(&mut self, accounted: &Accounted) {
+    fn add_account(&mut self, accounted: &Accounted) {
         self.new_accounts.add_reading(accounted);
         self.has_new_accounts = true;
     }
 
     /// Uses what devices counted since the last time.
     fn use_new_accounts(&mut self, tracks: &[TrackedCounter]) {
-        let tracks_behind = self.fractions.iter().filter_map(|(index, _)| tracks.get(*index));
+        let tracks_behind = self.counters.iter().filter_map(|held| tracks.get(held.counter_index));
         let functions: BTreeSet<PciAddress> = tracks_behind
             .flat_map(|track| &track.counter.behind)
             .map(|device| device.function)
@@ -175,21 +182,36 @@ impl DeviceHolders {
         self.accounts = functions.into_iter().map(accounts_of_function).collect();
         self.new_accounts.restart();
         self.has_new_accounts = false;
-        self.fractions.iter_mut().for_each(|(_, known)| *known = None);
+        self.counters.iter_mut().for_each(|held| held.fractions = None);
+    }
+}
+
+impl DivisionStage for DeviceHolders {
+    fn take_entry(&mut self, entry: LogEntry<'_>) {
+        match entry {
+            LogEntry::Held(held) => self.apply_change(held),
+            LogEntry::Account(accounted) => self.add_account(accounted),
+            _ => {}
+        }
     }
 
-    /// Ends the current tick.
-    pub(super) fn end_tick(&mut self, tick: u64, tracks: &[TrackedCounter]) {
-        if self.fractions.is_empty() {
+    fn needs_ticks(&self) -> bool {
+        !self.counters.is_empty()
+    }
+
+    /// Keeps the fractions of the tick: who holds what may change before its count is known.
+    fn end_tick(&mut self, tick: u64, tracks: &[TrackedCounter]) {
+        if self.counters.is_empty() {
             return;
         }
         if self.has_new_accounts {
             self.use_new_accounts(tracks);
         }
         let (held_ns, accounts, tick_ns) = (&self.held_ns, &self.accounts, self.tick_ns);
-        let fractions_of_counter = |(index, known): &mut (usize, Option<Arc<HolderFractions>>)| {
+        let fractions_of_counter = |held: &mut HeldCounter| {
             let compute = || {
-                let Some(TrackedCounter { counter, planned_method: kind, .. }) = tracks.get(*index)
+                let Some(TrackedCounter { counter, planned_method: kind, .. }) =
+                    tracks.get(held.counter_index)
                 else {
                     return Arc::default();
                 };
@@ -202,27 +224,49 @@ impl DeviceHolders {
                     tick_ns,
                 ))
             };
-            Arc::clone(known.get_or_insert_with(compute))
+            Arc::clone(held.fractions.get_or_insert_with(compute))
         };
-        let fractions = self.fractions.iter_mut().map(fractions_of_counter).collect();
+        let fractions = self.counters.iter_mut().map(fractions_of_counter).collect();
         self.open_ticks.push((tick, fractions));
     }
 
     /// Divides the counts of the ticks since the last call among the holders.
-    pub(super) fn divide_ticks(&mut self, tracks: &mut [TrackedCounter]) {
+    fn use_tick_counts(&mut self, tracks: &mut [TrackedCounter]) {
+        for held in &mut self.counters {
+            // A restarted counter counts from 0: claims to what it counted before are void.
+            if tracks.get(held.counter_index).is_some_and(TrackedCounter::has_restarted) {
+                held.claims = HolderClaims::default();
+            }
+        }
         for (tick, fractions) in std::mem::take(&mut self.open_ticks) {
-            for ((index, _), tick_fractions) in self.fractions.iter().zip(fractions) {
-                if let Some(track) = tracks.get_mut(*index) {
-                    track.claim_tick(tick, TickFractions(tick_fractions));
+            for (held, tick_fractions) in self.counters.iter_mut().zip(fractions) {
+                if let Some(track) = tracks.get_mut(held.counter_index) {
+                    held.claims.add_tick_count(tick_fractions, track.take_tick_count(tick));
                 }
+            }
+        }
+    }
+
+    /// A window that is extended keeps its claims.
+    fn close_window(
+        &mut self,
+        _tick: u64,
+        _tracks: &[TrackedCounter],
+        window_ends: &mut [WindowEnd],
+    ) {
+        for held in &mut self.counters {
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(held.counter_index) {
+                span.add_adjustment(held.claims.take_counted());
             }
         }
     }
 }
 
-/// The fractions of one tick, for [`HolderClaims::add_tick_count`].
-#[derive(Debug)]
-pub(super) struct TickFractions(Arc<HolderFractions>);
+impl ShareAdjustment for HolderClaims {
+    fn adjust_shares(&self, _window: &AdjustedWindow<'_>, shares: &mut Vec<Share>) {
+        self.apply_to_shares(shares);
+    }
+}
 
 impl HolderFractions {
     fn from_holders(
@@ -342,15 +386,15 @@ impl HolderClaim {
 
 impl HolderClaims {
     /// Adds the fractions of a tick, and its count; `None` if it is in the count of a later tick.
-    pub(super) fn add_tick_count(&mut self, tick_fractions: TickFractions, count: Option<f64>) {
+    fn add_tick_count(&mut self, tick_fractions: Arc<HolderFractions>, count: Option<f64>) {
         let is_full = self.waiting.len() >= MAX_WAITING;
         match self.waiting.last_mut() {
             Some((last_waiting, ticks))
-                if is_full || Arc::ptr_eq(last_waiting, &tick_fractions.0) =>
+                if is_full || Arc::ptr_eq(last_waiting, &tick_fractions) =>
             {
                 *ticks += 1;
             }
-            _ => self.waiting.push((tick_fractions.0, 1)),
+            _ => self.waiting.push((tick_fractions, 1)),
         }
         let Some(count) = count else { return };
         let waiting = std::mem::take(&mut self.waiting);
@@ -370,7 +414,7 @@ impl HolderClaims {
     }
 
     /// Takes what was counted so far; fractions whose count is not known stay.
-    pub(super) fn take_counted(&mut self) -> Self {
+    fn take_counted(&mut self) -> Self {
         self.add_last();
         let waiting = std::mem::take(&mut self.waiting);
         std::mem::replace(self, Self { waiting, ..Self::default() })
@@ -397,7 +441,7 @@ impl HolderClaims {
 
     /// Gives the holders their parts of the share of the devices. The shares sum to the same total
     /// before and after.
-    pub(super) fn apply_to_shares(&self, shares: &mut Vec<Share>) {
+    fn apply_to_shares(&self, shares: &mut Vec<Share>) {
         let Some(device_index) = shares.iter().position(|share| share.owner == Owner::Device)
         else {
             return;

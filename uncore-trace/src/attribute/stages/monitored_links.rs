@@ -20,7 +20,7 @@
 //! The probability that a cgroup's share is within 10 % of the truth is the product of four
 //! factors:
 //!
-//! - `Y` agrees with `X`, as in [`super::agreement`], for the part of the bytes that others moved.
+//! - `Y` agrees with `X`, as in [`crate::attribute::agreement`], for the part of the bytes that others moved.
 //!   Without the bytes of all groups nothing can agree, and the factor is one half.
 //! - `Y / X - 1` may belong to any cgroup, and so may `X / Y - 1` if that is more.
 //! - The part of the link's count that the counters of the same direction have: a cgroup's bytes
@@ -30,22 +30,23 @@
 //! A process has the confidence of its cgroup at most, or that of its own share if it is not
 //! alone.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::agreement::{ByteAgreement, probability_within};
-use super::counter::TrackedCounter;
-use super::method::Method;
-use super::names::OwnerNames;
-use super::share::{Share, add_unattributed};
-use super::span::WindowEnd;
-use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
-use crate::plan::Plan;
-use crate::schema::link::{Direction, MEMORY};
+use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
+use crate::attribute::agreement::{ByteAgreement, probability_within};
+use crate::attribute::counter::TrackedCounter;
+use crate::attribute::memory_links::{MemoryLink, find_memory_links};
+use crate::attribute::method::Method;
+use crate::attribute::names::OwnerNames;
+use crate::attribute::share::{Share, add_unattributed};
+use crate::attribute::span::WindowEnd;
+use crate::attribute::stage::{DivisionStage, StageSetup};
+use crate::entries::{ALL_SOCKETS, LogEntry, Monitored, MonitoredSum, Owner};
+use crate::schema::link::Direction;
 
 /// The fraction of a counter's count that a cgroup moved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MeasuredFraction {
+struct MeasuredFraction {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
     /// Its fraction of the count, 0 to 1. The fractions of a counter sum to 1 at most.
@@ -54,6 +55,19 @@ pub(super) struct MeasuredFraction {
     pub confidence: f64,
     /// Whether the cgroup has at most this fraction, rather than this fraction.
     pub is_bound: bool,
+}
+
+/// The fractions of a counter's window that were measured, or bounded.
+#[derive(Debug)]
+struct MeasuredFractions(Vec<MeasuredFraction>);
+
+impl ShareAdjustment for MeasuredFractions {
+    fn adjust_shares(&self, window: &AdjustedWindow<'_>, shares: &mut Vec<Share>) {
+        let AdjustedWindow { method, total, running, names } = *window;
+        if !matches!(method, Method::Exact | Method::Source | Method::None) {
+            apply_measured(total, running, &self.0, names, shares);
+        }
+    }
 }
 
 /// A link whose bytes are measured, if any are.
@@ -75,57 +89,38 @@ pub(super) struct LinkMonitors {
 }
 
 impl LinkMonitors {
-    /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
-    /// count nothing that is measured.
-    pub(super) fn new(plan: &Plan, tracks: &[TrackedCounter], start_tick: u64) -> Self {
-        let is_divided = |track: &TrackedCounter| {
-            !matches!(track.planned_method, Method::Exact | Method::Source)
+    /// Before the first tick.
+    pub(super) fn new(setup: &StageSetup<'_>) -> Self {
+        let links = find_memory_links(setup.plan, setup.tracks).into_iter();
+        let monitored = |MemoryLink { socket, members }| MonitoredLink {
+            socket,
+            members,
+            agreement: ByteAgreement::default(),
+            begin_tick: setup.start_tick,
+            bytes: MonitoredSum::default(),
         };
-        let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
-        let index_of: HashMap<u32, usize> =
-            divided.map(|(index, track)| (track.counter.id, index)).collect();
-        let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
-            let members_with = |is_bidirectional: bool| {
-                let counters = link.counters.iter();
-                let matching = counters
-                    .filter(|member| (member.direction == Direction::Both) == is_bidirectional);
-                let index = |counter: u32| index_of.get(&counter).copied();
-                matching
-                    .filter_map(|member| Some((index(member.counter)?, member.direction)))
-                    .collect::<Vec<_>>()
-            };
-            // A counter of both directions counts the bytes of the others again.
-            let single = members_with(false);
-            let members = if single.is_empty() { members_with(true) } else { single };
-            Some(MonitoredLink {
-                socket: link.socket.filter(|_| !members.is_empty())?,
-                members,
-                agreement: ByteAgreement::default(),
-                begin_tick: start_tick,
-                bytes: MonitoredSum::default(),
-            })
-        });
-        Self { links: links.collect() }
-    }
-
-    /// Whether the counter at this index counts bytes of memory that can be measured.
-    pub(super) fn measures_counter(&self, counter_index: usize) -> bool {
-        self.links
-            .iter()
-            .any(|link| link.members.iter().any(|(member, _)| *member == counter_index))
+        Self { links: links.map(monitored).collect() }
     }
 
     /// Adds bytes of the current window.
-    pub(super) fn add_bytes(&mut self, monitored: &Monitored) {
+    fn add_bytes(&mut self, monitored: &Monitored) {
         let is_seen =
             |link: &&mut MonitoredLink| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
         for link in self.links.iter_mut().filter(is_seen) {
             link.bytes.add_bytes(monitored);
         }
     }
+}
+
+impl DivisionStage for LinkMonitors {
+    fn take_entry(&mut self, entry: LogEntry<'_>) {
+        if let LogEntry::Monitored(monitored) = entry {
+            self.add_bytes(monitored);
+        }
+    }
 
     /// Notes in each counter's window, which ends at `tick`, the fractions that were measured.
-    pub(super) fn measure_window(
+    fn close_window(
         &mut self,
         tick: u64,
         tracks: &[TrackedCounter],
@@ -173,21 +168,9 @@ impl MonitoredLink {
                 None => all_bytes = Some(bytes as f64),
             }
         }
-        let bounds: Vec<(Arc<str>, u64)> = self
-            .bytes
-            .of_socket(ALL_SOCKETS)
-            .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
-            .collect();
-        for ((counter_index, _), count) in self.members.iter().zip(counts) {
-            if let Some(WindowEnd::Read(span)) =
-                window_ends.get_mut(*counter_index).filter(|_| *count > 0.0)
-            {
-                span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
-            }
-        }
         let fractions = measured_fractions(total, &groups, all_bytes, &mut self.agreement);
         if fractions.is_empty() {
-            return;
+            return self.note_bounds(counts, window_ends);
         }
         for (counter_index, direction) in &self.members {
             let same_direction = self
@@ -201,7 +184,24 @@ impl MonitoredLink {
                     confidence: measured.confidence * direction_fraction,
                     ..measured.clone()
                 };
-                span.measured = fractions.iter().map(scaled).collect();
+                span.add_adjustment(MeasuredFractions(fractions.iter().map(scaled).collect()));
+            }
+        }
+    }
+
+    /// Notes in the windows of its counters what cgroups have at most, if only that is known.
+    fn note_bounds(&self, counts: &[f64], window_ends: &mut [WindowEnd]) {
+        let bounds: Vec<(Arc<str>, u64)> = self
+            .bytes
+            .of_socket(ALL_SOCKETS)
+            .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
+            .collect();
+        for ((counter_index, _), count) in self.members.iter().zip(counts) {
+            if let Some(WindowEnd::Read(span)) =
+                window_ends.get_mut(*counter_index).filter(|_| *count > 0.0)
+            {
+                let fractions = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
+                span.add_adjustment(MeasuredFractions(fractions));
             }
         }
     }
@@ -324,7 +324,7 @@ fn apply_bounds(
 /// it was divided. The shares sum to `total` before and after.
 ///
 /// A cgroup without an owner among the shares has no fraction: its bytes remain in the rest.
-pub(super) fn apply_measured(
+fn apply_measured(
     total: f64,
     running: f32,
     fractions: &[MeasuredFraction],
