@@ -1,7 +1,7 @@
 //! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and
 //! each imports only modules of the groups before its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -42,10 +42,15 @@ fn files(dir: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
+/// The lines of a file outside of comments and tests.
+fn run_time_lines(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("\nmod tests {").next().unwrap_or_default();
+    code.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
 /// The modules that a file names outside of comments and tests.
 fn imports(text: &str) -> Vec<String> {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let lines = run_time_lines(text);
     let name = |import: &str| {
         let end = import.find(|c: char| !c.is_ascii_lowercase() && c != '_');
         import[..end.unwrap_or(import.len())].to_owned()
@@ -87,6 +92,163 @@ fn each_module_imports_only_what_is_declared_before_it() {
         }
     }
     assert!(backward.is_empty(), "{}", backward.join("\n"));
+}
+
+/// The path of a module below a folder of modules: empty for the folder itself.
+type ModulePath = Vec<String>;
+
+/// The modules of a folder, and which of them each imports. A module also imports those that it
+/// declares.
+fn imports_within(folder: &str) -> io::Result<BTreeMap<ModulePath, BTreeSet<ModulePath>>> {
+    let root = source().join(folder);
+    let mut paths = Vec::new();
+    files(&root, &mut paths)?;
+    let module_of = |path: &PathBuf| {
+        let relative = path.strip_prefix(&root).unwrap_or(path).with_extension("");
+        let names = relative.iter().map(|name| name.to_string_lossy().into_owned());
+        names.filter(|name| name != "mod").collect::<ModulePath>()
+    };
+    let modules: BTreeSet<ModulePath> = paths.iter().map(module_of).collect();
+    let imports_of_file = |path: &PathBuf| {
+        let module = module_of(path);
+        let text = fs::read_to_string(path)?;
+        let code = run_time_lines(&text).collect::<Vec<_>>().join(" ");
+        let mut imported = imported_paths(&module, &code, folder, &modules);
+        let parent = module.len();
+        imported.extend(
+            modules
+                .iter()
+                .filter(|child| child.len() == parent + 1 && child.starts_with(&module))
+                .cloned(),
+        );
+        imported.remove(&module);
+        Ok((module, imported))
+    };
+    paths.iter().map(imports_of_file).collect()
+}
+
+/// The modules that code of a module names by a path that begins with `super`, `self` or the
+/// folder.
+fn imported_paths(
+    module: &[String],
+    code: &str,
+    folder: &str,
+    modules: &BTreeSet<ModulePath>,
+) -> BTreeSet<ModulePath> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let parent = module.split_last().map_or(&[][..], |(_, parent)| parent);
+    let mut imported = BTreeSet::new();
+    for (begin, start) in
+        [("super::", parent), ("self::", module), (&format!("crate::{folder}::"), &[])]
+    {
+        for (position, _) in code.match_indices(begin) {
+            // Within a path, whose begin is found by itself, or a visibility.
+            let before = &code[..position];
+            if before.ends_with(|c| is_name(c) || c == ':') || before.ends_with("pub(in ") {
+                continue;
+            }
+            let mut target = start.to_vec();
+            let mut remaining = &code[position + begin.len()..];
+            loop {
+                let (name, after) =
+                    remaining.split_at(remaining.find(|c| !is_name(c)).unwrap_or(remaining.len()));
+                let child = [&target[..], &[name.to_owned()]].concat();
+                if name == "super" {
+                    target.pop();
+                } else if modules.contains(&child) {
+                    target = child;
+                } else {
+                    break;
+                }
+                let Some(next) = after.strip_prefix("::") else { break };
+                remaining = next;
+            }
+            let listed = remaining.strip_prefix('{').and_then(|list| list.split_once('}'));
+            let names = listed.map_or("self", |(list, _)| list).split(',').map(str::trim);
+            for name in names.filter(|name| !name.is_empty()) {
+                let child = [&target[..], &[name.to_owned()]].concat();
+                imported.insert(if modules.contains(&child) { child } else { target.clone() });
+            }
+        }
+    }
+    imported
+}
+
+/// A file that imports another in a circle cannot be read, tested or moved without that one. What
+/// two files need stands in a third, below both.
+#[test]
+fn no_files_of_attribute_import_each_other_in_a_circle() {
+    let mut imports = imports_within("attribute").unwrap();
+    assert!(imports.len() > 40, "{}", imports.len());
+    let learner = &imports[&vec!["learner".to_owned()]];
+    assert!(learner.contains(&vec!["history".to_owned()]), "imports are not found: {learner:?}");
+    // What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    loop {
+        let left: BTreeSet<ModulePath> = imports.keys().cloned().collect();
+        let imported: BTreeSet<ModulePath> = imports.values().flatten().cloned().collect();
+        imports.retain(|module, of_module| {
+            of_module.retain(|target| left.contains(target));
+            !of_module.is_empty() && imported.contains(module)
+        });
+        if imports.len() == left.len() {
+            break;
+        }
+    }
+    let circles = imports.iter().map(|(module, of_module)| {
+        let targets: Vec<String> = of_module.iter().map(|target| target.join("::")).collect();
+        format!("attribute::{} imports {}", module.join("::"), targets.join(", "))
+    });
+    assert!(imports.is_empty(), "{}", circles.collect::<Vec<_>>().join("\n"));
+}
+
+/// The groups of the modules of `tables`, and those from which each may import.
+const OF_TABLES: [(&str, &[&str]); 4] = [
+    ("Shared", &["Shared"]),
+    ("Reading", &["Shared", "Reading"]),
+    ("Writing", &["Shared", "Writing"]),
+    ("Maintenance", &["Shared", "Reading", "Writing", "Maintenance"]),
+];
+
+/// The group of each module of `tables`, by the comment above the declarations.
+fn groups_of_tables() -> io::Result<BTreeMap<String, String>> {
+    let mut groups = BTreeMap::new();
+    let mut group = "";
+    let text = fs::read_to_string(source().join("tables/mod.rs"))?;
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("// ") {
+            group = heading.trim_end_matches('.');
+        }
+        let declared = line.trim_start_matches("pub ").strip_prefix("mod ");
+        if let Some(module) = declared.and_then(|name| name.strip_suffix(';')) {
+            groups.insert(module.to_owned(), group.to_owned());
+        }
+    }
+    Ok(groups)
+}
+
+/// A program that only reads recordings needs no code that writes them.
+#[test]
+fn readers_of_tables_import_no_writers_and_writers_no_readers() {
+    let groups = groups_of_tables().unwrap();
+    for (group, _) in OF_TABLES {
+        assert!(groups.values().filter(|of_module| *of_module == group).count() > 2, "{group}");
+    }
+    let mut wrong = Vec::new();
+    for (module, imported) in imports_within("tables").unwrap() {
+        let Some(own) = module.first() else { continue };
+        let group = &groups[own];
+        let allowed = OF_TABLES.iter().find(|(name, _)| name == group).unwrap().1;
+        for target in imported.iter().filter_map(|target| target.first()) {
+            if !allowed.contains(&groups[target].as_str()) {
+                wrong.push(format!(
+                    "{} ({group}) imports {target} ({})",
+                    module.join("::"),
+                    groups[target]
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// rustfmt has this rule too (`imports_granularity = "Module"`), but not on stable.

@@ -24,7 +24,8 @@ use crate::config::Config;
 use crate::record::own_cpu_ns;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{canary, fabric, metadata, readings, rollup};
-use crate::tables::hours::{self, Hours, Unwritten};
+use crate::tables::hour_upkeep;
+use crate::tables::hours::{Hours, Unwritten};
 use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
 use crate::text::count_noun;
@@ -337,14 +338,15 @@ impl TapConsumer {
     /// Finishes hours that an error left unfinished, and removes old ones.
     fn tidy_hours(&self) {
         let Some(rollup) = &self.config.rollup else { return };
-        match hours::repair_hours(&rollup.directory) {
+        match hour_upkeep::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!("finished the hour {}, which an error had left", file.display());
             }),
             Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
-        let trimmed = rollup.keep.map(|age| hours::trim_hours(&rollup.directory, age, unsent));
+        let trimmed =
+            rollup.keep.map(|age| hour_upkeep::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
             log::warn!("cannot look for hours older than rollup.keep: {error:#}");
         }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use super::metrics::{AgentDisk, Unsent};
 use crate::config::Config;
-use crate::tables::hours;
+use crate::tables::hour_upkeep;
 
 /// The file systems of the ring and the roll-up that can be read.
 pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
@@ -31,7 +31,7 @@ pub(super) fn read_disk(content: &'static str, directory: &Path) -> Option<Agent
 /// The files of the roll-up that wait for the object store, if there is one.
 pub(super) fn read_unsent(config: &Config) -> Option<Unsent> {
     config.upload.as_ref()?;
-    let files = hours::unsent(&config.rollup.as_ref()?.directory).ok()?;
+    let files = hour_upkeep::unsent(&config.rollup.as_ref()?.directory).ok()?;
     let modified =
         files.iter().filter_map(|file| file.modified().ok()?.duration_since(UNIX_EPOCH).ok());
     Some(Unsent {

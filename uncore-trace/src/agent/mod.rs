@@ -53,7 +53,7 @@ use crate::signals::Signals;
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
 use crate::tables::writer::RecordingTarget;
-use crate::tables::{hours, lock, place, series};
+use crate::tables::{hour_upkeep, hours, lock, place, series};
 use crate::workload::Workload;
 
 /// Batches of rows that may wait for the consumer. If it is full, the thread that writes tables
@@ -96,7 +96,7 @@ pub fn run(
         keep::remove_unfinished(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
-        for file in hours::repair_hours(&rollup.directory)? {
+        for file in hour_upkeep::repair_hours(&rollup.directory)? {
             log::info!("finished the hour {} that an earlier agent left", file.display());
         }
     }

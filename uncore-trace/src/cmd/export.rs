@@ -195,8 +195,10 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;
-        outputs
-            .push((format, CommandOutput::create(path, content, &[recording], args.force, mode)?));
+        outputs.push((
+            format,
+            CommandOutput::create(path, content, &[recording.recording_path()], args.force, mode)?,
+        ));
     }
     Ok(outputs)
 }

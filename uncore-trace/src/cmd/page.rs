@@ -28,7 +28,8 @@ pub(super) fn save_page(
     }
     let mode =
         files.iter().map(TableFile::file_mode).reduce(FileMode::common_mode).unwrap_or_default();
-    let mut output = CommandOutput::create(file, Content::Text, recordings, overwrite, mode)?;
+    let paths: Vec<&Path> = recordings.iter().map(|recording| recording.recording_path()).collect();
+    let mut output = CommandOutput::create(file, Content::Text, &paths, overwrite, mode)?;
     write(&mut output).map_err(|error| output.explain_error(error))?;
     output.finish_writing()?;
     output.publish()?;

@@ -86,7 +86,7 @@ pub fn cut_recordings(
         .map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
     let end_ns = to_ns.map_or(Ok(last_part.end_ns), |end_time| last_part.window_end(end_time))?;
     for part_to_copy in &chosen {
-        place::require_apart(&part_to_copy.recording, target)?;
+        place::require_apart(part_to_copy.recording.recording_path(), target)?;
     }
     // Asked before anything is written: only a directory that this call makes is removed on
     // failure.

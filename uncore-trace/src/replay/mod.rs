@@ -73,7 +73,7 @@ pub fn attribute(
         );
     }
     if let RecordingTarget::File(output) = &target {
-        place::require_only_fabric(recording, output)?;
+        place::require_only_fabric(recording.recording_path(), output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
     let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));

@@ -9,25 +9,23 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchReader as _, UInt32Array};
 use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::Int32Type;
 use arrow::error::ArrowError;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
-use super::digest::{self, FooterState, RowGroupDigests};
+use super::digest;
 use super::mode::FileMode;
-use super::{disk, later, pages};
+use super::sound::{open_reader, open_sound, read_footer};
+use super::{disk, later};
 use crate::schema::{Packing, TableDef, metadata};
 
 /// Largest number of rows in a row group: the readers of DuckDB and pandas process one row group at
@@ -192,55 +190,6 @@ pub(super) fn merge_files(
     new.write_group(properties.def, &unsorted)?;
     new.close_file()?;
     Ok(())
-}
-
-/// Opens a file and verifies that its footer is intact.
-///
-/// # Errors
-///
-/// The file cannot be read, or its footer was changed.
-pub(super) fn read_footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
-    let file = disk::open_file(path)?;
-    let digest = disk::with_action("read", path, digest::verify_footer(&file))?;
-    if !matches!(digest, FooterState::Sound(_)) {
-        bail!("cannot read {}: it is damaged or not complete", path.display());
-    }
-    let footer = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
-    Ok((file, disk::with_action("read", path, footer)?))
-}
-
-/// Opens a file and verifies all of it: a file made from a damaged one would hide the damage.
-///
-/// # Errors
-///
-/// Those of [`read_footer`], or a row group is damaged.
-pub(super) fn open_sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
-    let (file, footer) = read_footer(path)?;
-    let damaged = disk::with_action(
-        "read",
-        path,
-        RowGroupDigests::from_footer(footer.metadata()).damaged_groups(&file),
-    )?;
-    if let Some(group) = damaged.first() {
-        bail!("cannot read {}: its row group {group} is damaged", path.display());
-    }
-    Ok((file, footer))
-}
-
-/// Reads a file that is sound and not larger than what is read, in batches of at most `rows` rows.
-///
-/// # Errors
-///
-/// Those of [`open_sound`], or a part of it is larger.
-pub(super) fn open_reader(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
-    let (file, footer) = open_sound(path)?;
-    let mut batch_size = rows;
-    for group in footer.metadata().row_groups() {
-        batch_size = pages::batch_rows(&file, footer.schema(), group, |_| true, batch_size)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-    }
-    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
-    disk::with_action("read", path, reader.with_batch_size(batch_size).build())
 }
 
 /// Whether a file is compressed as a final file ([`Packing::Kept`]), with all columns of the table.

@@ -30,12 +30,10 @@ use parquet::file::statistics::Statistics;
 
 use super::digest::{self, FooterState, RowGroupDigests};
 use super::mode::FileMode;
-use super::source::OpenedFile;
-use super::{disk, later, pages, stream};
+use super::pages::BATCH_ROWS;
+use super::source::{OpenedFile, arrow_kind};
+use super::{disk, later, pages};
 use crate::schema::{TableDef, fabric, metadata};
-
-/// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
-pub(super) const BATCH_ROWS: usize = 8192;
 
 /// A column chunk without values has fewer bytes: some 20 for each page of a row group.
 const NULL_BYTES: i64 = 64 << 10;
@@ -72,7 +70,7 @@ impl TableFile {
         if source.file_length() == 0 {
             bail!("{} is empty (0 bytes)", path.display());
         }
-        if let Some(content_kind) = stream::arrow_kind(file) {
+        if let Some(content_kind) = arrow_kind(file) {
             bail!(
                 "{} is {content_kind}, as `record -o -` writes it, and only Parquet can be read here: \
                  record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",

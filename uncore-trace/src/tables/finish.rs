@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use super::encode::WrittenFile;
 use super::segment::Partial;
-use super::{disk, encode};
+use super::{disk, encode, sound};
 use crate::schema::run;
 
 /// Temporary name of the final file in the partial directory: it is on the same file system, and
@@ -58,7 +58,7 @@ pub(super) fn assemble_table(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
+        let (_, footer) = sound::read_footer(&partial.segment_path(*range))?;
         large.push(encode::is_large(partial.def, &footer));
     }
     // Backwards, so that a merge does not change earlier indices.

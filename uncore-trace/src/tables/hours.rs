@@ -5,35 +5,24 @@
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
-//! since the last seal, and the next process finishes the rest ([`repair_hours`]). Names that a
+//! since the last seal, and the next process finishes the rest ([`super::hour_upkeep::repair_hours`]). Names that a
 //! user chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Error, Result, ensure};
 use arrow::array::RecordBatch;
 use jiff::Timestamp;
 
-use super::layout::{self, BOOT_DIGITS, FILE, Partition};
-use super::lock::{self, LockingCommand};
+use super::layout::{self, BOOT_DIGITS, FILE};
+use super::lock::LockingCommand;
 use super::mode::FileMode;
-use super::repair::repair_table;
-use super::segment::{self, partial_dir};
-use super::sent::{self, Stamp};
+use super::sealed::partial_dir;
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, place};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
-
-/// Suffix of the name of an unfinished file.
-const PARTIAL: &str = ".parquet.partial";
-
-/// After this time without a change nothing is about to be written into the directory of a host's
-/// hour.
-const UNUSED: Duration = Duration::from_hours(2);
 
 /// Number of digits of a second: enough for 300 years.
 const SECOND_DIGITS: usize = 10;
@@ -206,225 +195,6 @@ impl Hours {
             second += 1;
         }
     }
-}
-
-/// Finishes the files that killed processes left below `root`, and returns them. Files that another
-/// process is writing are skipped. For a file that cannot be finished a warning is given.
-///
-/// # Errors
-///
-/// A directory cannot be read.
-pub fn repair_hours(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut repaired = Vec::new();
-    for target in list_files(root, PARTIAL)? {
-        let name = target.to_string_lossy();
-        let target = PathBuf::from(name.strip_suffix(".partial").unwrap_or(&name));
-        if lock::find_holder(&target).is_some() {
-            continue;
-        }
-        match repair_table(&rollup::TABLE, &target) {
-            Ok(_) => repaired.push(target),
-            Err(error) => log::warn!("an hour that was not finished is left as it is: {error:#}"),
-        }
-    }
-    Ok(repaired)
-}
-
-/// Removes finished files below `root` that are older than `age`, and empty directories.
-/// Returns the number of files. With an object store, files that it has not confirmed are kept
-/// until they exceed `max_unsent` bytes; then the oldest are removed. A warning is given for a file
-/// that cannot be removed.
-///
-/// # Errors
-///
-/// A directory cannot be read.
-pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result<usize> {
-    let current_time = SystemTime::now();
-    let is_older = |path: &Path, age| {
-        let modified = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-        modified
-            .is_ok_and(|time| current_time.duration_since(time).is_ok_and(|elapsed| elapsed > age))
-    };
-    let mut old = list_files(root, FILE)?;
-    old.retain(|path| is_older(path, age));
-    let mut waiting = Vec::new();
-    if max_unsent.is_some() {
-        (old, waiting) = split_by_sent(root, old);
-    }
-    // Newest first: as many are kept as there is room for.
-    let mut bytes = 0;
-    for path in waiting.into_iter().rev() {
-        bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
-        if max_unsent.is_some_and(|max_bytes| bytes > max_bytes) {
-            log::warn!(
-                "{} is older than rollup.keep and was not sent, and more than upload.queue waits: it is removed",
-                path.display()
-            );
-            old.push(path);
-        }
-    }
-    let mut emptied = list_host_dirs(root)?;
-    emptied.retain(|host| is_older(host, UNUSED));
-    let mut removed = 0;
-    for path in old {
-        match fs::remove_file(&path) {
-            Ok(()) => removed += 1,
-            Err(error) => log::warn!("{:#}", disk::action_error("remove", &path, &error)),
-        }
-        emptied.extend(path.parent().map(Path::to_owned));
-    }
-    // Directories that are not empty stay.
-    for host in emptied {
-        // Its own, that of the hour, and that of the day.
-        host.ancestors().take(3).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
-    }
-    Ok(removed)
-}
-
-/// Files below `root` that the object store has confirmed, and the others, of these.
-fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let sent = sent::read_journal(root).unwrap_or_else(|error| {
-        let path = root.join(sent::JOURNAL);
-        log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
-        BTreeMap::new()
-    });
-    let is_sent = |path: &PathBuf| {
-        let name = path.strip_prefix(root).ok().and_then(Path::to_str);
-        let stamp = fs::symlink_metadata(path).map(|metadata| Stamp::from_metadata(&metadata));
-        name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
-    };
-    files.into_iter().partition(is_sent)
-}
-
-/// The finished files below `root` that the object store has not confirmed.
-///
-/// # Errors
-///
-/// A directory cannot be read.
-pub fn unsent(root: &Path) -> Result<Vec<fs::Metadata>> {
-    let (_, waiting) = split_by_sent(root, list_files(root, FILE)?);
-    Ok(waiting.iter().filter_map(|path| fs::symlink_metadata(path).ok()).collect())
-}
-
-/// All paths in the partitions below `root` with this suffix, sorted.
-fn list_files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for dir in &list_host_dirs(root)? {
-        paths
-            .extend(list_entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-/// Files of a roll-up, and what lies among them.
-#[derive(Debug, Default)]
-pub(super) struct HourTree {
-    /// Each is one path, or of an hour that is written those of what is sealed.
-    pub(super) files: Vec<(Partition, Vec<PathBuf>)>,
-    /// What has the name of a file or a directory of a roll-up, and is not where those are; with
-    /// the partition that it lies in.
-    pub(super) misplaced: Vec<(Partition, PathBuf)>,
-}
-
-impl HourTree {
-    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of
-    /// partitions that `wanted` refuses nothing is read.
-    ///
-    /// # Errors
-    ///
-    /// A directory cannot be read.
-    pub(super) fn read_tree(
-        dir: &Path,
-        wanted: &mut dyn FnMut(&Partition) -> bool,
-    ) -> Result<Self> {
-        // `.` may be the directory of an hour.
-        let partition = Partition::from_path(&disk::with_action("read", dir, dir.canonicalize())?);
-        let mut tree = Self::default();
-        tree.read_directory(dir, &partition, wanted)?;
-        tree.files.sort_by(|a, b| a.1.cmp(&b.1));
-        tree.misplaced.sort_by(|a, b| a.1.cmp(&b.1));
-        Ok(tree)
-    }
-
-    fn read_directory(
-        &mut self,
-        dir: &Path,
-        partition: &Partition,
-        wanted: &mut dyn FnMut(&Partition) -> bool,
-    ) -> Result<()> {
-        let (mut partial, mut inner_dirs) = (Vec::new(), Vec::new());
-        let listed = list_entries(dir, |name, is_dir| {
-            let is_file = name.ends_with(FILE) || is_dir && name.ends_with(PARTIAL);
-            !name.starts_with('.') && (is_file || is_dir && layout::has_key(name))
-        })?;
-        let first_file = self.files.len();
-        for path in listed {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            // A part of a bucket may have been copied without the directories above it.
-            let is_above_all = partition.key_depth() == 0;
-            let inner = partition
-                .child_partition(name)
-                .or_else(|| is_above_all.then(|| Partition::from_path(Path::new(name))))
-                .filter(|inner| inner.key_depth() > 0 && path.is_dir());
-            if let Some(inner) = inner {
-                inner_dirs.push((path, inner));
-            } else if !partition.has_files() {
-                self.misplaced.push((partition.clone(), path));
-            } else if layout::is_file(name) && path.is_file() {
-                self.files.push((partition.clone(), vec![path]));
-            } else if name.strip_suffix(".partial").is_some_and(layout::is_file) {
-                partial.push(path);
-            } else {
-                self.misplaced.push((partition.clone(), path));
-            }
-        }
-        for path in partial {
-            // A file that is about to lose its partial directory has both names.
-            let file = path.with_extension("");
-            if !self.files[first_file..].iter().any(|(_, paths)| paths.contains(&file)) {
-                self.files.push((partition.clone(), segment::sealed_files(&path)?));
-            }
-        }
-        for (path, inner) in inner_dirs {
-            if wanted(&inner) {
-                self.read_directory(&path, &inner, wanted)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The directories of all hosts' hours.
-fn list_host_dirs(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut dirs = vec![(root.to_owned(), Partition::default())];
-    for _ in layout::KEYS {
-        let mut inner_dirs = Vec::new();
-        for (dir, partition) in &dirs {
-            let is_partition =
-                |name: &str, is_dir: bool| is_dir && partition.child_partition(name).is_some();
-            inner_dirs.extend(list_entries(dir, is_partition)?.into_iter().filter_map(|path| {
-                let inner = partition.child_partition(path.file_name()?.to_str()?)?;
-                Some((path, inner))
-            }));
-        }
-        dirs = inner_dirs;
-    }
-    Ok(dirs.into_iter().map(|(dir, _)| dir).collect())
-}
-
-/// The selected entries of a directory, without symbolic links.
-fn list_entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
-        let entry = disk::with_action("read", dir, entry)?;
-        let file_type = disk::with_action("look at", &entry.path(), entry.file_type())?;
-        let is_wanted = |name: &str| !file_type.is_symlink() && wanted(name, file_type.is_dir());
-        if entry.file_name().to_str().is_some_and(is_wanted) {
-            paths.push(entry.path());
-        }
-    }
-    Ok(paths)
 }
 
 /// Creates a directory and its missing parents.

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use super::disk;
 use super::file::TableFile;
 use super::lock::LockHolder;
-use super::segment::{partial_dir, sealed_files};
+use super::sealed::{partial_dir, sealed_files};
 use super::table::OpenTable;
 use crate::schema::{TableDef, fabric};
 

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow};
 
 use super::disk;
 use super::mode::FileMode;
-use super::segment::partial_dir;
+use super::sealed::partial_dir;
 use crate::bounds;
 
 /// The command that has locked an output.

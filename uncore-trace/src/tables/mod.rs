@@ -3,40 +3,56 @@
 //! Guarantees: what [`writer`] has sealed survives `kill -9` and can be made into Parquet files
 //! ([`repair`]). Batches from [`reader`] have the columns and types of
 //! [`TableDef::schema`](crate::schema::TableDef).
+//!
+//! The modules are declared in four groups: what readers and writers share, readers, writers, and
+//! what maintains files, which reads and writes. Readers and writers import only the shared modules
+//! and each other's own; `tests/structure.rs` checks that.
 
-mod ahead;
+// Shared.
 mod column_order;
 pub mod digest;
 mod disk;
-mod encode;
-pub mod file;
-mod files;
-mod finish;
-pub mod hours;
+mod hour_tree;
 mod later;
 pub mod layout;
-mod live;
 pub mod lock;
-mod lost;
 pub mod manifest;
 pub mod mode;
 pub mod names;
+mod pages;
+mod sealed;
+pub mod sent;
+mod sound;
+mod source;
+
+// Reading.
+mod ahead;
+pub mod file;
+mod listed;
+mod live;
+pub mod reader;
+pub mod rollup;
+mod table;
+
+// Writing.
+mod encode;
+mod files;
+mod finish;
+pub mod hours;
+mod lost;
 mod open_spans;
 pub mod output;
-mod pages;
 pub mod place;
 mod queue;
-pub mod reader;
-pub mod repair;
-pub mod rollup;
 mod segment;
-pub mod sent;
-pub mod series;
-mod source;
 pub mod stream;
-mod table;
 pub mod thread;
 pub mod writer;
+
+// Maintenance.
+pub mod hour_upkeep;
+pub mod repair;
+pub mod series;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::disk;
-use super::segment::partial_dir;
+use super::sealed::partial_dir;
 use crate::schema::{TableDef, fabric};
 
 /// Digits of a number: a part a second for three years.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::Result;
 
-use super::file::BATCH_ROWS;
+use super::pages::BATCH_ROWS;
 use super::segment::Partial;
-use super::{disk, encode};
+use super::{disk, sound};
 use crate::schema::columns::{i64_column, text_column};
 use crate::schema::marks::{Builder, ListedMarks, MarkKind};
 use crate::schema::origin::RecordingOrigin;
@@ -47,7 +47,7 @@ fn read_spans(partial: &Partial) -> Result<HashSet<(i64, String)>> {
     let mut spans = HashSet::new();
     for range in &partial.segments {
         let path = partial.segment_path(*range);
-        for batch in encode::open_reader(&path, BATCH_ROWS)? {
+        for batch in sound::open_reader(&path, BATCH_ROWS)? {
             let batch = disk::with_action("read", &path, batch)?;
             let (begin, text) = (i64_column(&batch, "mono_ns")?, text_column(&batch, "text")?);
             let row = |row| (begin.value(row), text.value(row).to_owned());

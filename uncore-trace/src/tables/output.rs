@@ -16,7 +16,6 @@ use anyhow::{Error, Result, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 
 use super::mode::FileMode;
-use super::reader::Recording;
 use super::{disk, place};
 
 /// The name that stands for standard output.
@@ -54,7 +53,7 @@ enum OutputSink {
 }
 
 impl CommandOutput {
-    /// Starts to write `path`, which must not belong to any of `recordings`; `-` is standard
+    /// Starts to write `path`, which must not belong to a recording at one of `recordings`; `-` is standard
     /// output.
     ///
     /// # Errors
@@ -64,7 +63,7 @@ impl CommandOutput {
     pub fn create(
         path: &Path,
         content: Content,
-        recordings: &[&Recording],
+        recordings: &[&Path],
         overwrite: bool,
         mode: FileMode,
     ) -> Result<Self> {
@@ -196,6 +195,7 @@ impl Drop for CommandOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::reader::Recording;
     use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     struct TestDirectory(tempfile::TempDir);
@@ -237,7 +237,7 @@ mod tests {
             CommandOutput::create(
                 &path,
                 Content::Text,
-                &[&recording],
+                &[recording.recording_path()],
                 overwrite,
                 FileMode::default(),
             )
@@ -270,7 +270,7 @@ mod tests {
             let mut output = CommandOutput::create(
                 &path,
                 Content::Text,
-                &[&recording],
+                &[recording.recording_path()],
                 true,
                 FileMode::default(),
             )
@@ -302,7 +302,7 @@ mod tests {
             let made = CommandOutput::create(
                 &path,
                 Content::Text,
-                &[&recording],
+                &[recording.recording_path()],
                 true,
                 FileMode::default(),
             );

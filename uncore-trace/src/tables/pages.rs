@@ -14,6 +14,9 @@ use parquet::file::reader::ChunkReader;
 
 use crate::bounds;
 
+/// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
+pub(super) const BATCH_ROWS: usize = 8192;
+
 /// Deepest structure in a header: statistics in the header of a data page in that of a page.
 const DEEPEST: u32 = 8;
 

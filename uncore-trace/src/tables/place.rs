@@ -13,7 +13,6 @@ use rustix::process::geteuid;
 
 use super::disk;
 use super::names::{table_path, without_slash};
-use super::reader::Recording;
 use super::writer::RecordingTarget;
 use crate::schema::{ALL, fabric};
 
@@ -143,9 +142,9 @@ pub fn warn_of_open_dir(dir: &Path) {
     }
 }
 
-/// Checks that writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
-pub fn require_only_fabric(recording: &Recording, output: &Path) -> Result<()> {
-    let dataset = recording.recording_path();
+/// Checks that writing `output` replaces nothing of the recording at `dataset` but its `fabric`
+/// table.
+pub fn require_only_fabric(dataset: &Path, output: &Path) -> Result<()> {
     let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
     if is_same(disk::parent_dir(output), &root) && output.file_name() == fabric_name().file_name() {
         return Ok(());
@@ -153,13 +152,12 @@ pub fn require_only_fabric(recording: &Recording, output: &Path) -> Result<()> {
     require_outside_dataset(dataset, output, ", of which only fabric.parquet can be replaced")
 }
 
-/// Checks that `output` replaces nothing of `recording`.
-pub fn require_apart(recording: &Recording, output: &Path) -> Result<()> {
-    let path = recording.recording_path();
-    if path.is_dir() {
-        return require_outside_dataset(path, output, "");
+/// Checks that `output` replaces nothing of the recording at this path.
+pub fn require_apart(recording: &Path, output: &Path) -> Result<()> {
+    if recording.is_dir() {
+        return require_outside_dataset(recording, output, "");
     }
-    if fs::metadata(output).is_ok_and(|existing| is_same(path, &existing)) {
+    if fs::metadata(output).is_ok_and(|existing| is_same(recording, &existing)) {
         bail!("cannot write {}: it is the recording itself; choose another name", output.display());
     }
     Ok(())

@@ -14,7 +14,7 @@ use super::live::LiveTables;
 use super::lock::{self, LockHolder};
 use super::names::{parts_of, table_path, without_slash};
 use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
-use super::segment::partial_dir;
+use super::sealed::partial_dir;
 pub use super::table::{OpenTable, TableScan};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ALL, TableDef, fabric};

@@ -15,9 +15,10 @@ use super::manifest::Manifest;
 use super::mode::FileMode;
 use super::names::table_path;
 use super::reader::{OpenTable, Recording};
-use super::segment::{Partial, partial_dir};
+use super::sealed::partial_dir;
+use super::segment::Partial;
 use super::writer::RecordingSize;
-use super::{disk, encode, finish, open_spans, place};
+use super::{disk, finish, open_spans, place, sound};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
 /// The result of a repair.
@@ -120,7 +121,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
     }
     let mut pairs = BTreeMap::new();
     if let Some(range) = partial.segments.last() {
-        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
+        let (_, footer) = sound::read_footer(&partial.segment_path(*range))?;
         let footer = footer.metadata().file_metadata();
         pairs = metadata::from_key_values(footer.key_value_metadata());
     }
@@ -153,7 +154,7 @@ fn without_partial(path: &Path) -> PathBuf {
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
-        match encode::open_sound(&partial.segment_path(range)) {
+        match sound::open_sound(&partial.segment_path(range)) {
             Ok(_) => kept.push(range),
             Err(error) => unreadable.push(format!("{error:#}")),
         }
@@ -173,7 +174,7 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
             fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {
-            let (_, footer) = encode::read_footer(&from)?;
+            let (_, footer) = sound::read_footer(&from)?;
             let footer = footer.metadata().file_metadata();
             pairs = metadata::from_key_values(footer.key_value_metadata());
         }

@@ -39,10 +39,10 @@ pub(super) use self::scan::scan_schema;
 pub(super) use self::wanted::Hosts;
 pub use self::wanted::RollupSelection;
 use super::file::TableFile;
-use super::hours::HourTree;
+use super::hour_tree::HourTree;
 use super::layout::{self, Partition};
 use super::names::{parts_of, table_path};
-use super::{disk, segment};
+use super::{disk, sealed};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ROLLUP_VERSION, fabric, metadata, rollup};
 
@@ -133,7 +133,7 @@ impl RollupReader {
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =
-            disk::is_occupied(&fabric)? || disk::is_occupied(&segment::partial_dir(&fabric))?;
+            disk::is_occupied(&fabric)? || disk::is_occupied(&sealed::partial_dir(&fabric))?;
         if is_recording || !parts_of(path).is_empty() {
             return Ok(None);
         }

@@ -16,40 +16,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 
-use super::disk;
 use super::encode::{self, FileProperties};
 use super::mode::FileMode;
+use super::sealed::{SealRange, list_segments, partial_dir};
+use super::{disk, sound};
 use crate::schema::TableDef;
 
 /// Number of segments of one level that are merged into one of the next level.
 pub(super) const FAN: u32 = 32;
-/// The sequence numbers of the seals in a segment, both inclusive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SealRange {
-    /// Of the oldest seal.
-    pub first_seal: u32,
-    /// Of the newest seal.
-    pub last_seal: u32,
-}
-
-impl SealRange {
-    fn seal_count(self) -> u32 {
-        self.last_seal - self.first_seal + 1
-    }
-
-    fn file_name(self) -> String {
-        format!("{:06}-{:06}.parquet", self.first_seal, self.last_seal)
-    }
-
-    /// The range in a file name; `None` for other files.
-    fn parse(name: &str) -> Option<SealRange> {
-        let (first_text, last_text) = name.strip_suffix(".parquet")?.split_once('-')?;
-        let range =
-            SealRange { first_seal: first_text.parse().ok()?, last_seal: last_text.parse().ok()? };
-        (range.first_seal <= range.last_seal && range.file_name() == name).then_some(range)
-    }
-}
-
 /// The partial directory of a table.
 #[derive(Debug)]
 pub(super) struct Partial {
@@ -66,57 +40,6 @@ pub(super) struct Partial {
     /// The open directory, whatever exists at its path by now. While it is open, the kernel does
     /// not reuse its inode number.
     opened: File,
-}
-
-/// The partial directory of the final file `target`.
-pub(super) fn partial_dir(target: &Path) -> PathBuf {
-    disk::with_suffix(target, ".partial")
-}
-
-/// The segments in a partial directory that are the table so far, in order, and those that were
-/// merged into one of them.
-fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
-    let mut segments = Vec::new();
-    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
-        let entry = disk::with_action("read", dir, entry)?;
-        segments.extend(entry.file_name().to_str().and_then(SealRange::parse));
-    }
-    // Widest first among those that begin together, so that parts follow what they went into.
-    segments.sort_by_key(|range| (range.first_seal, u32::MAX - range.last_seal));
-    let (mut kept, mut merged): (Vec<SealRange>, Vec<SealRange>) = (Vec::new(), Vec::new());
-    for range in segments {
-        match kept.last() {
-            Some(previous) if range.last_seal <= previous.last_seal => merged.push(range),
-            Some(previous) if range.first_seal <= previous.last_seal => {
-                bail!(
-                    "segments {} and {} in {} overlap; move one of them away",
-                    previous.file_name(),
-                    range.file_name(),
-                    dir.display()
-                );
-            }
-            _ => kept.push(range),
-        }
-    }
-    Ok((kept, merged))
-}
-
-/// The files of the segments that are sealed, in order, of a table that may be written now.
-///
-/// # Errors
-///
-/// The directory cannot be read, or segments are missing: a merge removed them while they were
-/// listed.
-pub(super) fn sealed_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let (kept, _) = list_segments(dir)?;
-    let mut expected_seal = 0;
-    for range in &kept {
-        if range.first_seal != expected_seal {
-            bail!("{} has no segment {expected_seal:06}: try again", dir.display());
-        }
-        expected_seal = range.last_seal + 1;
-    }
-    Ok(kept.into_iter().map(|range| dir.join(range.file_name())).collect())
 }
 
 impl Partial {
@@ -212,7 +135,7 @@ impl Partial {
         let merged = SealRange { first_seal: oldest.first_seal, last_seal: newest.last_seal };
         let input_bytes = self.size_of(&inputs);
         if inputs.len() == 1
-            && encode::is_kept(self.def, &encode::read_footer(&self.segment_path(*oldest))?.1)
+            && encode::is_kept(self.def, &sound::read_footer(&self.segment_path(*oldest))?.1)
         {
             return Ok(());
         }
@@ -265,33 +188,5 @@ impl Partial {
             fs::remove_file(&temporary).ok();
         }
         written
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_range_is_found_again_in_its_file_name(first_seal in 0_u32..5_000_000, span in 0_u32..2000) {
-            let range = SealRange { first_seal, last_seal: first_seal + span };
-            prop_assert_eq!(SealRange::parse(&range.file_name()), Some(range));
-        }
-
-        #[test]
-        fn other_names_are_no_segments(name in "\\PC*") {
-            if let Some(range) = SealRange::parse(&name) {
-                prop_assert_eq!(range.file_name(), name);
-            }
-        }
-    }
-
-    #[test]
-    fn temporary_and_backward_names_are_no_segments() {
-        assert_eq!(SealRange::parse("000000-000000.parquet.tmp"), None);
-        assert_eq!(SealRange::parse("000002-000001.parquet"), None);
-        assert_eq!(SealRange::parse("0-1.parquet"), None);
     }
 }

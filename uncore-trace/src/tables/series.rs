@@ -17,7 +17,7 @@ use bytesize::ByteSize;
 use super::file::TableFile;
 use super::mode::FileMode;
 use super::names::{PartKind, PartNames, parts_of, table_path, without_slash};
-use super::segment::partial_dir;
+use super::sealed::partial_dir;
 use super::writer::RecordingTarget;
 use super::{disk, lock, place};
 use crate::confine::ThreadNeeds;

@@ -81,3 +81,37 @@ impl ChunkReader for OpenedFile {
         Ok(bytes.into())
     }
 }
+
+/// The kind of a file with Arrow IPC messages; `None` for other files.
+///
+/// A stream begins with a continuation marker, a file with its magic (Arrow columnar format 1.5,
+/// "Serialization and interprocess communication").
+pub(super) fn arrow_kind(file: &File) -> Option<&'static str> {
+    let mut begin = [0; 6];
+    file.read_exact_at(&mut begin, 0).ok()?;
+    match &begin {
+        [0xff, 0xff, 0xff, 0xff, ..] => Some("an Arrow IPC stream"),
+        b"ARROW1" => Some("an Arrow IPC file"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn arrow_is_told_from_parquet_by_its_first_bytes() {
+        let kind = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            arrow_kind(&file)
+        };
+        assert_eq!(kind(b"ARROW1\0\0"), Some("an Arrow IPC file"));
+        assert_eq!(kind(b"\xff\xff\xff\xff\x10\0"), Some("an Arrow IPC stream"));
+        assert_eq!(kind(b"PAR1\x15\x04\x15"), None);
+        assert_eq!(kind(b"\xff\xff"), None);
+    }
+}

@@ -17,7 +17,7 @@ use super::reader::{OpenTable, Recording};
 use super::repair::{Repaired, repair_path};
 use super::thread::WriterHandle;
 use super::writer::{CreateOptions, RecordingTarget, Writer};
-use super::{digest, encode, segment};
+use super::{digest, encode, sealed, segment, sound};
 use crate::schema::kind::Encoding;
 use crate::schema::{
     ALL, Packing, RowStore as _, SCHEMA_VERSION, TableDef, cpus, fabric, metadata, readings,
@@ -60,7 +60,7 @@ fn rows_that_others_refer_to_are_on_disk_before_these() {
     });
     writer.write(&cpus::TABLE, &rows.finish()).unwrap();
     let segments = |table: &TableDef| {
-        let dir = segment::partial_dir(&table_path(&target, table));
+        let dir = sealed::partial_dir(&table_path(&target, table));
         fs::read_dir(dir).unwrap().count()
     };
     assert_eq!(segments(&cpus::TABLE), 0);
@@ -201,7 +201,7 @@ fn row_groups_of_a_table_in_order_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     record(&path, 0..70).finish(&pairs()).unwrap();
-    let (_, footer) = encode::read_footer(&path).unwrap();
+    let (_, footer) = sound::read_footer(&path).unwrap();
     for group in footer.metadata().row_groups() {
         let [sorted] = group.sorting_columns().unwrap().as_slice() else { panic!("{group:?}") };
         let column = group.column(sorted.column_idx as usize).column_path().string();
@@ -221,7 +221,7 @@ fn finished_files_are_packed_to_stay() {
             writer.seal_rows().unwrap();
         }
         writer.finish(&pairs()).unwrap();
-        let (_, footer) = encode::read_footer(&dir.path().join("readings.parquet")).unwrap();
+        let (_, footer) = sound::read_footer(&dir.path().join("readings.parquet")).unwrap();
         assert_eq!(footer.metadata().file_metadata().num_rows(), seals * 60);
         assert!(encode::is_kept(&readings::TABLE, &footer), "{seals} segments");
     }
@@ -246,7 +246,7 @@ fn segments_merge_and_keep_order_and_rows() {
     let writer = record(&path, 0..70);
     // 71 seals with the empty first one: two merged segments and seven single ones.
     let found: Vec<String> =
-        names(&segment::partial_dir(&path)).into_iter().filter(|n| n != "lock").collect();
+        names(&sealed::partial_dir(&path)).into_iter().filter(|n| n != "lock").collect();
     assert_eq!(found[0], "000000-000031.parquet");
     assert_eq!(found[1], "000032-000063.parquet");
     assert_eq!(found.len(), 2 + 7);
@@ -260,7 +260,7 @@ fn a_second_merge_level_keeps_the_number_of_segments_small() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     let writer = record(&path, 0..1100);
-    let found = names(&segment::partial_dir(&path));
+    let found = names(&sealed::partial_dir(&path));
     assert!(found.len() <= 1 + 2 * 32, "{found:?}");
     assert_eq!(found[0], "000000-001023.parquet");
     writer.finish(&pairs()).unwrap();
@@ -274,8 +274,8 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     let mut writer = record(&path, 0..40);
     writer.write(&fabric::TABLE, &window(40)).unwrap();
     kill(writer);
-    for segment in names(&segment::partial_dir(&path)).iter().filter(|n| n.ends_with(".parquet")) {
-        OpenTable::open(&fabric::TABLE, &segment::partial_dir(&path).join(segment)).unwrap();
+    for segment in names(&sealed::partial_dir(&path)).iter().filter(|n| n.ends_with(".parquet")) {
+        OpenTable::open(&fabric::TABLE, &sealed::partial_dir(&path).join(segment)).unwrap();
     }
     let unfinished = Recording::open(&path).unwrap_err();
     assert!(format!("{unfinished:#}").contains("uncore-trace repair"), "{unfinished:#}");
@@ -324,7 +324,7 @@ fn a_kill_between_rename_and_removal_of_a_merge_duplicates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..30));
-    let partial = segment::partial_dir(&path);
+    let partial = sealed::partial_dir(&path);
     let kept = dir.path().join("kept");
     fs::create_dir(&kept).unwrap();
     for name in names(&partial) {
@@ -345,7 +345,7 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..3));
-    fs::write(segment::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
+    fs::write(sealed::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
     let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
     assert_eq!(unreadable.len(), 1);
     assert!(unreadable[0].contains("000003-000003.parquet"), "{unreadable:?}");
@@ -358,7 +358,7 @@ fn a_segment_that_was_damaged_is_named_and_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..3));
-    let segment = segment::partial_dir(&path).join("000002-000002.parquet");
+    let segment = sealed::partial_dir(&path).join("000002-000002.parquet");
     let mut bytes = fs::read(&segment).unwrap();
     bytes[40] ^= 1;
     fs::write(&segment, bytes).unwrap();
@@ -608,7 +608,7 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     assert!(text.contains("uncore-trace repair"), "{text}");
     drop((writer, full));
     fs::remove_file(&filler).unwrap();
-    let left = names(&segment::partial_dir(&path));
+    let left = names(&sealed::partial_dir(&path));
     assert!(left.iter().all(|name| !name.contains(".tmp")), "{left:?}");
     repair_path(&path).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
@@ -717,12 +717,12 @@ fn segments_that_lack_columns_are_repaired() {
         kill(record(&path, 0..3));
         for number in 1..4 {
             let name = format!("{number:06}-{number:06}.parquet");
-            make_older(&segment::partial_dir(&path).join(name), packing);
+            make_older(&sealed::partial_dir(&path).join(name), packing);
         }
         let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
         assert_eq!(unreadable, Vec::<String>::new());
         assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
-        let (_, footer) = encode::read_footer(&path).unwrap();
+        let (_, footer) = sound::read_footer(&path).unwrap();
         assert_eq!(footer.schema().fields().len(), fabric::schema().fields().len());
     }
 }
@@ -733,7 +733,7 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     three_groups(&path, fabric::TABLE.writer_properties(Packing::Segment));
-    let (_, footer) = encode::read_footer(&path).unwrap();
+    let (_, footer) = sound::read_footer(&path).unwrap();
     let column = footer.metadata().row_group(1).column(0);
     let mut bytes = fs::read(&path).unwrap();
     bytes[column.data_page_offset() as usize + 30] ^= 1;

@@ -1,5 +1,14 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
+use crate::tables::hour_tree::list_files;
+use crate::tables::hour_upkeep::{UNUSED, repair_hours, trim_hours};
+use crate::tables::layout::FILE;
+use crate::tables::sent::{self, Stamp};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// 2026-11-24 00:00 UTC.

@@ -16,7 +16,7 @@ use super::counters::{CounterIdentity, WORDS, find_counter_ids};
 use super::{HourFile, MORE, RollupReader, TIME};
 use crate::schema::columns::{self, WordColumn, nullable_value};
 use crate::schema::{fabric, rollup};
-use crate::tables::file::BATCH_ROWS;
+use crate::tables::pages::BATCH_ROWS;
 
 /// What is the same in all rows of a counter's window.
 const WINDOW: [&str; 3] = ["known_ns", "total", "running"];

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{pairs, table_path};
 use crate::schema::{TableDef, readings, slices};
-use crate::tables::encode;
+use crate::tables::sound;
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use arrow::array::RecordBatch;
@@ -77,7 +77,7 @@ fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     }
     writer.finish(&pairs()).unwrap();
     let file = table_path(&path, def);
-    let (_, footer) = encode::read_footer(&file).unwrap();
+    let (_, footer) = sound::read_footer(&file).unwrap();
     for group in footer.metadata().row_groups() {
         for column in group.columns() {
             println!(

@@ -10,13 +10,14 @@ use super::{pairs, windows};
 use crate::schema::{ALL, TableDef, fabric, readings, rollup};
 use crate::tables::encode::{self, FileProperties};
 use crate::tables::mode::FileMode;
+use crate::tables::sound;
 
 use arrow::array::RecordBatch;
 
 /// Fails if a file has a feature that old readers refuse or misread. Fields that they skip, such as
 /// the sizes of strings in memory, may be there.
 fn assert_old_readers_read(path: &Path, what: &str) {
-    let (_, footer) = encode::read_footer(path).unwrap();
+    let (_, footer) = sound::read_footer(path).unwrap();
     let file: &ParquetMetaData = footer.metadata();
     let orders = file.file_metadata().column_orders().unwrap();
     assert_eq!(orders.len(), file.file_metadata().schema_descr().num_columns(), "{what}");
