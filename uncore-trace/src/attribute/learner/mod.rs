@@ -5,6 +5,21 @@
 //! minute ([`solve`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
 //! each block of 100 ms they are corrected by the counts around it ([`local`]). A link that is
 //! nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
+//!
+//! The order of the stages, for each counter:
+//!
+//! 1. [`Learner::observe_count`]: counts are kept as they come. Nothing is learnt from them yet,
+//!    because their ticks have no columns before the review ([`super::learning`]).
+//! 2. [`Learner::learn_counts`]: first, what was learnt of a slot is forgotten if the review gave
+//!    it to another column; the new column must not begin with the counts of the old one. Then
+//!    the counts are straightened and summed up, by the rates of the last solution: the sums must
+//!    be complete up to the end of the review, like those of the use, which they are solved with.
+//! 3. [`Learner::update_rates`]: the bend is updated before the rates are solved, with the ticks
+//!    that were compared with the old rates. New rates invalidate those of the last block.
+//! 4. [`Learner::divide_counts`]: the oldest count first, because the rates of a block begin from
+//!    those of the block before, and the noise is learnt from the residuals of the counts that were
+//!    divided. A lag later than stage 2, so that a block is corrected by the counts after it, too.
+//!    Last, the blocks that no undivided count needs are dropped.
 
 mod bend;
 mod local;
