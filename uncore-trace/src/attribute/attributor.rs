@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use super::cgroup_credit::CgroupCredit;
 use super::closing::WindowClosing;
 use super::counter::TrackedCounter;
-use super::credit::CgroupCredit;
 use super::facts::RecordingFacts;
 use super::learning::{LearnMoment, Learning, LearningSetup};
 use super::memory_links::find_memory_links;

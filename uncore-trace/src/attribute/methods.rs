@@ -25,7 +25,7 @@ pub struct Methods {
     pub lag_ns: u64,
     /// How thoroughly rates are solved.
     pub effort: Effort,
-    /// Shares below this part of a window's total are united, 0 to 1; see [`super::small`].
+    /// Shares below this part of a window's total are united, 0 to 1; see [`super::small_shares`].
     pub min_share: f64,
 }
 

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::cgroup_credit::CgroupCredit;
 use super::counter::TrackedCounter;
-use super::credit::CgroupCredit;
 use super::names::OwnerNames;
 use super::rows::{RowContext, WindowRows};
-use super::small::LargeOwners;
+use super::small_shares::LargeOwners;
 use super::waiting::{EndedWindow, WaitingWindows, WindowState};
 use super::workers;
 use crate::clock::Snapshot;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::adjustment::ShareAdjustment;
 use super::method::Method;
 use super::share::Share;
-use super::{cgroups, grid, small};
+use super::{cgroups, grid, small_shares};
 use crate::count::Count;
 use crate::entries::{DeviceTransfer, Owner};
 
@@ -94,11 +94,11 @@ impl DividedWindow {
 
     /// Makes its shares those of rows: without small ones, with one lasting confidence for a
     /// cgroup, and rounded.
-    pub(super) fn make_rows(&mut self, large: Option<&small::LargeOwners>) {
+    pub(super) fn make_rows(&mut self, large: Option<&small_shares::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;
         if let Some(large) = large.filter(|_| is_estimate) {
-            small::unite_small(large, shares);
+            small_shares::unite_small(large, shares);
         }
         cgroups::unite_lasting(shares);
         if is_estimate {

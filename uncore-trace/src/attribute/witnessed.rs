@@ -3,7 +3,7 @@
 //! A last-level cache miss of a core is a transfer on the fabric, so misses predict the traffic of
 //! CPUs better than time does. The bytes per miss also differ less between owners; they depend on
 //! stores and prefetches. The method is that of [`super::regression`] with misses in place of time,
-//! and with a much tighter prior (`learner/solve.rs`). Traffic without misses is the baseline,
+//! and with a much tighter prior (`learner/posterior.rs`). Traffic without misses is the baseline,
 //! `unattributed`.
 //!
 //! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from

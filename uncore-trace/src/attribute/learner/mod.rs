@@ -2,8 +2,8 @@
 //! counted misses, or bytes at ports ([`Predictor`]).
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
-//! minute ([`solve`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
-//! each block of 100 ms they are corrected by the counts around it ([`local`]). A link that is
+//! minute ([`posterior`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
+//! each block of 100 ms they are corrected by the counts around it ([`block_rates`]). A link that is
 //! nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
 //!
 //! The order of the stages, for each counter:
@@ -22,19 +22,19 @@
 //!    Last, the blocks that no undivided count needs are dropped.
 
 mod bend;
-mod local;
+mod block_rates;
+mod contributions;
 mod observation;
-mod part;
-mod solve;
+mod posterior;
 
 use std::collections::VecDeque;
 
 use self::bend::Bend;
-pub(super) use self::local::Variance;
-use self::local::{BlockCounts, BlockRates, PriorScales};
+pub(super) use self::block_rates::Variance;
+use self::block_rates::{BlockCounts, BlockRates, PriorScales};
+pub(super) use self::contributions::{Contributions, DividedCount};
 use self::observation::Observation;
-pub(super) use self::part::{Contributions, DividedCount};
-use self::solve::RateSolution;
+use self::posterior::RateSolution;
 use super::history::History;
 use super::predictor::Predictor;
 use super::sums::{CountSums, add_row, expected_count};
@@ -367,7 +367,7 @@ impl Learner {
                 COVARIANCE_INTERVALS * self.solve_interval_ticks,
             );
         let solve_limits = (max_steps, keeps_covariance);
-        let new_solution = solve::solve_rates(
+        let new_solution = posterior::solve_rates(
             &sums,
             &counts,
             history.columns(),

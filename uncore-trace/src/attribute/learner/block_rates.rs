@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::history::{History, LONG_BLOCK_LEN};
 use super::super::predictor::Predictor;
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
-use super::solve::RateSolution;
+use super::posterior::RateSolution;
 
 /// Counts from which rates are corrected.
 #[derive(Debug)]

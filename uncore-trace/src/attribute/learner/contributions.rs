@@ -2,7 +2,7 @@
 
 use super::super::columns::BASELINE;
 use super::super::history::{History, UseEntry};
-use super::local::{BlockRates, Variance};
+use super::block_rates::{BlockRates, Variance};
 use super::observation::Observation;
 use crate::entries::Owner;
 
