@@ -226,19 +226,12 @@ impl TrackedCounter {
         histories: Option<&Histories>,
         names: &OwnerNames,
     ) -> DividedWindow {
-        let CountSpan {
-            begin_tick: window_begin_tick,
-            delta,
-            ref time,
-            ref counts,
-            ref io,
-            ref adjustments,
-        } = *span;
+        let (begin_tick, delta) = (span.begin_tick, span.delta);
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         if let Some(histories) = histories
-            && self.schedule.spans_intervals(end_tick - window_begin_tick)
+            && self.schedule.spans_intervals(end_tick - begin_tick)
         {
             self.divide_pieces(histories, end_tick);
         }
@@ -249,11 +242,11 @@ impl TrackedCounter {
                 factor,
                 running,
                 sees_one_cpu: self.counter.per_cpu,
-                len_ns: (end_tick - window_begin_tick) * tick_ns,
+                len_ns: (end_tick - begin_tick) * tick_ns,
                 end_tick,
-                time,
-                counts,
-                io: self.counter.io.is_some().then_some(io),
+                time: &span.time,
+                counts: &span.counts,
+                io: self.counter.io.is_some().then_some(&*span.io),
                 histories,
             }),
             _ => {
@@ -266,10 +259,10 @@ impl TrackedCounter {
         }
         let total_or_zero = total.unwrap_or_default();
         let window = AdjustedWindow { method, total: total_or_zero, running, names };
-        for adjustment in adjustments {
+        for adjustment in &span.adjustments {
             adjustment.adjust_shares(&window, &mut shares);
         }
-        DividedWindow { begin_tick: window_begin_tick, end_tick, total, running, method, shares }
+        DividedWindow { begin_tick, end_tick, total, running, method, shares }
     }
 
     /// The last window of a recording if its reading never arrived.
