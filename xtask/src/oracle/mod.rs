@@ -5,7 +5,8 @@
 //! encoding and CPU its own fixed count. A text agrees if both open the same counters and the sum of their
 //! counts has the same value in the same unit, or if both refuse it; a metric agrees if its value is equal.
 //! Guarantee: it fails on each difference that `tests/oracle/differences.toml` does not give a reason for,
-//! and for each entry there whose example agrees.
+//! and for each entry there whose example agrees. Debian's perf moves without a change here: with a release
+//! that the list was not made for, both are printed, and only `--all` fails.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 mod compare;
@@ -23,9 +24,9 @@ use std::thread;
 use anyhow::{Context as _, Result, bail, ensure};
 use uncore_trace_lab::fixtures;
 
-use self::compare::{Found, Kind, Outcome};
+use self::compare::{Found, Outcome};
 use self::corpus::Case;
-use self::differences::Difference;
+use self::differences::{Difference, Differences};
 use self::ours::Ours;
 use self::perf::Perf;
 use crate::target;
@@ -81,7 +82,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     cases = select(&perf, &machines, &known, args.all)?;
-    report(&compare_all(&cases, &machines, &perf, &ours)?, &known, perf.is_new())
+    let count = report(&compare_all(&cases, &machines, &perf, &ours)?, &known);
+    match known.unjudged(&perf.version) {
+        Some(said) if count > 0 && !args.all => println!("oracle: {said}: this is no failure"),
+        said => {
+            let end = said.map(|said| format!(": {said}")).unwrap_or_default();
+            let file = differences::FILE;
+            ensure!(
+                count == 0,
+                "{count} differences without a reason in {file}, or reasons without a difference{end}"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The machines, unpacked below `dir`.
@@ -102,16 +115,13 @@ fn machines(dir: &Path, ours: &Ours) -> Result<Vec<Machine>> {
 }
 
 /// What is compared: the examples of all differences, then the texts and metrics.
-fn select(perf: &Perf, machines: &[Machine], known: &[Difference], all: bool) -> Result<Vec<Case>> {
-    if !perf.is_new() {
-        println!("oracle: perf is older than 7: names of its tables and metrics are left out");
-    }
+fn select(perf: &Perf, machines: &[Machine], known: &Differences, all: bool) -> Result<Vec<Case>> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut texts = Vec::new();
     let mut metrics = Vec::new();
     for machine in machines {
         texts.extend(corpus::texts(machine, &mut random));
-        if machine.processor.is_some() && perf.is_new() {
+        if machine.processor.is_some() {
             let (events, names) = corpus::listed(machine, &perf.list(machine)?);
             texts.extend(events);
             if all || MEASURED.contains(&machine.name.as_str()) {
@@ -124,7 +134,7 @@ fn select(perf: &Perf, machines: &[Machine], known: &[Difference], all: bool) ->
         random.shuffle(&mut texts);
         texts.truncate(SAMPLE);
     }
-    let examples = known.iter().map(Difference::case);
+    let examples = known.list.iter().map(Difference::case);
     let mut cases: Vec<Case> = examples.chain(texts).chain(metrics).collect();
     let mut seen = BTreeSet::new();
     cases.retain(|case| seen.insert(case.to_string()));
@@ -164,22 +174,19 @@ fn compare_all<'a>(
     Ok(found)
 }
 
-/// Prints a summary; fails if a difference has no reason, or a reason no difference. An older perf refuses
-/// what the newest counts, and has other metrics: of it only the encodings must agree.
-fn report(found: &[Found<'_>], known: &[Difference], is_new: bool) -> Result<()> {
+/// Prints a summary, the differences without a reason and the reasons without a difference; gives how many
+/// these are.
+fn report(found: &[Found<'_>], known: &Differences) -> usize {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut unknown = Vec::new();
+    let mut lines = Vec::new();
     for Found { case, outcome } in found {
-        let has_reason = known.iter().any(|known| known.is_of(case, outcome));
+        let has_reason = known.list.iter().any(|known| known.is_of(case, outcome));
         let what = match outcome {
             Outcome::Same => "agree",
             Outcome::BothRefuse => "are refused by both",
             Outcome::Differs { .. } if has_reason => "differ with a reason",
-            Outcome::Differs { kind, .. } if !is_new && *kind != Kind::Opens => {
-                "are not judged: this perf is older than 7"
-            }
             Outcome::Differs { .. } => {
-                unknown.push(format!("{case}: {outcome}"));
+                lines.push(format!("{case}: {outcome}"));
                 "differ without a reason"
             }
         };
@@ -192,18 +199,10 @@ fn report(found: &[Found<'_>], known: &[Difference], is_new: bool) -> Result<()>
             .iter()
             .any(|found| known.is_example(found.case) && known.is_of(found.case, &found.outcome))
     };
-    let stale = known.iter().filter(|known| is_new && !differs(known));
-    let stale: Vec<_> =
-        stale.map(|known| format!("{}: no longer differs so", known.example)).collect();
-    for line in unknown.iter().chain(&stale) {
+    let stale = known.list.iter().filter(|known| !differs(known));
+    lines.extend(stale.map(|known| format!("{}: no longer differs so", known.example)));
+    for line in &lines {
         println!("oracle: {line}");
     }
-    ensure!(
-        unknown.is_empty() && stale.is_empty(),
-        "{} differences without a reason, {} reasons in {} without a difference",
-        unknown.len(),
-        stale.len(),
-        differences::FILE
-    );
-    Ok(())
+    lines.len()
 }

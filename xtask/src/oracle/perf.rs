@@ -31,27 +31,17 @@ pub(super) struct Stat {
 }
 
 impl Perf {
-    /// Debian's newest, unpacked in `place`; the installed one if that cannot be had.
+    /// Debian's newest, unpacked in `place`.
     pub(super) fn find(place: &Path, library: &Path) -> Result<Self> {
-        let argv = match unpack(place).and_then(|root| argv(&root)) {
-            Ok(argv) => argv,
-            Err(error) => {
-                println!("oracle: the installed perf, because {SUITE}'s cannot be had: {error:#}");
-                vec!["perf".into()]
-            }
-        };
+        let argv = unpack(place)
+            .and_then(|root| argv(&root))
+            .with_context(|| format!("cannot get perf of Debian {SUITE}"))?;
         let perf = Self { argv, library: library.to_owned(), version: String::new() };
         let output = perf.command().arg("--version").output().context("cannot run perf")?;
         ensure!(output.status.success(), "perf --version failed: {}", output.status);
         let said = String::from_utf8_lossy(&output.stdout);
         let version = said.trim().trim_start_matches("perf version ").to_owned();
         Ok(Self { version, ..perf })
-    }
-
-    /// Whether it is of the major version that the differences were found with, or newer.
-    pub(super) fn is_new(&self) -> bool {
-        let major = self.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        major.is_some_and(|major| major >= 7)
     }
 
     fn command(&self) -> Command {
