@@ -42,6 +42,7 @@
 // The groups are in the order of imports: see above.
 
 pub mod bounds;
+
 pub mod clock;
 pub mod confine;
 pub mod count;
@@ -49,6 +50,7 @@ mod heap;
 pub mod held;
 pub mod otlp;
 mod priority;
+pub mod protobuf;
 pub mod signals;
 pub mod terminal;
 pub mod units;

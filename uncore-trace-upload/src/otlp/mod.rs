@@ -135,7 +135,10 @@ impl Push {
             why: format!("cannot get the metrics of the agent from {from}: {why}"),
             retry: again,
         })?;
-        let request = resource::completed(request, &self.settings);
+        let request = resource::completed(request, &self.settings).map_err(|why| Failure {
+            why: format!("cannot push the metrics of the agent from {from}: {why}"),
+            retry: None,
+        })?;
         let to = self.collector.name().to_owned();
         let fails = |why: String, retry| Failure {
             why: format!("cannot push metrics to {to}: {why}"),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
 use super::messages::say;
+use crate::bounds;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{Sent, send};
 use crate::record::marks::wire::{Act, Message, listening};
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Pids of the recorders that the mark is sent to.
 fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
-    let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
+    let list = bounds::system_bytes(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
     let found = listening(&String::from_utf8_lossy(&list));
     let start = "start one with `uncore-trace record -o run.parquet`";
     match pid {

@@ -18,10 +18,12 @@ use h2::client::{Builder, SendRequest};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::protobuf;
+use crate::protobuf::Nested;
 
 /// The socket, below the root.
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -250,39 +252,15 @@ impl Kubelet {
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
 fn decoded(message: &[u8]) -> Result<Listed> {
-    let mut left = FIELDS;
-    count(message, &LISTED, &mut left)?;
-    Listed::decode(message).context("its answer is not of this method")
-}
-
-/// The fields of a message that are messages themselves.
-struct Inner(&'static [(u32, Inner)]);
-
-const LISTED: Inner = Inner(&[(1, Inner(&[(3, CONTAINER)]))]);
-const CONTAINER: Inner = Inner(&[(2, Inner(&[])), (5, Inner(&[(4, Inner(&[(1, Inner(&[]))]))]))]);
-
-/// Takes the fields of a message from those that are left.
-fn count(mut message: &[u8], inner: &Inner, left: &mut usize) -> Result<()> {
     let damaged = "its answer is not of this method";
-    while !message.is_empty() {
-        *left = left.checked_sub(1).with_context(|| {
-            format!("its answer has more than {FIELDS} fields, the most that are read")
-        })?;
-        let (tag, kind) = decode_key(&mut message).context(damaged)?;
-        if kind != WireType::LengthDelimited {
-            skip_field(kind, tag, &mut message, DecodeContext::default()).context(damaged)?;
-            continue;
-        }
-        let length = decode_varint(&mut message).context(damaged)?;
-        let length = usize::try_from(length).context(damaged)?;
-        let (field, after) = message.split_at_checked(length).context(damaged)?;
-        if let Some((_, inner)) = inner.0.iter().find(|(number, _)| *number == tag) {
-            count(field, inner, left)?;
-        }
-        message = after;
-    }
-    Ok(())
+    let fields = protobuf::fields(message, &LISTED, FIELDS).context(damaged)?;
+    ensure!(fields.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
+    Listed::decode(message).context(damaged)
 }
+
+const LISTED: Nested = Nested(&[(1, Nested(&[(3, CONTAINER)]))]);
+const CONTAINER: Nested =
+    Nested(&[(2, Nested(&[])), (5, Nested(&[(4, Nested(&[(1, Nested(&[]))]))]))]);
 
 /// Whether the call has succeeded, by the trailers.
 fn succeeded(trailers: &HeaderMap) -> Result<()> {

@@ -7,6 +7,7 @@ use std::{fs, process};
 use anyhow::{Context as _, Result};
 
 use super::keeper::Keeper;
+use crate::bounds;
 use crate::discover::mounts::MountTable;
 use crate::discover::{CgroupMounts, CgroupView};
 
@@ -31,7 +32,8 @@ pub(super) struct Place {
 impl Place {
     /// Makes it below the cgroup of this process, and moves this process there.
     pub(super) fn enter(mount: &Path, view: &CgroupView) -> Result<Self> {
-        let memberships = fs::read_to_string("/proc/self/cgroup").context("cannot read cgroups")?;
+        let memberships =
+            bounds::system_text("/proc/self/cgroup").context("cannot read cgroups")?;
         Self::below(mount, &own(&memberships, view)?)
     }
 
@@ -58,7 +60,8 @@ impl Place {
 
     /// Bytes that the memory limits of the cgroups up to the mount point leave; `None`: no limit.
     pub(super) fn room(&self, mount: &Path) -> Option<u64> {
-        let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        let number =
+            |path: PathBuf| bounds::text(&path, bounds::ATTRIBUTE).ok()?.trim().parse::<u64>().ok();
         let left = |directory: &Path| {
             // A file without a limit has the word `max`.
             let most = number(directory.join("memory.max"))?;
@@ -87,7 +90,7 @@ fn own(memberships: &str, view: &CgroupView) -> Result<String> {
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
 /// be removed. Errors are ignored: without permission nothing is removed. Returns what was removed.
 pub fn remove_left() -> Vec<PathBuf> {
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = bounds::system_bytes("/proc/self/mountinfo").unwrap_or_default();
     let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
     let mount = CgroupMounts::of(Path::new("/"), &mounts).v2;
     mount.map(|mount| remove_below(&mount)).unwrap_or_default()

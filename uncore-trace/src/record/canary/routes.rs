@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::Ended;
 use super::orders::{Disk, Memory, Network, Node, Orders};
+use crate::bounds;
 use crate::discover::Machine;
 use crate::plan::{Counter, Direction as Io, Plan};
 use crate::schema::canary::{Burst, Kind, Skipped, Way};
@@ -260,8 +261,9 @@ fn nodes(machine: &Machine, cpus: &[u32]) -> Vec<Node> {
 fn cache(root: &Path) -> Option<u64> {
     let caches = root.join("sys/devices/system/cpu/cpu0/cache");
     let size = |dir: PathBuf| {
-        let level: u32 = fs::read_to_string(dir.join("level")).ok()?.trim().parse().ok()?;
-        let size = fs::read_to_string(dir.join("size")).ok()?;
+        let number = |name| bounds::text(&dir.join(name), bounds::ATTRIBUTE).ok();
+        let level: u32 = number("level")?.trim().parse().ok()?;
+        let size = number("size")?;
         Some((level, size.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10))
     };
     let entries = fs::read_dir(caches).ok()?.flatten();
