@@ -1,6 +1,8 @@
 //! The thread that consumes the recorder's rows (the tap): it sums them in windows, writes the
 //! roll-up, updates the metrics and evaluates the triggers.
 
+mod lacking;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +29,6 @@ use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::Mode;
 use crate::tables::thread::Tapped;
-use crate::text::counted;
 use crate::view::rollup::{Form, Label, Rows, Summer};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
@@ -86,6 +87,8 @@ pub(super) struct Consumer {
     failing: bool,
     /// Whether the last hour could not be finished.
     is_unfinished: bool,
+    /// Parts of the ring whose files were lost, all or some.
+    lost_parts: usize,
     /// Whether the metadata of the recording have arrived.
     has_begun: bool,
 }
@@ -119,12 +122,13 @@ impl Consumer {
             tidied: None,
             failing: false,
             is_unfinished: false,
+            lost_parts: 0,
             has_begun: false,
         }
     }
 
     /// Consumes rows until the recorder ends, then finishes the hour and saves what triggers asked
-    /// for. Returns what the roll-up lacks, if that is anything.
+    /// for. Returns what ring and roll-up lack, if that is anything.
     pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<Option<String>> {
         loop {
             match tapped.recv_timeout(LOOK) {
@@ -153,16 +157,6 @@ impl Consumer {
             log::warn!("the last hour of the roll-up is left unfinished: {error:#}");
         }
         Ok(())
-    }
-
-    /// What the roll-up lacks, for the last line of the log and the exit code.
-    fn lacking(&self) -> Option<String> {
-        let rows = self.own.unwritten;
-        match (rows, self.is_unfinished) {
-            (0, false) => None,
-            (0, true) => Some("its last hour is not finished: the next agent does that".to_owned()),
-            _ => Some(format!("{} could not be written", counted(rows as usize, "row"))),
-        }
     }
 
     /// Closes all windows, complete or not.
@@ -197,6 +191,7 @@ impl Consumer {
             Tapped::End(part, is_broken) => {
                 self.summer.end(part);
                 self.wishes.end(part, !is_broken);
+                self.lost_parts += usize::from(is_broken && self.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
                 let lost = self.lost.remove(&part).unwrap_or_default();
                 add_lost(&mut self.lost_before, &lost);

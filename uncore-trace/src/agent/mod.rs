@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers. Also returns what the roll-up lacks, if that is anything.
+/// roll-up, the metrics and the triggers. Also returns what ring and roll-up lack, if that is anything.
 ///
 /// # Errors
 ///
