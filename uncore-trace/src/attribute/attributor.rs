@@ -11,6 +11,7 @@ use super::credit::Credit;
 use super::held::Holders;
 use super::history::Histories;
 use super::monitor::Monitors;
+use super::monitor::bounds::limit;
 use super::names::Names;
 use super::pool::Pools;
 use super::ports::Ports;
@@ -527,7 +528,10 @@ impl Attributor {
                     self.ready.extend(std::iter::from_fn(|| self.waiting.pop()));
                     let windows = self.ready.make_contiguous();
                     let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
-                    workers::each(threads, windows, |window| make_rows(window, &sets, least));
+                    workers::each(threads, windows, |window| {
+                        limit(window.slots.iter_mut().filter_map(Slot::divided), names);
+                        make_rows(window, &sets, least);
+                    });
                 }
                 let window = self.ready.pop_front()?;
                 for (at, slot) in window.slots.iter().enumerate() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::held::{Claims, TickParts};
 use super::history::Use;
 use super::learner::Parted;
+use super::monitor::bounds::Bounds;
 use super::monitor::{self, MeasuredPart};
 use super::names::Names;
 use super::series::{Clock, End, Series};
@@ -85,6 +86,8 @@ pub(super) struct Span {
     claims: Box<Claims>,
     /// The parts of its count that monitors measured.
     pub measured: Vec<MeasuredPart>,
+    /// What cgroups have at most of it and of the other counters of memory.
+    pub bounds: Option<Bounds>,
 }
 
 impl Span {
@@ -113,6 +116,8 @@ pub(super) struct Divided {
     pub method: Method,
     /// The shares of the total; empty if there is nothing to divide.
     pub shares: Vec<Share>,
+    /// What cgroups have at most, until the shares are cut to it.
+    pub bounds: Option<Bounds>,
 }
 
 /// The window that ends.
@@ -266,6 +271,7 @@ impl Track {
             io_part: 1.0,
             claims,
             measured: Vec::new(),
+            bounds: None,
         })
     }
 
@@ -317,8 +323,17 @@ impl Track {
         histories: Option<&Histories>,
         names: &Names,
     ) -> Divided {
-        let Span { from, delta, ref time, ref counts, ref io, io_part, ref claims, ref measured } =
-            *span;
+        let Span {
+            from,
+            delta,
+            ref time,
+            ref counts,
+            ref io,
+            io_part,
+            ref claims,
+            ref measured,
+            ref bounds,
+        } = *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
@@ -356,11 +371,12 @@ impl Track {
             }
         }
         claims.apply(&mut shares);
-        if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
-        {
+        let is_divided = !matches!(method, Method::Exact | Method::Source | Method::None);
+        if !measured.is_empty() && is_divided {
             monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
         }
-        Divided { from, to, total, running, method, shares }
+        let bounds = bounds.clone().filter(|_| is_divided);
+        Divided { from, to, total, running, method, shares, bounds }
     }
 
     /// The last window of a recording if its reading never arrived.
@@ -372,6 +388,7 @@ impl Track {
             running: 0.0,
             method: Method::None,
             shares: Vec::new(),
+            bounds: None,
         }
     }
 

@@ -11,9 +11,8 @@
 //! A window is left to the counter's method if a counter of the link was not read at its begin or
 //! its end, because the bytes are those of whole windows.
 //!
-//! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of each
-//! counter: a greater share is cut to it, and the others have the excess. Their method and
-//! confidence are those of the counter's own method.
+//! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of all
+//! counters ([`bounds`]).
 //!
 //! # Confidence
 //!
@@ -30,9 +29,12 @@
 //! A process has the confidence of its cgroup at most, or that of its own share if it is not
 //! alone.
 
+pub(super) mod bounds;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::bounds::Bounds;
 use super::agreement::{Agreement, within_rest};
 use super::counter::{Ended, Track};
 use super::names::Names;
@@ -50,8 +52,6 @@ pub(super) struct MeasuredPart {
     pub part: f64,
     /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
     pub confidence: f64,
-    /// Whether the cgroup has this part at most, rather than this part.
-    pub is_bound: bool,
 }
 
 /// A link whose bytes are measured, if any are.
@@ -155,19 +155,9 @@ impl Link {
                 None => all = Some(bytes as f64),
             }
         }
-        let bounds: Vec<(Arc<str>, u64)> = self
-            .bytes
-            .of_socket(ALL_SOCKETS)
-            .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
-            .collect();
-        for ((at, _), count) in self.members.iter().zip(counts) {
-            if let Some(Ended::Read(span)) = ended.get_mut(*at).filter(|_| *count > 0.0) {
-                span.measured = bounds.iter().map(|its| bound(its, *count)).collect();
-            }
-        }
         let parts = parts(total, &groups, all, &mut self.agreement);
         if parts.is_empty() {
-            return;
+            return self.note_bounds(ended);
         }
         for (at, direction) in &self.members {
             let same = self.members.iter().zip(counts).filter(|((_, other), _)| other == direction);
@@ -178,6 +168,20 @@ impl Link {
                     ..its.clone()
                 };
                 span.measured = parts.iter().map(scaled).collect();
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Notes in the windows of its counters what cgroups have at most.
+    fn note_bounds(&self, ended: &mut [Ended]) {
+        let bound =
+            |(cgroup, bytes): (&Option<Arc<str>>, u64)| Some((Arc::clone(cgroup.as_ref()?), bytes));
+        let bounds: Bounds = self.bytes.of_socket(ALL_SOCKETS).filter_map(bound).collect();
+        for (at, _) in self.members.iter().filter(|_| !bounds.is_empty()) {
+            if let Some(Ended::Read(span)) = ended.get_mut(*at) {
+                span.bounds = Some(Arc::clone(&bounds));
             }
         }
     }
@@ -208,68 +212,21 @@ fn parts(
             cgroup: Arc::clone(cgroup),
             part: (bytes / measured.max(total)).clamp(0.0, 1.0),
             confidence: agrees * within_rest(off),
-            is_bound: false,
         }
     };
     groups.iter().map(part).collect()
 }
 
-/// The part that a cgroup has at most of the count of one counter.
-fn bound((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart {
-    let part = (*bytes as f64 / count).min(1.0);
-    MeasuredPart { cgroup: Arc::clone(cgroup), part, confidence: 0.0, is_bound: true }
-}
-
-/// The innermost of the cgroups with a part that an owner is in.
-fn part_of(who: &Owner, parts: &[MeasuredPart], names: &Names) -> Option<usize> {
+/// The innermost of these cgroups that an owner is in.
+fn innermost(
+    who: &Owner,
+    cgroups: impl Iterator<Item: AsRef<str>>,
+    names: &Names,
+) -> Option<usize> {
     let Owner::Task { cgroup_id, .. } = who else { return None };
     let path = &names.of_cgroup(*cgroup_id)?.path;
-    let holds = |part: &&(usize, &MeasuredPart)| is_in(path, &part.1.cgroup);
-    let found = parts.iter().enumerate().filter(|part| holds(&part));
-    found.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
-}
-
-/// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
-/// then reach theirs. The shares sum to `total` before and after.
-fn limit(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut Vec<Share>) {
-    let places: Vec<Option<usize>> =
-        shares.iter().map(|share| part_of(&share.who, bounds, names)).collect();
-    let before: Vec<f64> = shares.iter().map(|share| share.value).collect();
-    let sums = |values: &[f64]| {
-        let mut sums = vec![0.0; bounds.len()];
-        for (value, place) in values.iter().zip(&places) {
-            if let Some(number) = *place {
-                sums[number] += value;
-            }
-        }
-        sums
-    };
-    let original = sums(&before);
-    let mut factors: Vec<Option<f64>> = vec![None; bounds.len()];
-    loop {
-        let values: Vec<f64> = shares.iter().map(|share| share.value).collect();
-        let mut is_new = false;
-        for (number, sum) in sums(&values).into_iter().enumerate() {
-            let most = bounds[number].part * total;
-            // Rounding is no excess.
-            if factors[number].is_none() && sum > most * (1.0 + 1e-9) {
-                factors[number] = Some(most / original[number]);
-                is_new = true;
-            }
-        }
-        if !is_new {
-            return leave_rest(shares, total);
-        }
-        let factor = |place: &Option<usize>| place.and_then(|number| factors[number]);
-        let cut = |(value, place): (&f64, &Option<usize>)| factor(place).map(|by| value * by);
-        let given: f64 = before.iter().zip(&places).filter_map(cut).sum();
-        let is_other = |(_, place): &(&f64, &Option<usize>)| factor(place).is_none();
-        let others: f64 = before.iter().zip(&places).filter(is_other).map(|(value, _)| value).sum();
-        let grown = if others > 0.0 { (total - given).max(0.0) / others } else { 0.0 };
-        for ((share, value), place) in shares.iter_mut().zip(&before).zip(&places) {
-            share.value = value * factor(place).unwrap_or(grown);
-        }
-    }
+    let found = cgroups.enumerate().filter(|(_, cgroup)| is_in(path, cgroup.as_ref()));
+    found.max_by_key(|(_, cgroup)| cgroup.as_ref().len()).map(|(number, _)| number)
 }
 
 /// Gives the measured parts of a count to their cgroups, and divides the rest among the others as
@@ -283,11 +240,9 @@ pub(super) fn apply(
     names: &Names,
     shares: &mut Vec<Share>,
 ) {
-    if parts.iter().any(|part| part.is_bound) {
-        return limit(total, parts, names, shares);
-    }
+    let cgroups = || parts.iter().map(|part| &part.cgroup);
     let places: Vec<Option<usize>> =
-        shares.iter().map(|share| part_of(&share.who, parts, names)).collect();
+        shares.iter().map(|share| innermost(&share.who, cgroups(), names)).collect();
     let mut before = vec![(0.0, 0_usize); parts.len()];
     let mut others = 0.0;
     for (share, place) in shares.iter().zip(&places) {

@@ -93,6 +93,16 @@ pub(super) enum Slot {
     Divided(Divided),
 }
 
+impl Slot {
+    /// What was divided.
+    pub(super) const fn divided(&mut self) -> Option<&mut Divided> {
+        match self {
+            Self::Divided(divided) => Some(divided),
+            _ => None,
+        }
+    }
+}
+
 /// A window that has ended, with the state of each counter.
 #[derive(Debug)]
 pub(super) struct Ended {
