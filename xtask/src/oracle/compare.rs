@@ -111,17 +111,22 @@ fn opened(stat: &Stat, planned: &[Planned]) -> Outcome {
         sum += number(&row["counter-value"]) * factor;
         unit = base;
     }
-    // What has no unit in sysfs may have one here, in the catalog: then counts are compared.
-    let has_unit = !unit.is_empty();
-    let value = |planned: &Planned| {
-        planned.opened.count() as f64 * if has_unit { planned.scale } else { 1.0 }
-    };
     let twice = stat.opened.len() as f64 / own.len() as f64;
-    let wanted = twice * planned.iter().map(value).sum::<f64>();
-    if (!has_unit || unit == first.unit) && is_near(sum, wanted) {
+    let wanted = |factor: fn(&Planned) -> f64| {
+        let value = |planned: &Planned| planned.opened.count() as f64 * factor(planned);
+        twice * planned.iter().map(value).sum::<f64>()
+    };
+    let scaled = wanted(|planned| planned.scale);
+    // What has no unit in sysfs may have one here, in the catalog: then counts are compared, unless sysfs
+    // has the scale.
+    let is_same = match unit {
+        "" => is_near(sum, scaled) || is_near(sum, wanted(|_| 1.0)),
+        unit => unit == first.unit && is_near(sum, scaled),
+    };
+    if is_same {
         return Outcome::Same;
     }
-    differs(Kind::Value, &format!("{sum} {unit}"), &format!("{wanted} {}", first.unit))
+    differs(Kind::Value, &format!("{sum} {unit}"), &format!("{scaled} {}", first.unit))
 }
 
 /// perf's unit in that of this program, and the factor.
