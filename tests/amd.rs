@@ -34,8 +34,8 @@ fn zen_3_counts_dram_channels_and_links_in_turns() {
 /// The models are those of perf's `mapfile.csv` (Linux 7.2).
 #[test]
 fn the_model_tells_the_generation() {
-    let catalog = Catalog::embedded().unwrap();
-    let mut pmu = captured("zen3-2s").pmu("amd_df").unwrap().clone();
+    let catalog = Catalog::load_embedded().unwrap();
+    let mut pmu = captured("zen3-2s").find_pmu("amd_df").unwrap().clone();
     for (model, family) in [
         ("23-1", "amd_df_zen2"),
         ("23-31", "amd_df_zen2"),
@@ -51,7 +51,7 @@ fn the_model_tells_the_generation() {
         ("24-1", "amd_df"),
     ] {
         pmu.processor = Some(format!("AuthenticAMD-{model}"));
-        assert_eq!(catalog.family(&pmu).unwrap().family, family, "{model}");
+        assert_eq!(catalog.family_of(&pmu).unwrap().family, family, "{model}");
     }
 }
 
@@ -79,7 +79,7 @@ fn each_last_level_cache_has_its_counters() {
 /// What a CPU receives comes in beats of 32 bytes, what it sends in beats of 64 bytes
 /// (`amdzen4/data-fabric.json`).
 #[test]
-fn zen_4_and_5_count_what_cpus_of_a_ccd_move() {
+fn zen_4_and_5_count_the_bytes_that_cpus_of_a_ccd_move() {
     let mesh = planned("zen4-2s", &["mesh"], &[]);
     let lines = brief(&mesh);
     let of = |name: &str| lines.iter().find(|line| line.contains(name)).unwrap();

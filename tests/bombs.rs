@@ -57,7 +57,7 @@ fn write(path: &Path, rows: &RecordBatch) {
     writer.write(rows).unwrap();
     writer.flush().unwrap();
     let (writer, _) = writer.into_serialized_writer().unwrap();
-    digest::close(writer, &handle).unwrap();
+    digest::close_with_digests(writer, &handle).unwrap();
 }
 
 #[test]

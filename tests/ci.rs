@@ -57,7 +57,7 @@ fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
 const ALL: &str = "[test][--no-fail-fast][--locked]";
 
 #[test]
-fn what_passes_runs_once() {
+fn tests_that_pass_run_once() {
     let (output, runs) = test_retry(&[(&log(&[], &[]), 0)]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runs, [ALL]);
@@ -82,7 +82,7 @@ fn only_failed_tests_run_again() {
 }
 
 #[test]
-fn what_fails_again_has_failed() {
+fn a_test_that_fails_again_has_failed() {
     let first = log(&["a::one", "a::two"], &[]);
     let (output, runs) = test_retry(&[(&first, 101), (&log(&["a::two"], &[]), 101)]);
     assert_eq!(output.status.code(), Some(101), "{output:?}");

@@ -6,9 +6,9 @@
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::Machine;
 use uncore_trace::discover::event::{AliasValue, EventAlias};
-use uncore_trace::plan::{Request, plan};
+use uncore_trace::plan::{PlanRequest, plan};
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{captured, request};
 
 /// Counts of one CPU, with five, eight or ten slots per cycle.
@@ -31,7 +31,8 @@ const SLOTS: &[(&str, f64)] = &[
     ("event=0x1e2", 1200.0),
 ];
 
-/// A main ID register, `caps/slots`, then `frontend_bound`, `backend_bound`, `retiring`, `bad_speculation`.
+/// A main ID register, `caps/slots`, then `frontend_bound`, `backend_bound`, `retiring`,
+/// `bad_speculation`.
 type Core = (&'static str, u64, [f64; 4]);
 
 /// From perf's tables `neoverse-n2-v2`, `neoverse-v1`, `neoverse-v3`, `neoverse-n3`, `nvidia/t410`
@@ -79,13 +80,13 @@ fn slots_are_those_of_the_processor() {
         let plan = metrics(&core(midr, *slots), &names);
         for (name, expected) in names.iter().zip(expected) {
             let found = value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0);
-            same(&format!("{midr} {slots} {name}"), found, *expected);
+            assert_same_value(&format!("{midr} {slots} {name}"), found, *expected);
         }
         // One metric for each CPU.
         assert_eq!(plan.metrics.len(), names.len() * 4, "{midr}");
     }
-    let unknown = Request { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };
-    let catalog = Catalog::embedded().unwrap();
+    let unknown = PlanRequest { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };
+    let catalog = Catalog::load_embedded().unwrap();
     let error = plan(&core("0x00000000610f0390", 0), &catalog, &unknown).unwrap_err().to_string();
     assert!(error.contains("slots") && !error.contains('\n'), "{error}");
 }
@@ -102,6 +103,6 @@ fn rates_of_cores_have_their_values() {
     ];
     let plan = metrics(&core("0x00000000410fd4f0", 0), &golden.map(|(name, _)| name));
     for (name, expected) in golden {
-        same(name, value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0), expected);
+        assert_same_value(name, value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0), expected);
     }
 }

@@ -13,8 +13,8 @@ use arrow::array::RecordBatch;
 use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
-use uncore_trace::tables::reader::{Recording, Table};
-use uncore_trace::view::usage::{By, Question, Usage, usage};
+use uncore_trace::tables::reader::{OpenTable, Recording};
+use uncore_trace::view::usage::{GroupBy, Usage, UsageQuestion, usage};
 
 use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};
@@ -34,14 +34,14 @@ const FLIP: usize = 61;
 
 /// All rows of a table.
 fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
-    let table = Table::open(def, path)?;
+    let table = OpenTable::open(def, path)?;
     let all: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
-    table.scan(&all)?.collect()
+    table.scan_columns(&all)?.collect()
 }
 
 /// The report of the recording.
 fn report(run: &Path) -> Result<Usage> {
-    usage(&Recording::open(run)?, &Question::by(By::Cgroup))
+    usage(&Recording::open(run)?, &UsageQuestion::grouped_by(GroupBy::Cgroup))
 }
 
 /// A damaged table gives what it gave before, or an error of one line. Returns whether it was read.
@@ -75,7 +75,7 @@ impl Sound {
             (def, fs::read(&path).unwrap(), rows(def, &path).unwrap())
         };
         let tables: Vec<_> =
-            Recording::open(run.path()).unwrap().tables().into_iter().map(read).collect();
+            Recording::open(run.path()).unwrap().list_tables().into_iter().map(read).collect();
         assert!(tables.iter().filter(|(.., rows)| !rows.is_empty()).count() >= 5);
         let usage = report(run.path()).unwrap();
         Self { run, tables, usage }
@@ -103,7 +103,7 @@ impl Sound {
 }
 
 #[test]
-fn what_was_cut_is_not_read() {
+fn a_truncated_file_is_not_read() {
     let cut = |bytes: &[u8]| -> Vec<(usize, Vec<u8>)> {
         let places = (0..bytes.len()).step_by(CUT);
         places.map(|at| (at, bytes[..at].to_vec())).collect()

@@ -1,5 +1,6 @@
-//! `doctor` and `record` agree in every environment that a container, a batch system or a shell makes:
-//! where `doctor` says that `record` works it does, and where it does not work `doctor` says why.
+//! `doctor` and `record` agree in every environment that a container, a batch system or a shell
+//! makes: where `doctor` says that `record` works it does, and where it does not work `doctor` says
+//! why.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -109,7 +110,7 @@ fn doctor_and_record_agree() {
 
 /// The reason and the way out are the same in each command that names cgroups.
 #[test]
-fn without_cgroup_v2_what_names_cgroups_is_refused() {
+fn options_that_name_cgroups_are_refused_without_cgroup_v2() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let config = format!(

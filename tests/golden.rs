@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{Planned, Value, evaluate};
+use uncore_trace::catalog::metric::{MetricValue, PlannedMetric, evaluate_metric};
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
@@ -191,11 +191,11 @@ const YITIAN_METRICS: &[Golden] = &[
 
 /// The plan of these metrics.
 pub(crate) fn metrics(machine: &Machine, names: &[&str]) -> Plan {
-    let request = Request {
+    let request = PlanRequest {
         metrics: names.iter().map(|&name| name.to_owned()).collect(),
         ..request(&[], &[])
     };
-    let plan = plan(machine, &Catalog::embedded().unwrap(), &request);
+    let plan = plan(machine, &Catalog::load_embedded().unwrap(), &request);
     plan.unwrap_or_else(|error| panic!("{names:?}: {error:#}"))
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn value(
     name: &str,
     counts: &[(&str, f64)],
     seconds: f64,
-    pick: impl Fn(&Planned) -> bool,
+    pick: impl Fn(&PlannedMetric) -> bool,
 ) -> f64 {
     let counts: BTreeMap<_, _> = counts.iter().copied().collect();
     let count = |id: u32| {
@@ -214,14 +214,14 @@ pub(crate) fn value(
     };
     let instances: Vec<_> = plan.metrics.iter().filter(|m| m.name == name && pick(m)).collect();
     assert!(!instances.is_empty(), "{name} is not in the plan");
-    match evaluate(&instances, &count, seconds * 1e9) {
-        Value::Number(value) => value,
+    match evaluate_metric(&instances, &count, seconds * 1e9) {
+        MetricValue::Number(value) => value,
         other => panic!("{name}: {other:?}"),
     }
 }
 
 #[track_caller]
-pub(crate) fn same(name: &str, value: f64, expected: f64) {
+pub(crate) fn assert_same_value(name: &str, value: f64, expected: f64) {
     assert!((value / expected - 1.0).abs() < 1e-12, "{name}: {value} is not {expected}");
 }
 
@@ -233,8 +233,9 @@ fn every_published_metric_of_the_fabric_has_its_value() {
         let names: Vec<_> = golden.iter().map(|(name, ..)| *name).collect();
         let plan = metrics(&machine, &names);
         for (name, family, expected) in golden {
-            let of = |m: &Planned| m.pmu == *family || m.family == *family && m.socket == Some(0);
-            same(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, of), *expected);
+            let is_of_family =
+                |m: &PlannedMetric| m.pmu == *family || m.family == *family && m.socket == Some(0);
+            assert_same_value(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, is_of_family), *expected);
         }
     }
     // The root port of the Cloud Kernel counts units of 16 bytes.
@@ -242,20 +243,20 @@ fn every_published_metric_of_the_fabric_has_its_value() {
     let port = machine.pmus.iter_mut().find(|pmu| pmu.name.starts_with("dwc_rootport")).unwrap();
     port.name = "pcie_bdf_100000".to_owned();
     let plan = metrics(&machine, &["pcie_*"]);
-    let of = |m: &Planned| m.family == "pcie_bdf";
-    same("pcie_bdf", value(&plan, "pcie_write_bandwidth", COUNTS, 2.0, of), 128.0);
-    same("pcie_bdf", value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, of), 32.0);
+    let is_of_root_port = |m: &PlannedMetric| m.family == "pcie_bdf";
+    assert_same_value("pcie_bdf", value(&plan, "pcie_write_bandwidth", COUNTS, 2.0, is_of_root_port), 128.0);
+    assert_same_value("pcie_bdf", value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, is_of_root_port), 32.0);
 }
 
 /// One root port of ten can carry a tenth: the divisor is the number of counted ports.
 #[test]
 fn the_utilization_of_one_root_port_is_of_that_port() {
-    let request = Request {
+    let request = PlanRequest {
         metrics: vec!["pcie_read_utilization".to_owned()],
         per_port: true,
         ..request(&[], &[])
     };
-    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
-    let of = |m: &Planned| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
-    same("per port", value(&plan, "pcie_read_utilization", COUNTS, 2.0, of), 40.0);
+    let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
+    let is_of_port = |m: &PlannedMetric| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
+    assert_same_value("per port", value(&plan, "pcie_read_utilization", COUNTS, 2.0, is_of_port), 40.0);
 }

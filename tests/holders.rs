@@ -1,6 +1,6 @@
-//! Who holds a device, on a machine that has none: the terminals of processes stand for GPUs, because
-//! the recorder sees another `/proc/devices`. Where the kernel does not let files be followed, all of them are
-//! read once a second, and the recording says so.
+//! Who holds a device, on a machine that has none: the terminals of processes stand for GPUs,
+//! because the recorder sees another `/proc/devices`. Where the kernel does not let files be
+//! followed, all of them are read once a second, and the recording says so.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{self, Holder};
+use crate::harness::rows::{self, HolderRow};
 use crate::harness::{assert_checked, mono_ns, python, root_or_skip};
 
-/// Longer than the time between two readings of all files of this machine: one takes at most a thousandth of
-/// the time, which beside other work is some 7 s.
+/// Longer than the time between two readings of all files of this machine: one takes at most a
+/// thousandth of the time, which beside other work is some 7 s.
 const READING: Duration = Duration::from_secs(10);
 
-/// The driver of terminals in `/proc/devices`: sysfs has no links to its devices, as to those of NVIDIA.
+/// The driver of terminals in `/proc/devices`: sysfs has no links to its devices, as to those of
+/// NVIDIA.
 const TERMINALS: &str = "136 pts";
 
 /// Opens and closes a terminal as it is told; the first one makes it.
@@ -46,20 +47,21 @@ fn drivers(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Records while one process holds the terminal from the begin on, and another opens and closes it, where a
-/// script has changed what the recorder sees. Returns the rows of the terminal, the two processes, the
-/// times at which the other one opened and closed it, and why files were not followed, if they were not.
-fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Option<String>) {
+/// Records while one process holds the terminal from the begin on, and another opens and closes it,
+/// where a script has changed what the recorder sees. Returns the rows of the terminal, the two
+/// processes, the times at which the other one opened and closed it, and why files were not
+/// followed, if they were not.
+fn recorded(dir: &Path, change: &str) -> (Vec<HolderRow>, [i32; 2], [i64; 2], Option<String>) {
     let python = python();
     let mut first = Load::start(&python, &["-c", HOLD, ""]);
-    let terminal = first.hear();
+    let terminal = first.read_line();
     let mut second = Load::start(&python, &["-c", HOLD, &terminal]);
     let run = dir.join("run/");
     let options = ["-p", "host", "--io", "--force"];
-    let recorder = Recorder::where_done(change, &run, &options);
+    let recorder = Recorder::after_script(change, &run, &options);
     let mut tell = |word: &str| {
-        second.say(word);
-        assert_eq!(second.hear(), "done");
+        second.write_line(word);
+        assert_eq!(second.read_line(), "done");
         let now = mono_ns();
         sleep(READING);
         now
@@ -71,9 +73,9 @@ fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Optio
     recorder.stop();
     assert_checked(&run);
     let minor = terminal.trim_start_matches("/dev/pts/");
-    let mut found = rows::holders(&run);
+    let mut found = rows::read_holders(&run);
     found.retain(|row| row.device == format!("/dev/nvidia{minor}"));
-    let mut losses = rows::losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
+    let mut losses = rows::read_losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
     (found, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
 }
 
@@ -119,7 +121,8 @@ fn holders_are_seen_also_where_files_are_not_followed() {
     assert!(before(closed).contains(&end), "{end} {closed} {unfollowed:?}");
 }
 
-/// A file that sysfs does not know is of no device: a driver without hardware, or a sysfs that cannot be read.
+/// A file that sysfs does not know is of no device: a driver without hardware, or a sysfs that
+/// cannot be read.
 #[test]
 fn without_hardware_there_is_nothing_to_hold() {
     let _machine = root_or_skip!();
@@ -132,14 +135,14 @@ fn without_hardware_there_is_nothing_to_hold() {
         let change =
             format!("mount --bind {} /proc/devices; {more}", drivers(dir.path(), name).display());
         let mut holder = Load::start(python(), &["-c", HOLD, ""]);
-        holder.hear();
+        holder.read_line();
         let run = dir.path().join("run/");
-        let recorder = Recorder::where_done(&change, &run, &["-p", "host", "--io"]);
+        let recorder = Recorder::after_script(&change, &run, &["-p", "host", "--io"]);
         sleep(READING / 8);
         recorder.stop();
         assert_checked(&run);
-        assert!(rows::holders(&run).is_empty(), "{name}: {:?}", rows::holders(&run));
-        let losses = rows::losses(&run);
+        assert!(rows::read_holders(&run).is_empty(), "{name}: {:?}", rows::read_holders(&run));
+        let losses = rows::read_losses(&run);
         let unseen = losses.iter().find(|loss| loss.cause == "holder_unseen");
         // Where files cannot be followed, that is said only where something is watched.
         assert!(is_watched || unseen.is_none(), "{name}: {unseen:?}");

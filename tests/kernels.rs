@@ -2,11 +2,11 @@
 //! events that only the catalog has.
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
 
-use crate::machines::{brief, made, planned, request, unpacked};
+use crate::machines::{brief, machine_with_files, planned, request, unpacked};
 
 /// Kernels up to 6.12 have no `port` file for C2C: they count both ports, whatever the bits.
 #[test]
@@ -15,7 +15,7 @@ fn a_filter_that_the_kernel_has_no_field_for_is_left_out() {
     let pmu = dir.path().join("sys/bus/event_source/devices/nvidia_nvlink_c2c0_pmu_0");
     std::fs::remove_file(pmu.join("format/port")).unwrap();
     let machine = machine(dir.path()).unwrap();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let text = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
     let plan = plan(&machine, &catalog, &request(&[], &[text])).unwrap();
     assert_eq!((plan.counters[0].config[1], plan.counters[0].filter.as_str()), (0, ""));
@@ -24,7 +24,7 @@ fn a_filter_that_the_kernel_has_no_field_for_is_left_out() {
 /// Formats as in `arch/x86/events/{amd/uncore.c,intel/uncore_snbep.c}`; events only in the catalog.
 #[test]
 fn families_without_sysfs_events_use_the_catalog() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("amd_umc_0/type", "20"),
         ("amd_umc_0/cpumask", "0"),
         ("amd_umc_0/format/event", "config:0-7"),
@@ -34,7 +34,7 @@ fn families_without_sysfs_events_use_the_catalog() {
         ("uncore_upi_0/format/event", "config:0-7"),
         ("uncore_upi_0/format/umask", "config:8-15,32-55"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let plan = plan(&machine, &catalog, &request(&["mem", "c2c"], &[])).unwrap();
     insta::assert_snapshot!(brief(&plan).join("\n"), @r"
     amd_umc_0 umc_cas_cmd.rd [] bytesx64 0x10a,0x0,0x0 cpu 0
@@ -49,7 +49,7 @@ fn families_without_sysfs_events_use_the_catalog() {
 /// The same PMU on two kernels: other names, encodings and units.
 #[test]
 fn cloud_kernel_ports_count_sixteen_bytes() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("pcie_bdf_200/type", "20"),
         ("pcie_bdf_200/cpumask", "1"),
         ("pcie_bdf_200/format/eventid", "config:0-15"),
@@ -57,7 +57,7 @@ fn cloud_kernel_ports_count_sixteen_bytes() {
         ("pcie_bdf_200/events/Rx_PCIe_TLP_Data_Payload", "eventid=0x21, type=0x1"),
         ("pcie_bdf_200/events/Tx_PCIe_TLP_Data_Payload", "eventid=0x20, type=0x1"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let events =
         ["pcie_bdf_200/Rx_PCIe_TLP_Data_Payload/", "pcie_bdf_200/Tx_PCIe_TLP_Data_Payload/"];
     let named = plan(&machine, &catalog, &request(&[], &events)).unwrap();
@@ -72,7 +72,7 @@ fn cloud_kernel_ports_count_sixteen_bytes() {
 /// A kernel that is older than the hardware gives a Tegra410 PMU the name of a Grace PMU.
 #[test]
 fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("nvidia_scf_pmu_0/type", "20"),
         ("nvidia_scf_pmu_0/cpumask", "0"),
         ("nvidia_scf_pmu_0/identifier", "2cf2036b\n"),
@@ -80,9 +80,10 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
         ("nvidia_scf_pmu_0/events/cmem_rd_data", "event=0x1a5"),
         ("software/type", "1"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     assert!(plan(&machine, &catalog, &request(&["mem"], &[])).is_err());
-    let text = list(&machine, &catalog, What::Pmus, Form::Text(View::default())).unwrap();
+    let text =
+        render_list(&machine, &catalog, What::Pmus, ListForm::Text(View::default())).unwrap();
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 
@@ -102,7 +103,7 @@ fn the_size_of_a_free_running_count_is_corrected() {
             write(&format!("bw_out_port{port}.unit"), "MiB");
         }
     }
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let old = plan(&machine(dir.path()).unwrap(), &catalog, &request(&["pcie"], &[])).unwrap();
     assert_eq!(old.counters.len(), 3 * 8 * 2);
     assert!(old.counters.iter().all(|c| c.unit == "bytes" && (c.scale - 32.0).abs() < 1e-9));

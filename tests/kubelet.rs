@@ -1,5 +1,5 @@
-//! Assignments of devices to pods, from a kubelet that gRPC's own implementation stands for, and from others
-//! that answer with anything else.
+//! Assignments of devices to pods, from a kubelet that gRPC's own implementation stands for, and
+//! from others that answer with anything else.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -11,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use uncore_trace::identity::assignments::assignments;
-use uncore_trace::identity::kubelet::{ask, socket};
+use uncore_trace::identity::assignments::list_assignments;
+use uncore_trace::identity::kubelet::{ask_once, socket};
 use uncore_trace::schema::assignments::TABLE;
-use uncore_trace::schema::columns::{get, i64s, words};
+use uncore_trace::schema::columns::{i64_column, nullable_value, word_column};
 
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::rows;
+use crate::harness::rows::read_rows;
 use crate::harness::{assert_checked, root_or_skip, rows as tables, run_ok};
 use crate::needs::python;
 
@@ -49,16 +49,16 @@ impl Drop for Kubelet {
 fn a_kubelet_says_which_devices_pods_have() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(ask(dir.path()).unwrap(), None);
+    assert_eq!(ask_once(dir.path()).unwrap(), None);
     let kubelet = Kubelet::start(&socket(dir.path()), "pods");
-    let listed = ask(dir.path()).unwrap().unwrap();
-    let found = assignments(&listed, dir.path()).unwrap();
-    let lines: Vec<String> = found
+    let listed = ask_once(dir.path()).unwrap().unwrap();
+    let assignments = list_assignments(&listed, dir.path()).unwrap();
+    let lines: Vec<String> = assignments
         .iter()
-        .map(|its| {
-            let (claim, cdi) = (its.claim.as_deref(), its.cdi.as_deref());
+        .map(|assignment| {
+            let (claim, cdi) = (assignment.claim.as_deref(), assignment.cdi.as_deref());
             let more = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
-            format!("{} {} {} {} {more}", its.pod, its.container, its.resource, its.device)
+            format!("{} {} {} {} {more}", assignment.pod, assignment.container, assignment.resource, assignment.device)
         })
         .collect();
     assert_eq!(
@@ -70,9 +70,9 @@ fn a_kubelet_says_which_devices_pods_have() {
         ]
     );
     // No device of this machine is among them.
-    assert!(found.iter().all(|its| its.functions.is_empty() && its.ports.is_empty()));
+    assert!(assignments.iter().all(|assignment| assignment.functions.is_empty() && assignment.ports.is_empty()));
     drop(kubelet);
-    assert!(ask(dir.path()).is_err());
+    assert!(ask_once(dir.path()).is_err());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn answers_are_bounded_in_size_and_time() {
         let dir = tempfile::tempdir().unwrap();
         let _kubelet = Kubelet::start(&socket(dir.path()), how);
         let begin = Instant::now();
-        let error = format!("{:#}", ask(dir.path()).unwrap_err());
+        let error = format!("{:#}", ask_once(dir.path()).unwrap_err());
         assert!(error.contains(why), "{how}: {error}");
         assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
     }
@@ -108,7 +108,7 @@ fn answers_are_bounded_in_size_and_time() {
             }
         });
         let begin = Instant::now();
-        assert!(ask(dir.path()).is_err(), "{how}");
+        assert!(ask_once(dir.path()).is_err(), "{how}");
         assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
     }
 }
@@ -134,14 +134,14 @@ impl Drop for Place {
 
 /// Pod, device, and whether begin and end are known, of each row.
 fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
-    let wanted = ["pod", "device", "begin_ns", "end_ns"];
-    let mut found = rows(run, &TABLE, &wanted, |batch, row| {
-        let word = |name| words(batch, name).unwrap().get(row).unwrap().to_owned();
-        let is_known = |name| get(i64s(batch, name).unwrap(), row).is_some();
+    let column_names = ["pod", "device", "begin_ns", "end_ns"];
+    let mut recorded_rows = read_rows(run, &TABLE, &column_names, |batch, row| {
+        let word = |name| word_column(batch, name).unwrap().get(row).unwrap().to_owned();
+        let is_known = |name| nullable_value(i64_column(batch, name).unwrap(), row).is_some();
         (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
     });
-    found.sort_unstable();
-    found
+    recorded_rows.sort_unstable();
+    recorded_rows
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     drop(failing);
     assert_checked(&run);
     assert_eq!(recorded(&run), []);
-    let losses = tables::losses(&run);
+    let losses = tables::read_losses(&run);
     let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
     assert!(
         details.any(
             |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
         )
     );
-    assert!(!tables::shares(&run).is_empty());
+    assert!(!tables::read_shares(&run).is_empty());
 }

@@ -1,26 +1,30 @@
 //! The tests that need more than one module.
 //!
-//! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`, `kernels`,
-//!   `devices`, `meters`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
-//!   `golden`, `cores` and `metrics` against numbers worked out by hand.
+//! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`,
+//!   `kernels`, `devices`, `meters`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and
+//!   `vendor` by who made them, `published`, `golden`, `cores` and `metrics` against numbers worked
+//!   out by hand.
 //! - `reports` has public reports of users, each with its right value and the source of that value.
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
-//!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
-//!   recordings for them without the kernel, `command` runs the binary.
-//! - `bombs` has small files that become large, and pipes in the place of files; `swapped` has something else in
-//!   the place of each file of a captured machine.
+//!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small`
+//!   makes recordings for them without the kernel, `command` runs the binary.
+//! - `bombs` has small files that become large, and pipes in the place of files; `swapped` has
+//!   something else in the place of each file of a captured machine.
 //! - `trust` has names of cgroups that users and runtimes give.
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
-//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
-//!   `ci` and `release` run the scripts of CI.
-//! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python package about them.
-//! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
+//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is
+//!   installed beside it; `ci` and `release` run the scripts of CI.
+//! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python
+//!   package about them.
+//! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in
+//!   docs/faults.md.
 //! - `auto` plans without a request, `ending` reads what `record` says at its end.
 //! - `cgroup_namespace` records as in a container that sees a part of the cgroups.
 //! - `environments` runs `doctor` beside `record` in namespaces and under limits.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - `truth` checks the accounts of the machines that `cargo xtask bench truth` draws.
-//! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
+//! - The others record for real on the kernel at hand, as root, and skip with a reason where they
+//!   cannot.
 
 mod agent;
 mod agent_faults;

@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use rustix::thread::{Uid, UnshareFlags, set_thread_res_uid, unshare_unsafe};
 
 use uncore_trace::schema::{fabric, metadata};
-use uncore_trace::tables::reader::Table;
+use uncore_trace::tables::reader::OpenTable;
 
 use crate::command::{Answer, NOBODY, Place};
 use crate::harness::recorder::Recorder;
@@ -31,7 +31,7 @@ use crate::skip::skip;
 
 /// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
 /// if the test is skipped.
-fn alone() -> Option<MutexGuard<'static, ()>> {
+fn hold_machine() -> Option<MutexGuard<'static, ()>> {
     let machine = harness::machine()?;
     // SAFETY: of what the threads share only sockets are concerned, and this one has none.
     match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
@@ -95,7 +95,7 @@ fn write(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn instants_spans_and_lines_are_in_files_and_datasets() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
         let (output, fifo) = (place.path(name), place.path("fifo"));
@@ -114,17 +114,17 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
         mark(["a span", "--end"]).ok();
         mark(["open", "--begin"]).ok();
         let end = mono_ns();
-        let said = stop(recorder);
+        let stderr = stop(recorder);
         for words in
             ["it has no text", "it is not UTF-8", "no span of that name", "3 marks were refused"]
         {
-            assert!(said.contains(words), "{said}");
+            assert!(stderr.contains(words), "{stderr}");
         }
         let marks = marks(&output);
-        let mut found = brief(&marks);
-        found.sort_unstable();
+        let mut brief_marks = brief(&marks);
+        brief_marks.sort_unstable();
         assert_eq!(
-            found,
+            brief_marks,
             [
                 ("a command", "span", true, "command"),
                 ("a span", "span", true, "command"),
@@ -135,7 +135,7 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
                 ("open", "span", false, "command"),
             ]
         );
-        let of = |name| marks.iter().find(|mark| mark.text == name).unwrap();
+        let mark_named = |name| marks.iter().find(|mark| mark.text == name).unwrap();
         for mark in &marks {
             assert!(
                 begin <= mark.begin_ns && mark.end_ns.unwrap_or(mark.begin_ns) <= end,
@@ -143,7 +143,7 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
             );
             assert_eq!(mark.pid.is_some(), mark.source == "command", "{mark:?}");
         }
-        let (span, command) = (of("a span"), of("a command"));
+        let (span, command) = (mark_named("a span"), mark_named("a command"));
         assert!(command.end_ns.unwrap() - command.begin_ns >= 100_000_000, "{command:?}");
         assert!(span.begin_ns < command.begin_ns && command.end_ns < span.end_ns, "{marks:?}");
         assert_checked(&output);
@@ -173,7 +173,7 @@ fn spans_are_times(output: &Path, span: &Mark) {
 
 #[test]
 fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run.parquet");
     let recorder = Recorder::start(&output, &["-p", "host"]);
@@ -197,19 +197,19 @@ fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
     let texts: Vec<&str> = marks.iter().map(|mark| mark.text.as_str()).collect();
     assert_eq!(texts, [hostile, &longest, "begin:no line of a FIFO", "not run"]);
     let path = output.to_str().unwrap();
-    for shown in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
-        let shown = run_ok(shown);
+    for report_args in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
+        let printed = run_ok(report_args);
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(
-            !shown.contains(steers) && shown.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
-            "{shown}"
+            !printed.contains(steers) && printed.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
+            "{printed}"
         );
     }
 }
 
 #[test]
 fn all_recordings_are_marked_or_the_one_that_is_named() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let command = ["x", "--", "touch", "ran"];
     for args in [&["x"][..], &["x", "--end"], &["x", "--pid", "1"], &command] {
@@ -221,11 +221,11 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let outputs = ["a.parquet", "b.parquet"].map(|name| place.path(name));
     let recorders = outputs.each_ref().map(|output| Recorder::start(output, &["-p", "host"]));
     let pids = recorders.each_ref().map(Recorder::pid);
-    let both = mark(["both"]);
-    assert!(both.code == 0 && both.err.contains("marked 2 recordings"), "{both:?}");
-    assert!(pids.iter().all(|pid| both.err.contains(&pid.to_string())), "{both:?}");
-    let one = mark(["one", "--pid", &pids[1].to_string()]);
-    assert_eq!((one.code, one.err.as_str()), (0, ""));
+    let mark_both = mark(["both"]);
+    assert!(mark_both.code == 0 && mark_both.err.contains("marked 2 recordings"), "{mark_both:?}");
+    assert!(pids.iter().all(|pid| mark_both.err.contains(&pid.to_string())), "{mark_both:?}");
+    let mark_one = mark(["one", "--pid", &pids[1].to_string()]);
+    assert_eq!((mark_one.code, mark_one.err.as_str()), (0, ""));
     // A span that is open in one recording is not open in the other.
     mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
     let end = mark(["span", "--end"]);
@@ -233,24 +233,24 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let [first, second] = recorders;
     stop(first);
     stop(second);
-    let found = outputs.each_ref().map(|output| marks(output));
-    let texts = found
+    let marks_of_outputs = outputs.each_ref().map(|output| marks(output));
+    let texts = marks_of_outputs
         .each_ref()
         .map(|marks| marks.iter().map(|mark| mark.text.as_str()).collect::<Vec<_>>());
     assert_eq!(texts, [["both", "span"], ["both", "one"]]);
-    assert_eq!(found[0][0].begin_ns, found[1][0].begin_ns);
+    assert_eq!(marks_of_outputs[0][0].begin_ns, marks_of_outputs[1][0].begin_ns);
 }
 
 #[test]
-fn other_users_are_refused() {
-    let Some(_machine) = alone() else { return };
+fn marks_of_other_users_are_refused() {
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let (output, fifo) = (place.path("run.parquet"), place.path("fifo"));
     let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
     let recorder = Recorder::start(&output, &options);
-    let mut other = Command::new(place.tool_for_all());
-    other.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
-    let line = Answer::of(other.output().unwrap()).refused();
+    let mut command_of_nobody = Command::new(place.tool_for_all());
+    command_of_nobody.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
+    let line = Answer::of(command_of_nobody.output().unwrap()).refused();
     assert!(line.contains("only root may mark it"), "{line}");
     assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o777, 0o600);
     let open = spawn(move || {
@@ -267,7 +267,7 @@ fn other_users_are_refused() {
 
 #[test]
 fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
         let output = place.path(name);
@@ -280,8 +280,8 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
         let partial = partial.with_extension("parquet.partial");
         // Segments are replaced while they are merged.
         let has_all = |segment: PathBuf| {
-            let table = Table::open(&fabric::TABLE, &segment).ok()?;
-            table.metadata().get(metadata::MARKS)?.contains("\"open\"").then_some(())
+            let table = OpenTable::open(&fabric::TABLE, &segment).ok()?;
+            table.metadata_pairs().get(metadata::MARKS)?.contains("\"open\"").then_some(())
         };
         wait_for("a flush", || {
             let segments = partial.read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -303,25 +303,25 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
 
 #[test]
 fn marks_stay_where_a_recording_is_attributed_again() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run");
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host"]);
     mark(["it", "--", "sleep", "0.2"]).ok();
     stop(recorder);
-    let made = marks(&output);
-    assert_eq!(brief(&made), [("it", "span", true, "command")]);
+    let recorded_marks = marks(&output);
+    assert_eq!(brief(&recorded_marks), [("it", "span", true, "command")]);
     place.typed("attribute run/ --method residency -I 20ms -o again.parquet").ok();
-    assert_eq!(marks(&place.path("again.parquet")), made);
+    assert_eq!(marks(&place.path("again.parquet")), recorded_marks);
     place.typed("attribute run/ -o run/fabric.parquet --force").ok();
-    assert_eq!(marks(&output), made);
+    assert_eq!(marks(&output), recorded_marks);
     assert_checked(&output);
 }
 
 /// A line that the command wrote just before its end is read.
 #[test]
 fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     fs::write(place.path("file"), "kept").unwrap();
     let cases = [
@@ -346,13 +346,13 @@ fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
     assert_eq!(brief(&marks(&place.path("x.parquet"))), [("it", "span", true, "fifo")]);
     assert!(place.path("fifo").exists());
 
-    let (output, made) = (place.path("y.parquet"), place.path("made"));
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", made.to_str().unwrap()]);
-    write(&made, b"begin:it\nfirst\n");
-    write(&made, b"end:it\n");
+    let (output, other_fifo) = (place.path("y.parquet"), place.path("made"));
+    let recorder = Recorder::start(&output, &["-p", "host", "--marks", other_fifo.to_str().unwrap()]);
+    write(&other_fifo, b"begin:it\nfirst\n");
+    write(&other_fifo, b"end:it\n");
     sleep(Duration::from_millis(200));
     stop(recorder);
-    assert!(!made.exists());
+    assert!(!other_fifo.exists());
     let expected = [("it", "span", true, "fifo"), ("first", "instant", false, "fifo")];
     assert_eq!(brief(&marks(&output)), expected);
 }
@@ -361,7 +361,7 @@ fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
 /// so.
 #[test]
 fn a_stream_has_no_place_for_marks() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let mut stream = place.tool(["record", "-p", "host", "-o", "-", "--", "sleep", "600"]);
     let mut stream = harness::subject::Measurement::start(&mut stream);
@@ -373,14 +373,14 @@ fn a_stream_has_no_place_for_marks() {
     });
     assert!(line.contains("a stream, which has no place for marks"), "{line}");
     stream.signal(Signal::TERM);
-    let (code, said) = stream.wait();
-    assert!(matches!(code, Some(0 | 1)), "{said}");
+    let (code, stderr) = stream.wait();
+    assert!(matches!(code, Some(0 | 1)), "{stderr}");
 }
 
 /// Lines are accepted up to a limit, and the recording continues.
 #[test]
 fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let (output, fifo) = (place.path("run/"), place.path("fifo"));
     mkfifo(&fifo);
@@ -391,17 +391,17 @@ fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
     write(&fifo, b"\nthe last\n");
     sleep(Duration::from_millis(1500));
     write(&fifo, b"after it\n");
-    let said = stop(recorder);
+    let stderr = stop(recorder);
     let found = marks(&output);
-    let lost: i64 = rows::losses(&output)
+    let lost: i64 = rows::read_losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)
         .sum();
-    assert_eq!(found.len() as i64 + lost, 20_003, "{said}");
+    assert_eq!(found.len() as i64 + lost, 20_003, "{stderr}");
     assert!((1000..20_000).contains(&found.len()), "{}", found.len());
     assert_eq!(found.last().unwrap().text, "after it");
-    assert!(said.contains("it is longer than 1024 bytes"), "{said}");
-    assert!(said.matches("warning: ").count() <= 3, "{said}");
+    assert!(stderr.contains("it is longer than 1024 bytes"), "{stderr}");
+    assert!(stderr.matches("warning: ").count() <= 3, "{stderr}");
     assert_checked(&output);
 }

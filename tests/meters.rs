@@ -1,10 +1,11 @@
 //! `--per device`: each function that somebody holds is counted on its own, beside the whole.
 //!
 //! The expected words are those that the drivers read (Linux 7.2): `NV_PCIE_V2_FILTER_*` in
-//! `drivers/perf/arm_cspmu/nvidia_cspmu.c` (id in config1:8-23, enabled by bit 24), `root_port` in config1:0-9 in the
-//! same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in `hisi_pcie_pmu.c`, `HNS3_PMU_FILTER_ATTR(bdf,
-//! config1, 8, 23)` and `(queue, config1, 24, 39)` in `hns3_pmu.c`, `filter_stream_id` in config1:0-31 and
-//! `filter_enable` in bit 33 in `arm_smmuv3_pmu.c`.
+//! `drivers/perf/arm_cspmu/nvidia_cspmu.c` (id in config1:8-23, enabled by bit 24), `root_port` in
+//! config1:0-9 in the same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in
+//! `hisi_pcie_pmu.c`, `HNS3_PMU_FILTER_ATTR(bdf, config1, 8, 23)` and `(queue, config1, 24, 39)` in
+//! `hns3_pmu.c`, `filter_stream_id` in config1:0-31 and `filter_enable` in bit 33 in
+//! `arm_smmuv3_pmu.c`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,53 +14,56 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::discover::apart::Apart;
+use uncore_trace::discover::apart::SeparateFunctions;
 use uncore_trace::discover::{self, Machine};
-use uncore_trace::plan::{Plan, Request};
+use uncore_trace::plan::{Plan, PlanRequest};
 
 use crate::command::Place;
 use crate::devices::{BRIDGE, Function, NIC, NVME, grace, planned, refused, tegra, with_devices};
 use crate::machines::{request, unpacked};
 
-/// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand, and
-/// a process has those open that are `true`.
+/// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand,
+/// and a process has those open that are `true`.
 fn hold(root: &Path, functions: &[(&str, bool)]) {
-    let at = |path: String| {
+    let file_in_tree = |path: String| {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     };
-    fs::write(at("proc/devices".to_owned()), "Character devices:\n231 infiniband_verbs\n").unwrap();
+    fs::write(file_in_tree("proc/devices".to_owned()), "Character devices:\n231 infiniband_verbs\n").unwrap();
     for (minor, (function, is_held)) in functions.iter().enumerate() {
         let place = format!("{function}/infiniband_verbs/uverbs{minor}");
-        symlink(format!("../../devices/{place}"), at(format!("sys/dev/char/231:{minor}"))).unwrap();
+        symlink(format!("../../devices/{place}"), file_in_tree(format!("sys/dev/char/231:{minor}"))).unwrap();
         let name = format!("infiniband/uverbs{minor}");
-        let uevent = at(format!("sys/devices/{place}/uevent"));
+        let uevent = file_in_tree(format!("sys/devices/{place}/uevent"));
         fs::write(uevent, format!("DEVNAME={name}\n")).unwrap();
         if *is_held {
-            symlink(format!("/dev/{name}"), at(format!("proc/77/fd/{minor}"))).unwrap();
+            symlink(format!("/dev/{name}"), file_in_tree(format!("proc/77/fd/{minor}"))).unwrap();
         }
     }
 }
 
-fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> Request {
-    Request { per_device: Some(Apart::find(&machine.root)), ..request(groups, events) }
+fn split_request(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
+    PlanRequest {
+        per_device: Some(SeparateFunctions::find_functions(&machine.root)),
+        ..request(groups, events)
+    }
 }
 
-/// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,
-/// `alone` if its group is exclusive.
-fn shown(plan: &Plan, pmu: &str) -> Vec<String> {
-    let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
-    let first = its.clone().map(|counter| counter.id).min().unwrap_or_default();
+/// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and
+/// of the leader, `alone` if its group is exclusive.
+fn counter_lines(plan: &Plan, pmu: &str) -> Vec<String> {
+    let pmu_counters = plan.counters.iter().filter(|counter| counter.pmu == pmu);
+    let first = pmu_counters.clone().map(|counter| counter.id).min().unwrap_or_default();
     let id = |id: Option<u32>| id.map_or_else(|| "-".to_owned(), |id| (id - first).to_string());
-    its.map(|c| {
+    pmu_counters.map(|c| {
         let [config, config1, config2, ..] = c.config;
         let functions: Vec<_> = c.functions.iter().map(ToString::to_string).collect();
         let functions = functions.join("+");
         let (part_of, leader) = (id(c.part_of), id(c.leader));
-        let alone = if c.exclusive { " alone" } else { "" };
+        let exclusivity = if c.exclusive { " alone" } else { "" };
         format!(
-            "{} {} {config:#x},{config1:#x},{config2:#x} [{functions}] of {part_of} leader {leader}{alone}",
+            "{} {} {config:#x},{config1:#x},{config2:#x} [{functions}] of {part_of} leader {leader}{exclusivity}",
             c.id - first,
             c.event
         )
@@ -78,16 +82,16 @@ const T410: [&str; 3] = [
     "pci0002:00/0002:00:02.0/0002:02:00.1",
 ];
 
-/// One counter of each held function, by its requester id. The PMU has one register for that, so the whole
-/// and the parts take turns, and no two of them run together: the driver would write an error into the
-/// kernel's log each time.
+/// One counter of each held function, by its requester id. The PMU has one register for that, so
+/// the whole and the parts take turns, and no two of them run together: the driver would write an
+/// error into the kernel's log each time.
 #[test]
 fn tegra_has_a_counter_of_each_held_function() {
     let (dir, machine) = tegra(true);
     hold(dir.path(), &[(T410[0], false), (T410[1], true), (T410[2], true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     assert_eq!(
-        shown(&plan, "nvidia_pcie_pmu_0_rc_4"),
+        counter_lines(&plan, "nvidia_pcie_pmu_0_rc_4"),
         [
             "0 rd_bytes 0x0,0xff,0x1f [] of - leader - alone",
             "1 rd_bytes 0x0,0x1020000,0x1f [0002:02:00.0] of 0 leader - alone",
@@ -116,10 +120,10 @@ fn tegra_has_a_counter_of_each_held_function() {
     let links: Vec<_> = plan.links.iter().map(|link| link.name.as_str()).collect();
     assert!(links.contains(&"PCIe eth0") && links.contains(&"PCIe eth1"), "{links:?}");
     // The clock and latencies are of the whole.
-    let plan = planned(&machine, &asked(&machine, &["pcie", "latency"], &[]));
-    let of =
+    let plan = planned(&machine, &split_request(&machine, &["pcie", "latency"], &[]));
+    let counts_function_bytes =
         |c: &&uncore_trace::plan::Counter| !c.functions.is_empty() && c.event.contains("bytes");
-    assert_eq!(plan.counters.iter().filter(of).count(), 4);
+    assert_eq!(plan.counters.iter().filter(counts_function_bytes).count(), 4);
     assert_eq!(plan.counters.iter().filter(|c| !c.functions.is_empty()).count(), 4);
 }
 
@@ -138,7 +142,7 @@ fn record_shows_the_plan_of_a_tree() {
     assert!(counters.iter().all(|line| line.contains("src_bdf=0x201,src_bdf_en=0x1")), "{text}");
     let json = ok(&["--json"]);
     let plan: Plan = serde_json::from_str(&json).unwrap();
-    let parts: Vec<_> = plan.counters.iter().filter(|its| its.part_of.is_some()).collect();
+    let parts: Vec<_> = plan.counters.iter().filter(|counter| counter.part_of.is_some()).collect();
     assert!(parts.len() == 2 && json.contains(r#""0002:02:00.1""#), "{json}");
     // Without a holder: all that have a device file.
     fs::remove_dir_all(dir.path().join("proc/77")).unwrap();
@@ -155,16 +159,16 @@ fn record_shows_the_plan_of_a_tree() {
 
 /// Which root complex it is below is in a part of the configuration that only root can read.
 #[test]
-fn tegra_says_what_it_cannot_read() {
+fn a_tegra_without_readable_ports_is_refused_with_the_reason() {
     let (dir, machine) = tegra(false);
     hold(dir.path(), &[(T410[1], true)]);
-    let error = refused(&machine, &asked(&machine, &["pcie"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["pcie"], &[]));
     assert!(error.contains("0002:02:00.0 is below root port 0002:00:02.0"), "{error}");
     assert!(error.contains("takes root to read"), "{error}");
     // Nothing of memory is of a device.
     let (dir, machine) = tegra(true);
     hold(dir.path(), &[(T410[1], true)]);
-    let error = refused(&machine, &asked(&machine, &["mem"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["mem"], &[]));
     assert!(error.contains("the PMUs that have one count other events"), "{error}");
 }
 
@@ -175,7 +179,7 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
     let disk = "pci0008:00/0008:00:00.0/0008:01:00.0";
     let card = "pci0018:00/0018:00:00.0/0018:01:00.0";
     hold(dir.path(), &[(disk, true), (card, true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     for (pmu, functions) in
         [("nvidia_pcie_pmu_0", "0008:01:00.0"), ("nvidia_pcie_pmu_1", "0018:01:00.0+0018:01:00.1")]
     {
@@ -194,7 +198,7 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
             ]
         })
         .collect();
-        assert_eq!(shown(&plan, pmu), expected);
+        assert_eq!(counter_lines(&plan, pmu), expected);
     }
     let noted = notes(&plan);
     assert!(
@@ -210,8 +214,8 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
     );
     // A metric is of each part.
     let metrics = vec!["pcie_read_bandwidth".to_owned()];
-    let asked = Request { metrics, ..asked(&machine, &[], &[]) };
-    let plan = planned(&machine, &asked);
+    let plan_request = PlanRequest { metrics, ..split_request(&machine, &[], &[]) };
+    let plan = planned(&machine, &plan_request);
     assert!(plan.metrics.iter().all(|metric| metric.filter == "root_port=0x100"));
     assert_eq!(plan.metrics.len(), 2);
 }
@@ -225,9 +229,9 @@ fn kunpeng_has_a_counter_of_each_held_function() {
         &[(&format!("{port}/0000:39:00.0"), true), (&format!("{port}/0000:39:00.1"), true)],
     );
     let machine = discover::machine(dir.path()).unwrap();
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     assert_eq!(
-        shown(&plan, "hisi_pcie0_core1"),
+        counter_lines(&plan, "hisi_pcie0_core1"),
         [
             "0 tx_cpl_flux 0x1005,0x400,0xffff [] of - leader -",
             "1 tx_cpl_flux 0x1005,0x400,0x39000000 [0000:39:00.0] of 0 leader -",
@@ -237,7 +241,7 @@ fn kunpeng_has_a_counter_of_each_held_function() {
             "5 rx_mwr_flux 0x104,0x400,0x39010000 [0000:39:00.1] of 3 leader -",
         ]
     );
-    assert!(shown(&plan, "hisi_pcie0_core0").iter().all(|text| text.contains("[] of -")));
+    assert!(counter_lines(&plan, "hisi_pcie0_core0").iter().all(|text| text.contains("[] of -")));
     // 6 of its 8 counters.
     assert!(!plan.notes.iter().any(|note| note.contains("of the time")), "{:?}", plan.notes);
 }
@@ -252,8 +256,8 @@ fn kunpeng_has_too_few_counters_for_many_functions() {
         paths.iter().map(|path| (path.as_str(), NIC, 0x19e5, None)).collect();
     let (dir, machine) = with_devices("kunpeng-hip09", &functions, &[]);
     hold(dir.path(), &paths.iter().map(|path| (path.as_str(), true)).collect::<Vec<_>>());
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
-    assert_eq!(shown(&plan, "hisi_pcie0_core0").len(), 12);
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
+    assert_eq!(counter_lines(&plan, "hisi_pcie0_core0").len(), 12);
     let noted = plan.notes.iter().any(|note| {
         note.contains("12 events may share 8 counters of hisi_pcie0_core0") && note.contains("67 %")
     });
@@ -270,7 +274,8 @@ fn pmu(root: &Path, name: &str, files: &[(&str, &str)]) {
     }
 }
 
-/// A card's PMU counts a function by its id, with all its queues, if the event can (`HNS3_PMU_FILTER_*`).
+/// A card's PMU counts a function by its id, with all its queues, if the event can
+/// (`HNS3_PMU_FILTER_*`).
 #[test]
 fn hns3_has_a_counter_of_each_held_function() {
     let dir = unpacked("kunpeng-hip09");
@@ -306,28 +311,29 @@ fn hns3_has_a_counter_of_each_held_function() {
     }
     let machine = discover::machine(dir.path()).unwrap();
     let events = ["hns3_pmu_sicl/bw_ssu_rpu_byte_num/", "hns3_pmu_sicl/bw_ssu_egu_byte_num/"];
-    let plan = planned(&machine, &asked(&machine, &[], &events));
+    let plan = planned(&machine, &split_request(&machine, &[], &events));
     assert_eq!(
-        shown(&plan, "hns3_pmu_sicl_0"),
+        counter_lines(&plan, "hns3_pmu_sicl_0"),
         [
             "0 bw_ssu_rpu_byte_num 0x2,0x10000000000000,0x0 [] of - leader -",
             "1 bw_ssu_rpu_byte_num 0x2,0xffff390100,0x0 [0000:39:00.1] of 0 leader -",
             "2 bw_ssu_egu_byte_num 0x1,0x10000000000000,0x0 [] of - leader -",
         ]
     );
-    assert!(shown(&plan, "hns3_pmu_sicl_2").iter().all(|text| text.contains("[] of -")));
-    let error = refused(&machine, &asked(&machine, &[], &events[1..]));
+    assert!(counter_lines(&plan, "hns3_pmu_sicl_2").iter().all(|text| text.contains("[] of -")));
+    let error = refused(&machine, &split_request(&machine, &[], &events[1..]));
     assert!(error.contains("--per device narrows nothing"), "{error}");
 }
 
 /// Events of a kind: its name, their names with their filters, and how these end.
 type Kind<'a> = (&'a str, &'a [(&'a str, u32)], [&'a str; 2]);
 
-/// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no others.
+/// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no
+/// others.
 #[test]
 fn hns3_filters_functions_of_the_events_that_can() {
-    let catalog = Catalog::embedded().unwrap();
-    let family = catalog.families.iter().find(|its| its.family == "hns3_pmu").unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
+    let family = catalog.families.iter().find(|candidate| candidate.family == "hns3_pmu").unwrap();
     let ports = family.ports.as_ref().unwrap();
     let can = |event: &str| {
         ports.events.iter().any(|glob| uncore_trace::catalog::pattern::matches_event(glob, event))
@@ -390,7 +396,8 @@ fn hns3_filters_functions_of_the_events_that_can() {
     assert!(!can("pps_intr_msix_nic_intr_num") && !can("pps_msix_nic_time"));
 }
 
-/// An IORT with an `SMMUv3` that sees segment 2, its ids plus 0x10000, and counters at page 0x2b442.
+/// An IORT with an `SMMUv3` that sees segment 2, its ids plus 0x10000, and counters at page
+/// 0x2b442.
 fn iort() -> Vec<u8> {
     let mut table = b"IORT".to_vec();
     table.resize(48, 0);
@@ -437,38 +444,39 @@ fn an_smmu_has_a_counter_of_each_held_function() {
     let machine = discover::machine(dir.path()).unwrap();
     let events = ["smmuv3_pmcg_*/transaction/", "smmuv3_pmcg_*/cycles/"];
     // Without the table, which only root can read.
-    let error = refused(&machine, &asked(&machine, &[], &events));
+    let error = refused(&machine, &split_request(&machine, &[], &events));
     assert!(error.contains("--per device narrows nothing") && error.contains("IORT"), "{error}");
     let tables = dir.path().join("sys/firmware/acpi/tables");
     fs::create_dir_all(&tables).unwrap();
     fs::write(tables.join("IORT"), iort()).unwrap();
     let machine = discover::machine(dir.path()).unwrap();
-    let plan = planned(&machine, &asked(&machine, &[], &events));
+    let plan = planned(&machine, &split_request(&machine, &[], &events));
     assert_eq!(
-        shown(&plan, "smmuv3_pmcg_2b442"),
+        counter_lines(&plan, "smmuv3_pmcg_2b442"),
         [
             "0 transaction 0x1,0x0,0x0 [] of - leader -",
             "1 transaction 0x1,0x200010200,0x0 [0002:02:00.0] of 0 leader -",
             "2 cycles 0x0,0x0,0x0 [] of - leader -",
         ]
     );
-    assert!(shown(&plan, "smmuv3_pmcg_2b462").iter().all(|text| text.contains("[] of -")));
+    assert!(counter_lines(&plan, "smmuv3_pmcg_2b462").iter().all(|text| text.contains("[] of -")));
 }
 
-/// A root port of Yitian has no filter: its counter is that of a function if nothing else is below it.
+/// A root port of Yitian has no filter: its counter is that of a function if nothing else is below
+/// it.
 #[test]
 fn yitian_counts_a_function_that_is_alone() {
     let port = "pci0001:00/0001:00:00.0";
     let (disk, card) = (format!("{port}/0001:01:00.0"), format!("{port}/0001:01:00.1"));
-    let alone: [Function<'_>; 2] = [(port, BRIDGE, 0x1ded, None), (&disk, NVME, 0x1ded, None)];
-    let (dir, machine) = with_devices("yitian", &alone, &[]);
+    let functions_alone: [Function<'_>; 2] = [(port, BRIDGE, 0x1ded, None), (&disk, NVME, 0x1ded, None)];
+    let (dir, machine) = with_devices("yitian", &functions_alone, &[]);
     hold(dir.path(), &[(&disk, true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
-    assert!(plan.counters.iter().all(|its| its.functions.is_empty() && its.part_of.is_none()));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
+    assert!(plan.counters.iter().all(|counter| counter.functions.is_empty() && counter.part_of.is_none()));
     assert!(!notes(&plan).contains("no filter"), "{}", notes(&plan));
-    let both = [alone[0], alone[1], (card.as_str(), NIC, 0x1ded, None)];
-    let (dir, machine) = with_devices("yitian", &both, &[]);
+    let three_functions = [functions_alone[0], functions_alone[1], (card.as_str(), NIC, 0x1ded, None)];
+    let (dir, machine) = with_devices("yitian", &three_functions, &[]);
     hold(dir.path(), &[(&disk, true)]);
-    let error = refused(&machine, &asked(&machine, &["pcie"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["pcie"], &[]));
     assert!(error.contains("no filter for 0001:01:00.0"), "{error}");
 }

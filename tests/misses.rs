@@ -4,11 +4,11 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::witness::Witness;
-use uncore_trace::catalog::words::Words;
+use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
-use uncore_trace::plan::allowance::Allowance;
-use uncore_trace::plan::misses::Wanted;
-use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
+use uncore_trace::plan::allowance::WitnessAllowance;
+use uncore_trace::plan::misses::WitnessDemand;
+use uncore_trace::plan::{Counter, CounterRole, Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
@@ -17,7 +17,7 @@ use crate::machines::{captured, request};
 const STAND_IN: &str = "inst_retired";
 
 fn catalog(event: &str) -> Catalog {
-    let mut catalog = Catalog::embedded().unwrap();
+    let mut catalog = Catalog::load_embedded().unwrap();
     let core = catalog.families.iter_mut().find(|family| family.family == "arm_core").unwrap();
     let witness = |event: &str, processors: &[&str]| Witness {
         event: event.to_owned(),
@@ -35,26 +35,31 @@ fn catalog(event: &str) -> Catalog {
 
 /// A request like that of `--method auto` with this budget in percent, on CPUs with this many
 /// context switches per second.
-fn within(percent: f64, switches: f64) -> Wanted {
-    Wanted::Within(Allowance { percent, switches: Some(switches) })
+fn within(percent: f64, switches: f64) -> WitnessDemand {
+    WitnessDemand::Within(WitnessAllowance { percent, switches: Some(switches) })
 }
 
-fn planned(groups: &[&str], events: &[&str], misses: Wanted, event: &str) -> Result<Plan, String> {
-    let request = Request { misses, ..request(groups, events) };
-    let made = plan(&captured("t410-2s"), &catalog(event), &request);
-    made.map_err(|error| format!("{error:#}"))
+fn planned(
+    groups: &[&str],
+    events: &[&str],
+    misses: WitnessDemand,
+    event: &str,
+) -> Result<Plan, String> {
+    let request = PlanRequest { misses, ..request(groups, events) };
+    let plan_result = plan(&captured("t410-2s"), &catalog(event), &request);
+    plan_result.map_err(|error| format!("{error:#}"))
 }
 
 /// The note about witnesses in a plan without any.
 fn why_none(machine: &Machine, catalog: &Catalog, events: &[&str]) -> String {
-    let request = Request { misses: within(2.0, 100.0), ..request(&[], events) };
+    let request = PlanRequest { misses: within(2.0, 100.0), ..request(&[], events) };
     let plan = plan(machine, catalog, &request).unwrap();
-    assert_eq!(plan.witnesses().count(), 0);
+    assert_eq!(plan.only_witnesses().count(), 0);
     plan.notes.into_iter().find(|note| note.contains("witness")).unwrap()
 }
 
 fn weights(plan: &Plan) -> Vec<&Counter> {
-    plan.counters.iter().filter(|counter| counter.role.weighs()).collect()
+    plan.counters.iter().filter(|counter| counter.role.is_weight()).collect()
 }
 
 /// Traffic that only CPUs of one socket cause.
@@ -64,20 +69,20 @@ const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu=1,src_rem=1/";
 
 #[test]
-fn each_cpu_that_a_counter_sees_has_one() {
-    let plan = planned(&["mem"], &[], Wanted::Surely, STAND_IN).unwrap();
+fn each_cpu_that_a_counter_sees_has_a_witness() {
+    let plan = planned(&["mem"], &[], WitnessDemand::Surely, STAND_IN).unwrap();
     let weights = weights(&plan);
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
     for counter in &weights {
-        assert_eq!((counter.role, counter.event.as_str()), (Role::Weight, STAND_IN));
+        assert_eq!((counter.role, counter.event.as_str()), (CounterRole::Weight, STAND_IN));
         assert!(counter.at_switch && counter.per_cpu);
         assert_eq!(counter.witness_bytes, Some(64.0));
     }
     for counter in &plan.counters {
         let of_cpus = counter.filter.contains("src_loc_cpu=0x1");
         assert_eq!(plan.has_misses_of(counter), of_cpus, "{}", counter.filter);
-        assert_eq!(counter.witness_bytes.is_some(), counter.role.weighs());
+        assert_eq!(counter.witness_bytes.is_some(), counter.role.is_weight());
     }
     let note = plan.notes.iter().find(|note| note.contains(STAND_IN)).unwrap();
     assert_eq!(
@@ -86,20 +91,20 @@ fn each_cpu_that_a_counter_sees_has_one() {
          CPU 0-3; it does not count write-backs, prefetches; --method residency or regression goes \
          without"
     );
-    assert!(plan.render().contains(note));
-    let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
-    assert_eq!(again, plan);
+    assert!(plan.render_plan().contains(note));
+    let deserialized: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(deserialized, plan);
 }
 
 #[test]
-fn other_cpus_have_none() {
-    let plan = planned(&[], &[OF_CPUS], Wanted::Surely, STAND_IN).unwrap();
+fn cpus_that_no_counter_sees_have_no_witness() {
+    let plan = planned(&[], &[OF_CPUS], WitnessDemand::Surely, STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [2, 3]);
 }
 
 #[test]
-fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
+fn a_counter_of_cpus_and_devices_has_the_witnesses_of_all_cpus() {
     let plan = planned(&[], &[OF_ALL], within(2.0, 100.0), STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
@@ -108,18 +113,21 @@ fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
 }
 
 #[test]
-fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
+fn a_requested_witness_event_is_counted_once_and_needs_no_budget() {
     let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
-    let counted = Role::Counted;
-    assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, Role::Both), (3, Role::Both)]);
-    assert_eq!(plan.witnesses().count(), 0);
+    let counted = CounterRole::Counted;
+    assert_eq!(
+        roles,
+        [(2, counted), (0, counted), (1, counted), (2, CounterRole::Both), (3, CounterRole::Both)]
+    );
+    assert_eq!(plan.only_witnesses().count(), 0);
 }
 
 #[test]
-fn nobody_pays_for_what_is_not_wanted() {
-    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], within(2.0, 100.0))] {
-        let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
+fn no_witness_is_opened_where_none_is_wanted() {
+    for (groups, demand) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
+        let plan = planned(groups, &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         assert!(!plan.notes.iter().any(|note| note.contains("witness")), "{:?}", plan.notes);
     }
@@ -129,7 +137,7 @@ fn nobody_pays_for_what_is_not_wanted() {
 fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
     let plan = planned(&["mem"], &[], within(2.0, 5000.0), STAND_IN).unwrap();
     assert_eq!(weights(&plan).len(), 4);
-    assert_eq!(plan.witnesses().count(), 4);
+    assert_eq!(plan.only_witnesses().count(), 4);
     let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
     assert_eq!(
         note,
@@ -137,7 +145,7 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
          CPU 0-3; it does not count write-backs, prefetches; this takes 0.54 % of the time of each \
          CPU at 5000 context switches a second, --witness-budget is 2 %"
     );
-    let unknown = Wanted::Within(Allowance { percent: 2.0, switches: None });
+    let unknown = WitnessDemand::Within(WitnessAllowance { percent: 2.0, switches: None });
     let plan = planned(&["mem"], &[], unknown, STAND_IN).unwrap();
     assert_eq!(weights(&plan).len(), 4);
     let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
@@ -146,20 +154,20 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
 
 #[test]
 fn auto_opens_none_above_the_budget_and_says_why() {
-    let none = |wanted| {
-        let plan = planned(&["mem"], &[], wanted, STAND_IN).unwrap();
+    let none = |demand| {
+        let plan = planned(&["mem"], &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         plan.notes.iter().find(|note| note.contains("witness")).unwrap().clone()
     };
-    let what = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
+    let note_begin = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
     assert_eq!(
         none(within(2.0, 50_000.0)),
         format!(
-            "{what}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
+            "{note_begin}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
              and --witness-budget is 2 %"
         )
     );
-    assert_eq!(none(within(0.0, 10.0)), format!("{what}--witness-budget is 0"));
+    assert_eq!(none(within(0.0, 10.0)), format!("{note_begin}--witness-budget is 0"));
 }
 
 #[test]
@@ -187,7 +195,7 @@ fn auto_opens_none_where_the_counters_of_the_core_are_planned_for_others() {
 #[test]
 fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), STAND_IN).unwrap();
-    let id_on = |cpu| plan.witnesses().find(|its| its.cpu == cpu).unwrap().id;
+    let id_on = |cpu| plan.only_witnesses().find(|witness| witness.cpu == cpu).unwrap().id;
     let useless =
         |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
     assert_eq!(useless(&[]), [] as [u32; 0]);
@@ -197,21 +205,21 @@ fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
 }
 
 #[test]
-fn what_cannot_be_had_is_a_note_or_an_error() {
+fn a_witness_that_does_not_exist_is_a_note_or_an_error() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), "absent").unwrap();
     assert_eq!(weights(&plan), [] as [&Counter; 0]);
     let why = "armv8_pmuv3_0 on CPU 0-3 has none of its events, no_such_event, cpu_cycles, absent";
     let note = format!("no witness for counters 0,3,6,9: {why}");
     assert!(plan.notes.contains(&note), "{:?}", plan.notes);
-    let refused = planned(&["mem"], &[], Wanted::Surely, "absent").unwrap_err();
+    let refused = planned(&["mem"], &[], WitnessDemand::Surely, "absent").unwrap_err();
     assert_eq!(refused, format!("--method misses: {why}; choose --method regression"));
-    let refused = planned(&["pcie"], &[], Wanted::Surely, STAND_IN).unwrap_err();
+    let refused = planned(&["pcie"], &[], WitnessDemand::Surely, STAND_IN).unwrap_err();
     assert!(refused.starts_with("--method misses divides what CPUs cause"), "{refused}");
 }
 
 /// The witness on CPUs of this processor, whose core PMU has only `cache-misses` in sysfs.
 fn first(processor: &str) -> String {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let formats = ["event", "umask"].map(|name| (name.to_owned(), "config:0-15".parse().unwrap()));
     let pmu = Pmu {
         name: "cpu".to_owned(),
@@ -219,10 +227,10 @@ fn first(processor: &str) -> String {
         formats: formats.into_iter().collect(),
         ..Pmu::default()
     };
-    let words = Words::new(&catalog, &pmu);
+    let words = PmuWords::new(&catalog, &pmu);
     let witnesses = &words.family.unwrap().witnesses;
-    let mut here = witnesses.iter().filter(|its| its.is_for(&pmu));
-    here.find_map(|its| words.event(&its.event)).unwrap().name.to_owned()
+    let mut usable = witnesses.iter().filter(|witness| witness.applies_to_pmu(&pmu));
+    usable.find_map(|witness| words.find_event(&witness.event)).unwrap().name.to_owned()
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn a_recording_names_the_families_from_outside() {
         let typed = format!("record -p host -o x.parquet --force {options} -- true");
         place.typed(&typed).recorded();
         let recording = Recording::open(&place.path("x.parquet")).unwrap();
-        let table = recording.table(&fabric::TABLE).unwrap();
-        assert_eq!(table.metadata()[metadata::CATALOG], files);
+        let table = recording.open_table(&fabric::TABLE).unwrap();
+        assert_eq!(table.metadata_pairs()[metadata::CATALOG], files);
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::Family;
 use uncore_trace::catalog::pattern::matches;
-use uncore_trace::catalog::verified::Verified;
+use uncore_trace::catalog::verified::Verification;
 use uncore_trace_lab::fixtures;
 
 use crate::machines::captured;
@@ -88,29 +88,29 @@ fn is_named(family: &Family, name: &str) -> bool {
 }
 
 /// The families that have a PMU on one of the machines.
-fn found(catalog: &Catalog, machines: &[&String]) -> BTreeSet<String> {
+fn families_on(catalog: &Catalog, machines: &[&String]) -> BTreeSet<String> {
     let machines = machines.iter().map(|name| captured(name));
     let pmus: Vec<_> = machines.flat_map(|machine| machine.pmus).collect();
-    pmus.iter().filter_map(|pmu| Some(catalog.family(pmu)?.family.clone())).collect()
+    pmus.iter().filter_map(|pmu| Some(catalog.family_of(pmu)?.family.clone())).collect()
 }
 
 #[test]
 fn a_family_is_verified_as_the_catalog_says() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let lab = lab_names();
     let names = fixtures::names().unwrap();
     let real = names.iter().filter(|name| !WRITTEN.contains(&name.as_str()));
     let real: Vec<_> = real.collect();
     let every: Vec<_> = names.iter().collect();
-    let (all, real) = (found(&catalog, &every), found(&catalog, &real));
+    let (all, real) = (families_on(&catalog, &every), families_on(&catalog, &real));
     for family in &catalog.families {
         let name = &family.family;
         let in_lab = lab.iter().any(|pmu| is_named(family, pmu));
         let has_tree = real.contains(name);
         let expected = match (in_lab, has_tree) {
-            (true, _) => Verified::Lab,
-            (false, true) => Verified::Captured,
-            (false, false) => Verified::Source,
+            (true, _) => Verification::Lab,
+            (false, true) => Verification::Captured,
+            (false, false) => Verification::Source,
         };
         assert_eq!(family.verified, Some(expected), "{name}");
         // A family without a machine is a fallback for unknown PMUs, or has never been planned.

@@ -52,7 +52,7 @@ fn assert_same(tool: &str, ours: &Sums, theirs: &Sums) {
 }
 
 #[test]
-fn duckdb_and_pandas_read_what_report_says() {
+fn duckdb_and_pandas_read_the_numbers_of_report() {
     let _machine = root_or_skip!();
     let python = python();
     let dir = tempfile::tempdir().unwrap();

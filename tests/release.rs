@@ -1,5 +1,5 @@
-//! The release workflow, as far as it can be tried without the network: its scripts run with programs that stand in
-//! for `cargo` and `gh`.
+//! The release workflow, as far as it can be tried without the network: its scripts run with
+//! programs that stand in for `cargo` and `gh`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -38,7 +38,7 @@ fn run(job: &str, step: &str, dir: &TempDir, (program, stand_in): (&str, &str)) 
 }
 
 #[test]
-fn what_may_write_runs_nothing_of_the_repository() {
+fn jobs_with_write_permission_run_no_code_of_the_repository() {
     let workflow = workflow();
     assert_eq!(workflow["permissions"], json!({"contents": "read"}));
     let jobs = workflow["jobs"].as_object().unwrap();

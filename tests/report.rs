@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use crate::command::Place;
 use crate::harness::{run, run_ok, text};
@@ -17,16 +17,16 @@ use crate::small::{rows, small_recording, small_recording_with};
 
 /// A table with missing numbers looks like any other.
 #[test]
-fn a_report_says_first_what_is_missing() {
+fn a_report_begins_with_its_losses() {
     let place = Place::new();
     let pairs = [
         (metadata::COMPLETE, "false"),
         (metadata::LOSS, r#"{"late_tick":12,"lost_sample":5286}"#),
         (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
     ];
-    small_recording_with(Target::File(place.path("lost.parquet")), &pairs);
-    let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
-    small_recording_with(Target::File(place.path("whole.parquet")), &whole);
+    small_recording_with(RecordingTarget::File(place.path("lost.parquet")), &pairs);
+    let complete_pairs = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
+    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &complete_pairs);
     let line = "incomplete: 5286 readings were dropped (first at 0.004 s); see `uncore-trace check lost.parquet`";
     let report = |options: &str| place.typed(&format!("report {options}"));
 
@@ -63,9 +63,9 @@ fn a_report_has_the_interval_of_each_value() {
     let interval = |confidence, form: &str| {
         let pairs =
             BTreeMap::from([(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())]);
-        let create = Create { overwrite: true, ..Create::default() };
+        let create = CreateOptions { overwrite: true, ..CreateOptions::default() };
         let mut writer =
-            Writer::create(Target::File(place.path("x.parquet")), create, &pairs).unwrap();
+            Writer::create(RecordingTarget::File(place.path("x.parquet")), create, &pairs).unwrap();
         writer.write(&fabric::TABLE, &rows(&[2.0, 1.0], confidence)).unwrap();
         writer.finish(&pairs).unwrap();
         place.typed(&format!("report x.parquet --by pid {form}")).ok()
@@ -87,7 +87,7 @@ fn a_report_has_the_interval_of_each_value() {
         let csv = interval(confidence, "--csv");
         let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let (names, first) = (lines.next().unwrap(), lines.next().unwrap());
-        let at = |name| first[names.iter().position(|it| *it == name).unwrap()].parse().ok();
+        let at = |name| first[names.iter().position(|column| *column == name).unwrap()].parse().ok();
         assert_eq!(at("value_low").zip(at("value_high")), found, "{csv}");
     }
 }
@@ -115,8 +115,8 @@ fn lines(options: &[&str]) -> BTreeMap<[String; 3], String> {
     let json = run_ok([&["report", sample.to_str().unwrap(), "--json"], options].concat());
     let line = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap();
-        let of = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
-        (of, line.to_owned())
+        let line_key = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
+        (line_key, line.to_owned())
     };
     json.lines().map(line).collect()
 }
@@ -131,28 +131,28 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     for by in ["cgroup", "pid", "comm", "owner"] {
         let all = lines(&["--by", by]);
         let mut expected = all.clone();
-        expected.retain(|of, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*of[0]));
+        expected.retain(|line_key, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*line_key[0]));
         // By event, and by link.
         let selected = ["--by", by, "--event", "page-*", "--event", "disk vda *"];
         assert!(lines(&selected) == expected, "{by}");
 
         let inside = lines(&["--by", by, "--cgroup", "/sample/build", "--cgroup", "/sample/web/"]);
         let sum = |lines: &BTreeMap<[String; 3], String>, event: &str| -> f64 {
-            lines.iter().filter(|(of, _)| of[0] == event).map(|(_, line)| value(line)).sum()
+            lines.iter().filter(|(line_key, _)| line_key[0] == event).map(|(_, line)| value(line)).sum()
         };
         for event in ["page-faults", "context-switches", "write_bytes"] {
-            let (one, other) = (sum(&all, event), sum(&inside, event));
-            assert!((one - other).abs() <= 1e-9 * one, "{by} {event}: {one}, {other}");
+            let (of_all, of_selected) = (sum(&all, event), sum(&inside, event));
+            assert!((of_all - of_selected).abs() <= 1e-9 * of_all, "{by} {event}: {of_all}, {of_selected}");
         }
         // Processes of a name, and all tasks, are in several cgroups.
-        let is_same = |(of, line): (&[String; 3], &String)| {
-            of[1] == "other_tasks"
-                || (of[1] == "task" && ["comm", "owner"].contains(&by))
-                || all.get(of) == Some(line)
+        let is_same = |(line_key, line): (&[String; 3], &String)| {
+            line_key[1] == "other_tasks"
+                || (line_key[1] == "task" && ["comm", "owner"].contains(&by))
+                || all.get(line_key) == Some(line)
         };
         assert!(inside.iter().all(is_same), "{by}");
         let names: BTreeSet<&str> =
-            inside.keys().filter(|of| of[1] == "task").map(|of| of[2].as_str()).collect();
+            inside.keys().filter(|line_key| line_key[1] == "task").map(|line_key| line_key[2].as_str()).collect();
         assert!(by != "cgroup" || names == BTreeSet::from(["/sample/build", "/sample/web"]));
     }
     // The page has them too.
@@ -162,7 +162,7 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     let options = ["--event", "disk*", "--cgroup", "/sample/backup", "--html"];
     let page = page.to_str().unwrap();
     run_ok([&["report", sample.to_str().unwrap()], &options[..], &[page]].concat());
-    let data = crate::harness::page::data(&fs::read_to_string(page).unwrap());
+    let data = crate::harness::page::page_data(&fs::read_to_string(page).unwrap());
     let plots: Vec<&str> = data["plots"]
         .as_array()
         .unwrap()
@@ -171,12 +171,12 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
         .collect();
     assert_eq!(plots, ["disk vda in", "disk vda out"]);
     let names: Vec<&str> =
-        data["tenants"].as_array().unwrap().iter().map(|its| its[0].as_str().unwrap()).collect();
+        data["tenants"].as_array().unwrap().iter().map(|tenant| tenant[0].as_str().unwrap()).collect();
     assert_eq!(names[..2], ["/sample/backup", "(other_tasks)"]);
 }
 
 #[test]
-fn a_selection_of_nothing_is_refused_with_what_there_is() {
+fn an_empty_selection_is_refused_with_the_known_names() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
     let sample = sample.to_str().unwrap();
     for (options, words) in [
@@ -187,7 +187,7 @@ fn a_selection_of_nothing_is_refused_with_what_there_is() {
     ] {
         let output = run([&["report", sample], &options[..]].concat());
         assert_eq!(output.status.code(), Some(2));
-        let said = text(&output);
-        assert!(said.contains(words) && said.trim().lines().count() == 1, "{said}");
+        let message = text(&output);
+        assert!(message.contains(words) && message.trim().lines().count() == 1, "{message}");
     }
 }

@@ -7,23 +7,23 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// A recording of one row, made without the kernel.
 pub(crate) fn small_recording(path: &Path) {
-    small_recording_into(Target::File(path.to_owned()));
+    small_recording_into(RecordingTarget::File(path.to_owned()));
 }
 
-pub(crate) fn small_recording_into(target: Target) {
+pub(crate) fn small_recording_into(target: RecordingTarget) {
     small_recording_with(target, &[]);
 }
 
 /// The same with more metadata.
-pub(crate) fn small_recording_with(target: Target, more: &[(&str, &str)]) {
+pub(crate) fn small_recording_with(target: RecordingTarget, more: &[(&str, &str)]) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let pairs: BTreeMap<_, _> = [version].into_iter().chain(more).collect();
-    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     writer.write(&fabric::TABLE, &one_row()).unwrap();
     writer.finish(&pairs).unwrap();
 }

@@ -1,5 +1,5 @@
-//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and each
-//! imports only modules of the groups before its own.
+//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and
+//! each imports only modules of the groups before its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,14 +29,14 @@ fn groups() -> io::Result<BTreeMap<String, usize>> {
 }
 
 /// All source files below a directory, without those that are tests.
-fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+fn files(dir: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let is_test = path.file_stem().is_some_and(|stem| stem == "tests" || stem == "sample");
         if path.is_dir() && !is_test {
-            files(&path, found)?;
-        } else if path.extension().is_some_and(|it| it == "rs") && !is_test {
-            found.push(path);
+            files(&path, paths)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+            paths.push(path);
         }
     }
     Ok(())
@@ -46,21 +46,21 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 fn imports(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let name = |rest: &str| {
-        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
-        rest[..end.unwrap_or(rest.len())].to_owned()
+    let name = |import: &str| {
+        let end = import.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+        import[..end.unwrap_or(import.len())].to_owned()
     };
-    let mut found = Vec::new();
+    let mut modules = Vec::new();
     for line in lines {
         for (at, path) in line.match_indices("crate::") {
-            let rest = &line[at + path.len()..];
-            match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
-                Some((several, _)) => found.extend(several.split(", ").map(name)),
-                None => found.push(name(rest)),
+            let after_crate = &line[at + path.len()..];
+            match after_crate.strip_prefix('{').and_then(|list| list.split_once('}')) {
+                Some((several, _)) => modules.extend(several.split(", ").map(name)),
+                None => modules.push(name(after_crate)),
             }
         }
     }
-    found
+    modules
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn each_import_list_is_of_one_module() {
             if words.next() != Some("use") {
                 continue;
             }
-            let rest = lines[number..].join("\n");
-            let statement = rest.split(';').next().unwrap_or_default();
+            let following = lines[number..].join("\n");
+            let statement = following.split(';').next().unwrap_or_default();
             let list = statement.split_once('{').map(|(_, list)| list);
             if list.is_some_and(|list| list.contains("::") || list.contains('{')) {
                 wrong.push(format!("{}: {statement}", path.display()));
@@ -117,14 +117,15 @@ fn each_import_list_is_of_one_module() {
     assert!(wrong.is_empty(), "one line for each module:\n{}", wrong.join("\n"));
 }
 
-/// Modules that read files which others write: of a machine, which may be a tree below `--root`, or in `/run`.
+/// Modules that read files which others write: of a machine, which may be a tree below `--root`, or
+/// in `/run`.
 const OF_THE_MACHINE: [&str; 12] = [
     "discover", "catalog", "plan", "open", "identity", "assemble", "doctor", "record", "stat",
     "agent", "confine", "cmd",
 ];
 
-/// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links have no
-/// such content, and a loop of links is an error.
+/// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links
+/// have no such content, and a loop of links is an error.
 #[test]
 fn files_of_the_machine_are_read_within_bounds() {
     let mut paths = Vec::new();

@@ -20,8 +20,8 @@ use crate::command::{Answer, NO_CONFIG};
 use crate::machines::unpacked;
 
 /// Data that a command may have, bytes: 64 MiB beyond the 16 MiB that suffice for these machines.
-/// The kernel refuses more, and the command dies of a signal. The resident size that wait4(2) tells is
-/// no measure: it includes that of the process that forked.
+/// The kernel refuses more, and the command dies of a signal. The resident size that wait4(2) tells
+/// is no measure: it includes that of the process that forked.
 const MEMORY: u64 = (16 + 64) << 20;
 
 /// Longest time of a run, s.

@@ -1,5 +1,5 @@
-//! What is left out is said, with its name: by plans as a warning, by `list` as a problem and by `doctor` as
-//! a finding. A PMU that no group opens is never called absent.
+//! What is left out is said, with its name: by plans as a warning, by `list` as a problem and by
+//! `doctor` as a finding. A PMU that no group opens is never called absent.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{Form, View, What, list, summary};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list, summary};
 use uncore_trace::discover::machine;
-use uncore_trace::doctor::{self, State};
+use uncore_trace::doctor::{self, FindingState};
 use uncore_trace::plan::{Plan, plan};
 
 use crate::machines::{request, unpacked};
@@ -18,20 +18,23 @@ use crate::machines::{request, unpacked};
 const DEVICES: &str = "sys/bus/event_source/devices";
 
 fn planned(root: &Path, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     plan(&machine(root).unwrap(), &catalog, &request(groups, events))
         .map_err(|error| format!("{error:#}"))
 }
 
-/// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on PMUs.
-fn said(root: &Path, group: &str) -> [String; 3] {
-    let catalog = Catalog::embedded().unwrap();
+/// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on
+/// PMUs.
+fn reports_of(root: &Path, group: &str) -> [String; 3] {
+    let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
-    let known = machine(root).unwrap();
-    let listed = list(&known, &catalog, What::Groups, Form::Text(View::default())).unwrap();
+    let discovered = machine(root).unwrap();
+    let listed =
+        render_list(&discovered, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
-    let findings = doctor::examine(&doctor::Machine::at(root)).into_iter();
-    let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == State::Warn);
+    let findings = doctor::run_checks(&doctor::ExaminedMachine::at_root(root)).into_iter();
+    let findings =
+        findings.filter(|doctor_finding| doctor_finding.name == "uncore PMUs" && doctor_finding.state == FindingState::Warn);
     [
         warnings,
         problems.collect::<Vec<_>>().join("\n"),
@@ -47,15 +50,15 @@ fn with_mask(machine: &str, pmu: &str, mask: &str) -> TempDir {
 
 /// Asserts that a plan, `list` and `doctor` say the text.
 fn assert_said(root: &Path, group: &str, text: &str) {
-    for (place, said) in ["plan", "list", "doctor"].into_iter().zip(said(root, group)) {
-        assert!(said.contains(text), "{place} does not say {text:?}:\n{said}");
+    for (place, report) in ["plan", "list", "doctor"].into_iter().zip(reports_of(root, group)) {
+        assert!(report.contains(text), "{place} does not say {text:?}:\n{report}");
     }
 }
 
 #[test]
-fn a_whole_machine_has_nothing_to_say() {
+fn a_fully_counted_machine_has_no_note() {
     for (name, group) in [("sapphire-rapids-2s", "mem"), ("grace-2s", "mem"), ("zen4-2s", "mem")] {
-        assert_eq!(said(unpacked(name).path(), group), ["", "", ""], "{name}");
+        assert_eq!(reports_of(unpacked(name).path(), group), ["", "", ""], "{name}");
     }
 }
 
@@ -103,14 +106,14 @@ fn a_pmu_that_is_only_counted_by_name_is_not_absent() {
     assert!(refused.contains(how), "{refused}");
     let notes = planned(root.path(), &[], &[]).unwrap().notes.join("\n");
     assert!(notes.contains(how), "{notes}");
-    let (known, catalog) = (machine(root.path()).unwrap(), Catalog::embedded().unwrap());
-    let summary = summary::text(&known, &catalog, None);
+    let (discovered, catalog) = (machine(root.path()).unwrap(), Catalog::load_embedded().unwrap());
+    let summary = summary::summary_text(&discovered, &catalog, None);
     let (begin, _) = how.split_once(", such as").unwrap();
     assert!(summary.contains(begin) && !summary.contains("No uncore counters"), "{summary}");
     assert!(planned(root.path(), &[], &["imx8_ddr0/activate/"]).is_ok());
     let mut metrics = request(&[], &[]);
     metrics.metrics = vec!["mem_bandwidth".to_owned()];
-    let refused = plan(&known, &catalog, &metrics).unwrap_err().to_string();
+    let refused = plan(&discovered, &catalog, &metrics).unwrap_err().to_string();
     assert!(refused.contains(how), "{refused}");
 }
 
@@ -123,21 +126,21 @@ fn memory_of_small_systems_is_counted_in_bytes() {
         ("imx8mm", "read-cycles write-cycles", 16.0),
     ] {
         let root = unpacked(name);
-        let catalog = Catalog::embedded().unwrap();
-        let known = machine(root.path()).unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
+        let discovered = machine(root.path()).unwrap();
         let mut metrics = request(&[], &[]);
         metrics.metrics = vec!["mem_bandwidth".to_owned()];
         for request in [request(&["mem"], &[]), request(&[], &[]), metrics] {
-            let plan = plan(&known, &catalog, &request).unwrap();
-            let counted: Vec<_> = plan.counters.iter().map(|its| its.event.as_str()).collect();
+            let plan = plan(&discovered, &catalog, &request).unwrap();
+            let counted: Vec<_> = plan.counters.iter().map(|counter| counter.event.as_str()).collect();
             assert_eq!(counted.join(" "), events, "{name}");
             let all = plan
                 .counters
                 .iter()
-                .all(|its| its.unit == "bytes" && its.scale.total_cmp(&bytes).is_eq());
-            assert!(all && plan.links.len() == 1, "{name}: {}", plan.render());
+                .all(|counter| counter.unit == "bytes" && counter.scale.total_cmp(&bytes).is_eq());
+            assert!(all && plan.links.len() == 1, "{name}: {}", plan.render_plan());
         }
-        let summary = summary::text(&known, &catalog, None);
+        let summary = summary::summary_text(&discovered, &catalog, None);
         assert!(summary.contains("Uncore counters here: -p mem"), "{name}: {summary}");
     }
 }
@@ -149,11 +152,11 @@ fn metrics_of_imx_have_the_names_of_perf() {
     let pmu = root.path().join(DEVICES).join("imx8_ddr0");
     let names = |identifier: &str, metrics: &[&str]| {
         fs::write(pmu.join("identifier"), format!("{identifier}\n")).unwrap();
-        let known = machine(root.path()).unwrap();
+        let discovered = machine(root.path()).unwrap();
         for metric in metrics {
             let mut request = request(&[], &[]);
             request.metrics = vec![(*metric).to_owned()];
-            let plan = plan(&known, &Catalog::embedded().unwrap(), &request);
+            let plan = plan(&discovered, &Catalog::load_embedded().unwrap(), &request);
             assert_eq!(plan.unwrap().metrics.len(), 1, "{metric}");
         }
     };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use crate::command::Place;
 use crate::small::{one_row, small_recording, small_recording_into, small_recording_with};
@@ -29,7 +29,7 @@ fn files_that_are_no_recording_are_refused() {
     fs::create_dir(place.path("dir")).unwrap();
     foreign(&place.path("foreign.parquet"));
     let stream = File::create(place.path("stream.arrow")).unwrap();
-    small_recording_into(Target::Stream(Box::new(stream)));
+    small_recording_into(RecordingTarget::Stream(Box::new(stream)));
     let cases = [
         ("cut.parquet", "not a readable Parquet file"),
         ("tail.parquet", "tail.parquet"),
@@ -69,13 +69,13 @@ fn foreign(path: &Path) {
 fn a_recording_of_another_schema_is_refused() {
     let place = Place::new();
     let old = [(metadata::SCHEMA_VERSION, "1"), (metadata::TOOL_VERSION, "0.0.9\u{1b}[2J")];
-    small_recording_with(Target::File(place.path("file.parquet")), &old);
-    small_recording_with(Target::Dataset(place.path("run")), &old);
+    small_recording_with(RecordingTarget::File(place.path("file.parquet")), &old);
+    small_recording_with(RecordingTarget::Dataset(place.path("run")), &old);
     let pairs = old.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    let target = Target::File(place.path("killed.parquet"));
-    let mut killed = Writer::create(target, Create::default(), &pairs).unwrap();
+    let target = RecordingTarget::File(place.path("killed.parquet"));
+    let mut killed = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     killed.write(&fabric::TABLE, &one_row()).unwrap();
-    killed.seal().unwrap();
+    killed.seal_rows().unwrap();
     drop(killed);
     let before = fs::read_dir(place.path("killed.parquet.partial")).unwrap().count();
     for typed in [
@@ -103,7 +103,7 @@ fn a_recording_of_another_schema_is_refused() {
 fn a_missing_or_foreign_table_is_not_attributed() {
     let place = Place::new();
     for name in ["run", "other"] {
-        small_recording_with(Target::Dataset(place.path(name)), &[(metadata::HOST, name)]);
+        small_recording_with(RecordingTarget::Dataset(place.path(name)), &[(metadata::HOST, name)]);
     }
     let table = place.path("run/runtime.parquet");
     fs::copy(place.path("other/runtime.parquet"), &table).unwrap();

@@ -2,10 +2,10 @@
 //! perf's tables (`tools/perf/pmu-events/arch/x86/*/uncore-*.json`, Linux 7.2).
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::plan::plan;
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{metrics, assert_same_value, value};
 use crate::machines::{captured, planned, request};
 
 /// Raw counts of each counter in two seconds.
@@ -38,7 +38,7 @@ fn metrics_by_intels_names_have_the_values_of_intels_formulas() {
     ] {
         let plan = metrics(&captured("sapphire-rapids-2s"), &[name]);
         let count = if is_sum { plan.metrics.len() as f64 } else { 1.0 };
-        same(name, value(&plan, name, COUNTS, 2.0, |_| true), expected * count);
+        assert_same_value(name, value(&plan, name, COUNTS, 2.0, |_| true), expected * count);
     }
 }
 
@@ -48,15 +48,15 @@ fn a_metric_of_intel_is_right_beside_the_event_that_was_typed() {
     let mut asked = request(&[], &["uncore_imc/cas_count_read/"]);
     asked.metrics = vec!["memory_bandwidth_read".to_owned()];
     let plan =
-        plan(&captured("sapphire-rapids-2s"), &Catalog::embedded().unwrap(), &asked).unwrap();
+        plan(&captured("sapphire-rapids-2s"), &Catalog::load_embedded().unwrap(), &asked).unwrap();
     assert!(plan.counters.iter().all(|counter| counter.unit == "bytes"));
     let found = value(&plan, "memory_bandwidth_read", COUNTS, 2.0, |_| true);
-    same("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
+    assert_same_value("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
 }
 
 #[test]
 fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("sapphire-rapids-2s");
     let asked = |name: &str| {
         let mut asked = request(&[], &[]);
@@ -73,8 +73,8 @@ fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
     assert!(error.contains("did you mean uncore_frequency"), "{error}");
     assert!(planned("sapphire-rapids-2s", &["mem"], &[]).metrics.is_empty());
     let listed = |all| {
-        let view = View { all, width: None };
-        list(&machine, &catalog, What::Metrics, Form::Text(view)).unwrap()
+        let view = View { shows_all: all, width: None };
+        render_list(&machine, &catalog, What::Metrics, ListForm::Text(view)).unwrap()
     };
     assert!(!listed(false).contains("uncore_frequency"));
     assert!(listed(false).contains("more by the vendor's names"));

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use uncore_trace_ebpf::build::{Origin, object};
+use uncore_trace_ebpf::build::{ObjectOrigin, object};
 use uncore_trace_ebpf::stamp;
 
 fn main() -> Result<()> {
-    // A quarter of the size of line tables that are not compressed, and the standard library reads them. The
-    // static programs are linked otherwise, and have their line tables in another file.
+    // A quarter of the size of line tables that are not compressed, and the standard library reads
+    // them. The static programs are linked otherwise, and have their line tables in another file.
     let is = |name, value| env::var_os(name).is_some_and(|found| found == value);
     if is("CARGO_CFG_TARGET_ENV", "gnu") && is("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     // TARGET/PROFILE/build/PACKAGE/out: all profiles share one directory for the BPF target.
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
     let (object, origin) = object(&target_dir)?;
-    if let Origin::Committed(reason) = origin {
+    if let ObjectOrigin::Committed(reason) = origin {
         let line = reason.lines().next().unwrap_or_default();
         println!("cargo::warning=using the committed BPF object: {line}");
     }

@@ -5,13 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
 fn measured(machine: &str, metric: &str) -> anyhow::Result<Plan> {
-    let request = Request { metrics: vec![metric.to_owned()], ..request(&[], &[]) };
-    plan(&captured(machine), &Catalog::embedded().unwrap(), &request)
+    let request = PlanRequest { metrics: vec![metric.to_owned()], ..request(&[], &[]) };
+    plan(&captured(machine), &Catalog::load_embedded().unwrap(), &request)
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn metrics_of_perf_7_are_counted() {
                 continue;
             }
         };
-        let of = plan.metrics.iter().filter(|planned| planned.missing().is_empty());
+        let of = plan.metrics.iter().filter(|planned| planned.missing_inputs().is_empty());
         let units: Vec<_> = of.map(|planned| planned.unit.as_str()).collect();
         assert!(!units.is_empty() && units.iter().all(|its| *its == unit), "{metric}: {units:?}");
     }

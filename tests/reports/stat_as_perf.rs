@@ -20,8 +20,8 @@ fn rows<'a>(answer: &'a Answer, separator: &str) -> Vec<Vec<&'a str>> {
     lines.map(|line| line.split(separator).collect()).collect()
 }
 
-/// The checks of `tools/perf/tests/shell/stat+csv_summary.sh` (Linux 7.2), with a `perf` that executes
-/// this program, and an event that every machine has.
+/// The checks of `tools/perf/tests/shell/stat+csv_summary.sh` (Linux 7.2), with a `perf` that
+/// executes this program, and an event that every machine has.
 #[test]
 fn perfs_own_test_of_the_csv_summary_passes() {
     let _machine = root_or_skip!();

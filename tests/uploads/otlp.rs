@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use uncore_trace::agent::metrics::Metrics;
+use uncore_trace::agent::metrics::MetricsPage;
 use uncore_trace::schema::rollup;
 
 use crate::PROGRAM;
@@ -30,9 +30,9 @@ const UID: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
 const HOSTILE: &str = "/a\"} 1\nforged{x=\"y\"} 2\\\u{1b}[2J\u{202e}";
 
 /// Metrics of a link with an owner in a pod and one with a hostile name.
-fn metrics() -> Metrics {
+fn metrics() -> MetricsPage {
     let scope = format!("/kubepods/burstable/pod{UID}/{ID}");
-    let mut metrics = Metrics::new(5);
+    let mut metrics = MetricsPage::new(5);
     for window in 1..=5 {
         let mut rows = rollup::Builder::default();
         for (cgroup, container, pod) in [
@@ -53,13 +53,13 @@ fn metrics() -> Metrics {
                 ..rollup::Row::default()
             });
         }
-        metrics.window(&rows.finish()).unwrap();
+        metrics.add_window(&rows.finish()).unwrap();
     }
     metrics
 }
 
 fn served(more: &str) -> Served {
-    Served::new(metrics().request("node-7"), more)
+    Served::new(metrics().encode_request("node-7"), more)
 }
 
 /// The number of series, which are the same on the page and in the request.
@@ -79,10 +79,10 @@ fn points<'a>(request: &'a Value, name: &str) -> &'a Vec<Value> {
 }
 
 #[test]
-fn the_collector_gets_what_the_page_has() {
+fn the_collector_gets_the_metrics_of_the_page() {
     let collector = Collector::start(&json!([{}]));
     let metrics = metrics();
-    let served = Served::new(metrics.request("node-7"), "");
+    let served = Served::new(metrics.encode_request("node-7"), "");
     let endpoint = collector.endpoint();
     let said = served.once(&[
         (ENDPOINT, &endpoint),
@@ -91,7 +91,7 @@ fn the_collector_gets_what_the_page_has() {
     ]);
     assert_eq!(said.ok(), format!("metrics pushed to {endpoint}/v1/metrics\n"));
     let request = &collector.got(1)[0];
-    assert!(compared(&served.place, &metrics.page().unwrap(), request) > 10, "{request}");
+    assert!(compared(&served.place, &metrics.encode_page().unwrap(), request) > 10, "{request}");
     assert_eq!(
         request["resource"],
         json!({
@@ -161,7 +161,7 @@ fn only_what_the_specification_names_is_sent_again_and_not_too_soon() {
 }
 
 #[test]
-fn a_push_goes_on_after_what_was_refused() {
+fn a_push_goes_on_after_a_refused_request() {
     let refused = json!({"status": 400, "message": "no"});
     let partly = json!({"rejected": 3, "message": "too\nold"});
     let collector =
@@ -187,7 +187,7 @@ fn a_push_goes_on_after_what_was_refused() {
 }
 
 #[test]
-fn who_does_not_answer_is_named() {
+fn a_collector_that_does_not_answer_is_named() {
     let collector = Collector::start(&json!([{}]));
     let port = collector.port;
     drop(collector);
@@ -232,7 +232,7 @@ fn headers_are_sent_and_never_shown() {
     assert_eq!(got[0]["headers"]["authorization"], format!("Bearer {secret}"));
     assert_eq!(got[0]["headers"]["x-tenant"], "a=b");
     assert_eq!(got[0]["headers"]["content-encoding"], "gzip");
-    assert!(got[0]["size"].as_u64().unwrap() < metrics().request("node-7").len() as u64 / 2);
+    assert!(got[0]["size"].as_u64().unwrap() < metrics().encode_request("node-7").len() as u64 / 2);
     assert_eq!(got[0]["path"], format!("/custom?api-key={secret}"));
     assert_eq!((taken.code, refused.code), (0, 1), "{taken:?} {refused:?}");
     assert!(
@@ -286,7 +286,7 @@ fn a_certificate_of_the_environment_is_trusted() {
 }
 
 #[test]
-fn what_cannot_be_pushed_is_refused_in_one_line() {
+fn impossible_settings_of_a_push_are_refused_in_one_line() {
     for (more, variable, value, says) in [
         ("", ENDPOINT, "127.0.0.1:4318", "write http://HOST:4318"),
         ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken"),

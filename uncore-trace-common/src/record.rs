@@ -85,8 +85,8 @@ pub const FILE_DOUBT: u32 = 3;
 /// A process that may have files of watched devices has made another, which has copies of them.
 pub const FILE_FORK: u32 = 4;
 
-/// In `FileEvent::device`: bits of the minor number, `MINORBITS` of `include/linux/kdev_t.h`, Linux 6.1
-/// to 7.2.
+/// In `FileEvent::device`: bits of the minor number, `MINORBITS` of `include/linux/kdev_t.h`, Linux
+/// 6.1 to 7.2.
 pub const MINOR_BITS: u32 = 20;
 
 /// The begin of every record.

@@ -16,8 +16,8 @@ pub const IRQ_SLOTS: usize = 8;
 /// Different owners, devices and directions of I/O that a CPU combines before it flushes.
 pub const IO_SLOTS: usize = 8;
 
-/// Bytes of a device's name: `DISK_NAME_LEN` (include/linux/blkdev.h); an interface's name is shorter
-/// (`IFNAMSIZ`, include/uapi/linux/if.h). Linux 6.1 to 7.2.
+/// Bytes of a device's name: `DISK_NAME_LEN` (include/linux/blkdev.h); an interface's name is
+/// shorter (`IFNAMSIZ`, include/uapi/linux/if.h). Linux 6.1 to 7.2.
 pub const MAX_DEVICE: usize = 32;
 
 /// Time of one task.
@@ -153,7 +153,8 @@ pub struct IrqTrack {
 pub struct IoSlot {
     /// The task, if `context` is `CONTEXT_TASK`; `tid` and `pid` are 0 if only the cgroup is known.
     pub task: Task,
-    /// The disk's or interface's name, NUL-padded, any bytes; all 0 for [`crate::record::IO_TAKEN`].
+    /// The disk's or interface's name, NUL-padded, any bytes; all 0 for
+    /// [`crate::record::IO_TAKEN`].
     pub device: [u8; MAX_DEVICE],
     /// Identifies the device while it exists.
     pub key: u64,

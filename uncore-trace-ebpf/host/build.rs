@@ -23,7 +23,7 @@ pub struct Toolchain {
 
 /// Origin of an object.
 #[derive(Clone, Debug)]
-pub enum Origin {
+pub enum ObjectOrigin {
     /// Compiled now.
     Source,
     /// The committed object, with the reason why it could not be compiled.
@@ -33,7 +33,7 @@ pub enum Origin {
 impl Toolchain {
     /// The versions on which the bytes of the object depend: `rustc` and `bpf-linker`, one line
     /// each.
-    pub fn versions(&self) -> Result<String> {
+    pub fn tool_versions(&self) -> Result<String> {
         Ok(format!(
             "{}\n{}",
             first_line(Command::new(&self.rustc).arg("--version"))?,
@@ -51,7 +51,7 @@ impl Toolchain {
 pub fn toolchain() -> Result<Toolchain> {
     let linker = linker().context("bpf-linker is not installed: run `cargo xtask setup`")?;
     let mut tried = Vec::new();
-    for (cargo, rustc) in candidates() {
+    for (cargo, rustc) in compiler_candidates() {
         let Ok(sysroot) = first_line(Command::new(&rustc).args(["--print", "sysroot"])) else {
             continue;
         };
@@ -68,7 +68,7 @@ pub fn toolchain() -> Result<Toolchain> {
 }
 
 /// Compiles one binary of this package for the BPF target. Returns the path of the object.
-pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<PathBuf> {
+pub fn compile_object(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<PathBuf> {
     let root = stamp::workspace_root();
     let mut command = Command::new(&toolchain.cargo);
     command
@@ -90,8 +90,8 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
         // `build-std` is the only unstable feature that is used; this enables it in stable
         // compilers.
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("CARGO_ENCODED_RUSTFLAGS", rustflags(toolchain, &root)?)
-        .env("PATH", prepend(linker_dir, env::var_os("PATH"))?);
+        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(toolchain, &root)?)
+        .env("PATH", prepend_path(linker_dir, env::var_os("PATH"))?);
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
         bail!("compiling {bin} for BPF failed:\n{}", String::from_utf8_lossy(&output.stderr));
@@ -104,21 +104,21 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
 /// # Errors
 ///
 /// The object cannot be compiled, and the committed one is not up to date with its sources.
-pub fn object(target_dir: &Path) -> Result<(PathBuf, Origin)> {
-    let reason = match toolchain().and_then(|found| compile(&found, PROGRAM, target_dir)) {
-        Ok(object) => return Ok((object, Origin::Source)),
+pub fn object(target_dir: &Path) -> Result<(PathBuf, ObjectOrigin)> {
+    let reason = match toolchain().and_then(|found| compile_object(&found, PROGRAM, target_dir)) {
+        Ok(object) => return Ok((object, ObjectOrigin::Source)),
         Err(error) => format!("{error:#}"),
     };
     stamp::verify_sources()
         .with_context(|| format!("{reason}; and the committed object is of no use"))?;
-    Ok((stamp::object_path(), Origin::Committed(reason)))
+    Ok((stamp::object_path(), ObjectOrigin::Committed(reason)))
 }
 
 /// Debug information is needed for BTF; it must not have paths of this machine.
-fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
+fn rust_flags(toolchain: &Toolchain, root: &Path) -> Result<String> {
     let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
-    let mut remap = |from: &Path, to: &str| {
-        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    let mut remap = |from: &Path, replacement: &str| {
+        flags.push(format!("--remap-path-prefix={}={replacement}", from.display()));
     };
     remap(&toolchain.sysroot.join("lib/rustlib/src/rust"), "rust");
     let home = env::var_os("CARGO_HOME").map_or_else(
@@ -139,16 +139,16 @@ fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
 }
 
 /// Distributions first: their compiler and source of `core` always match.
-fn candidates() -> Vec<(PathBuf, PathBuf)> {
-    let mut all = vec![(PathBuf::from("/usr/bin/cargo"), PathBuf::from("/usr/bin/rustc"))];
+fn compiler_candidates() -> Vec<(PathBuf, PathBuf)> {
+    let mut compilers = vec![(PathBuf::from("/usr/bin/cargo"), PathBuf::from("/usr/bin/rustc"))];
     let nightly = |tool: &str| {
         first_line(Command::new("rustup").args(["which", "--toolchain", "nightly", tool]))
             .map(PathBuf::from)
     };
     if let (Ok(cargo), Ok(rustc)) = (nightly("cargo"), nightly("rustc")) {
-        all.push((cargo, rustc));
+        compilers.push((cargo, rustc));
     }
-    all
+    compilers
 }
 
 fn linker() -> Option<PathBuf> {
@@ -162,7 +162,7 @@ fn linker() -> Option<PathBuf> {
         .find(|linker| linker.is_file())
 }
 
-fn prepend(dir: &Path, path: Option<OsString>) -> Result<OsString> {
+fn prepend_path(dir: &Path, path: Option<OsString>) -> Result<OsString> {
     let path = path.unwrap_or_default();
     env::join_paths(std::iter::once(dir.to_owned()).chain(env::split_paths(&path)))
         .context("a directory of PATH holds a colon")

@@ -9,9 +9,9 @@ use crate::build::{self, Toolchain};
 use crate::stamp;
 
 /// Compiles the object and writes it with its stamp. Returns whether anything changed.
-pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
-    let object = stamp::read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
-    let renewed = stamp::stamp(&object, &toolchain.versions()?)?;
+pub fn renew_object(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
+    let object = stamp::read_file(&build::compile_object(toolchain, build::PROGRAM, target_dir)?)?;
+    let renewed = stamp::stamp(&object, &toolchain.tool_versions()?)?;
     let changed = fs::read(stamp::stamp_path()).ok().as_deref() != Some(renewed.as_bytes());
     fs::write(stamp::object_path(), &object).context("cannot write the BPF object")?;
     fs::write(stamp::stamp_path(), renewed).context("cannot write the BPF object's stamp")?;
@@ -20,14 +20,14 @@ pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
 
 /// Fails unless the committed object equals what the sources compile to. If the tools have other
 /// versions than in the stamp, the bytes may differ, and only the sources are compared.
-pub fn verify(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
+pub fn verify_object(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
     stamp::verify_sources()?;
-    let versions = toolchain.versions()?;
+    let versions = toolchain.tool_versions()?;
     let committed = fs::read_to_string(stamp::stamp_path()).context("cannot read the stamp")?;
     if !committed.ends_with(&format!("{versions}\n")) {
         return Ok(());
     }
-    let object = stamp::read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
+    let object = stamp::read_file(&build::compile_object(toolchain, build::PROGRAM, target_dir)?)?;
     if stamp::stamp(&object, &versions)? != committed {
         bail!("the committed BPF object is not what its sources compile to: run `cargo xtask bpf`");
     }

@@ -48,7 +48,7 @@ pub fn verify_sources() -> Result<()> {
     if lines.next() != Some(&format!("sources {}", source_digest()?)) {
         bail!("the committed BPF object is older than its sources: run `cargo xtask bpf`");
     }
-    if lines.next() != Some(&format!("object {}", hex(&read(&object_path())?))) {
+    if lines.next() != Some(&format!("object {}", hex_digest(&read_file(&object_path())?))) {
         bail!("the committed BPF object is not the one of its stamp: run `cargo xtask bpf`");
     }
     Ok(())
@@ -57,7 +57,7 @@ pub fn verify_sources() -> Result<()> {
 /// The stamp of an object that was compiled from the current sources with these versions of the
 /// tools.
 pub fn stamp(object: &[u8], versions: &str) -> Result<String> {
-    Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex(object)))
+    Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex_digest(object)))
 }
 
 /// SHA-256 of the names and contents of all sources, and of the locked versions of dependencies.
@@ -65,7 +65,7 @@ fn source_digest() -> Result<String> {
     let root = workspace_root();
     let mut files = Vec::new();
     for path in source_paths() {
-        collect(&path, &mut files)?;
+        collect_files(&path, &mut files)?;
     }
     files.sort();
     let mut digest = Sha256::new();
@@ -73,7 +73,7 @@ fn source_digest() -> Result<String> {
         let name = file.strip_prefix(&root).unwrap_or(file);
         digest.update(name.to_string_lossy().as_bytes());
         digest.update([0]);
-        digest.update(read(file)?);
+        digest.update(read_file(file)?);
     }
     let lock = fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
     for package in
@@ -84,23 +84,23 @@ fn source_digest() -> Result<String> {
     Ok(text(&digest.finalize()))
 }
 
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+fn collect_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
     for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
-        collect(&entry?.path(), files)?;
+        collect_files(&entry?.path(), files)?;
     }
     Ok(())
 }
 
 /// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_digest(bytes: &[u8]) -> String {
     text(&Sha256::digest(bytes))
 }
 

@@ -22,7 +22,7 @@ use crate::globals::{
     KERNFS_ID, TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
 };
 use crate::io::NO_TASK;
-use crate::kernel::{field, follow, text};
+use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::{emit, task};
 
 /// Major numbers: 12 bits (`MINORBITS` is 20 of 32, include/linux/kdev_t.h, Linux 6.1 to 7.2).
@@ -36,8 +36,8 @@ const KIND: u16 = 0o170_000;
 const CHARACTER: u16 = 0o020_000;
 const BLOCK: u16 = 0o060_000;
 
-/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a place, not the
-/// device.
+/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a
+/// place, not the device.
 const ONLY_PATH: u32 = 1 << 14;
 
 /// Entries of a table that are looked through, some 0.1 ms.
@@ -47,13 +47,13 @@ const MOST_FILES: u32 = 1 << 12;
 #[btf_map]
 static WATCHED: Array<u64, WORDS> = Array::new();
 
-/// What was reported as open: see [`Device::of`]. What is forgotten is reported again when it is
-/// opened again.
+/// What was reported as open: see [`WatchedDevice::holder_key`]. What is forgotten is reported
+/// again when it is opened again.
 #[btf_map]
 static HELD: LruHashMap<u64, u32, 1> = LruHashMap::new();
 
-/// Processes that have had the file of a watched device. The copies of one that is forgotten are found
-/// when all files are read.
+/// Processes that have had the file of a watched device. The copies of one that is forgotten are
+/// found when all files are read.
 #[btf_map]
 static HOLDERS: LruHashMap<u32, u32, 1> = LruHashMap::new();
 
@@ -75,50 +75,50 @@ struct Meta {
 
 /// A device.
 #[derive(Clone, Copy)]
-struct Device {
+struct WatchedDevice {
     number: u32,
     is_block: bool,
 }
 
-impl Device {
+impl WatchedDevice {
     /// The watched device that the file is of.
     #[inline(always)]
-    fn watched(file: *const u8) -> Option<Self> {
-        let inode = follow(file, FILE_INODE.load())?;
+    fn from_file(file: *const u8) -> Option<Self> {
+        let inode = follow_pointer(file, FILE_INODE.load())?;
         // SAFETY: a checked read of kernel memory.
-        let mode: u16 = unsafe { field(inode, INODE_MODE.load()) }.ok()?;
+        let mode: u16 = unsafe { read_field(inode, INODE_MODE.load()) }.ok()?;
         let is_block = match mode & KIND {
             CHARACTER => false,
             BLOCK => true,
             _ => return None,
         };
         // SAFETY: a checked read of kernel memory.
-        let number: u32 = unsafe { field(inode, INODE_DEVICE.load()) }.ok()?;
+        let number: u32 = unsafe { read_field(inode, INODE_DEVICE.load()) }.ok()?;
         let major = number >> MINOR_BITS;
         let word = WATCHED.get((u32::from(is_block) * MAJORS + major) / 64)?;
         if word >> (major % 64) & 1 == 0 {
             return None;
         }
         // SAFETY: a checked read of kernel memory.
-        let mode: u32 = unsafe { field(file, FILE_MODE.load()) }.ok()?;
+        let mode: u32 = unsafe { read_field(file, FILE_MODE.load()) }.ok()?;
         (mode & ONLY_PATH == 0).then_some(Self { number, is_block })
     }
 
     /// The key of a process and this device: numbers of processes have 22 bits (`PID_MAX_LIMIT`,
     /// include/linux/threads.h, Linux 6.1 to 7.2).
     #[inline(always)]
-    const fn of(self, pid: u32) -> u64 {
+    const fn holder_key(self, pid: u32) -> u64 {
         (self.is_block as u64) << 63 | (pid as u64) << 32 | self.number as u64
     }
 
     #[inline(always)]
-    fn event(self, what: u32, task: Task) -> FileEvent {
+    fn file_event(self, change: u32, task: Task) -> FileEvent {
         // SAFETY: plain helpers.
         let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
         FileEvent {
             header: Header { kind: KIND_FILE, cpu },
             time,
-            what,
+            what: change,
             device: self.number,
             block: u32::from(self.is_block),
             parent: 0,
@@ -129,43 +129,44 @@ impl Device {
 
 /// The current task gets this file.
 #[inline(always)]
-pub fn got(file: *const u8) {
-    let Some(device) = Device::watched(file) else { return };
-    let mut who = NO_TASK;
-    task::fill(&mut who);
-    let key = device.of(who.pid);
+pub fn note_gained(file: *const u8) {
+    let Some(device) = WatchedDevice::from_file(file) else { return };
+    let mut holder = NO_TASK;
+    task::fill_task(&mut holder);
+    let key = device.holder_key(holder.pid);
     // SAFETY: the value is a number.
     if unsafe { HELD.get(key) }.is_some() {
         return;
     }
-    remember(&key, who.pid);
-    send(&device.event(FILE_GOT, who));
+    remember_holder(&key, holder.pid);
+    send_event(&device.file_event(FILE_GOT, holder));
 }
 
 /// The current task has taken this file out of its table.
 #[inline(always)]
-pub fn left(file: *const u8) {
-    let Some(device) = Device::watched(file) else { return };
-    let mut who = NO_TASK;
-    task::fill(&mut who);
-    let key = device.of(who.pid);
+pub fn note_closed(file: *const u8) {
+    let Some(device) = WatchedDevice::from_file(file) else { return };
+    let mut holder = NO_TASK;
+    task::fill_task(&mut holder);
+    let key = device.holder_key(holder.pid);
     // Another thread may get a file of the device meanwhile. If it does so after this removal, it
-    // reports that; the report below has a time from before that one. If it does so before, its file
-    // is found below, unless it is not in the table yet: this program is called before `fd_install`
-    // stores the file, and no lock covers both. Such a file is found when all files are read again.
+    // reports that; the report below has a time from before that one. If it does so before, its
+    // file is found below, unless it is not in the table yet: this program is called before
+    // `fd_install` stores the file, and no lock covers both. Such a file is found when all files
+    // are read again.
     let _unknown = HELD.remove(key);
-    let mut event = device.event(FILE_LEFT, who);
-    match still(device) {
-        Some(true) => return remember(&key, who.pid),
+    let mut event = device.file_event(FILE_LEFT, holder);
+    match has_device_open(device) {
+        Some(true) => return remember_holder(&key, holder.pid),
         Some(false) => {}
         None => event.what = FILE_DOUBT,
     }
-    send(&event);
+    send_event(&event);
 }
 
 /// Remembers that a process holds a device.
 #[inline(always)]
-fn remember(key: &u64, pid: u32) {
+fn remember_holder(key: &u64, pid: u32) {
     // Nothing is lost without it: see the maps.
     let _full = HELD.insert(key, 1_u32, 0);
     let _full = HOLDERS.insert(pid, 1_u32, 0);
@@ -174,59 +175,59 @@ fn remember(key: &u64, pid: u32) {
 /// A search in a table of files.
 struct Search {
     files: *const u8,
-    device: Device,
-    found: bool,
+    device: WatchedDevice,
+    is_found: bool,
 }
 
 /// Whether a file of the current task's table is of the device; `None` if the table is too large.
 #[inline(always)]
-fn still(device: Device) -> Option<bool> {
+fn has_device_open(device: WatchedDevice) -> Option<bool> {
     // SAFETY: plain helper.
     let task = unsafe { bpf_get_current_task() } as *const u8;
     // A task that exits has no table any more when its files are closed.
-    let Some(table) = follow(task, TASK_FILES.load()) else { return Some(false) };
-    let table = follow(table, FILES_TABLE.load())?;
+    let Some(table) = follow_pointer(task, TASK_FILES.load()) else { return Some(false) };
+    let table = follow_pointer(table, FILES_TABLE.load())?;
     // SAFETY: a checked read of kernel memory.
-    let size: u32 = unsafe { field(table, TABLE_SIZE.load()) }.ok()?;
-    let files = follow(table, TABLE_FILES.load())?;
+    let size: u32 = unsafe { read_field(table, TABLE_SIZE.load()) }.ok()?;
+    let files = follow_pointer(table, TABLE_FILES.load())?;
     if size > MOST_FILES {
         return None;
     }
-    let mut search = Search { files, device, found: false };
-    let step: unsafe extern "C" fn(u64, *mut Search) -> i64 = look;
-    // SAFETY: `look` takes a number and the context, which is on the stack of this program.
+    let mut search = Search { files, device, is_found: false };
+    let step: unsafe extern "C" fn(u64, *mut Search) -> i64 = check_entry;
+    // SAFETY: `check_entry` takes a number and the context, which is on the stack of this program.
     unsafe { bpf_loop(size, step as *mut c_void, (&raw mut search).cast(), 0) };
-    Some(search.found)
+    Some(search.is_found)
 }
 
 /// Looks at one entry; 1 ends the search.
-unsafe extern "C" fn look(index: u64, search: *mut Search) -> i64 {
-    // SAFETY: the context that `still` passes.
+unsafe extern "C" fn check_entry(index: u64, search: *mut Search) -> i64 {
+    // SAFETY: the context that `has_device_open` passes.
     let search = unsafe { &mut *search };
-    let Some(file) = follow(search.files, (index & 0xffff) * 8) else { return 0 };
-    let same = Device::watched(file).is_some_and(|device| {
+    let Some(file) = follow_pointer(search.files, (index & 0xffff) * 8) else { return 0 };
+    let same = WatchedDevice::from_file(file).is_some_and(|device| {
         device.number == search.device.number && device.is_block == search.device.is_block
     });
-    search.found = same;
+    search.is_found = same;
     i64::from(same)
 }
 
 /// The current process has made the task `child`.
 #[inline(always)]
-pub fn forked(child: *const u8) {
-    let (_, parent, _) = task::identity();
+pub fn note_fork(child: *const u8) {
+    let (_, parent, _) = task::current_ids();
     // SAFETY: the value is a number.
     if unsafe { HOLDERS.get(parent) }.is_none() {
         return;
     }
-    let who = identity(child);
-    if who.pid == parent || who.pid == 0 {
+    let child_task = read_identity(child);
+    if child_task.pid == parent || child_task.pid == 0 {
         return;
     }
-    let _full = HOLDERS.insert(who.pid, 1_u32, 0);
-    let mut event = Device { number: 0, is_block: false }.event(FILE_FORK, who);
+    let _full = HOLDERS.insert(child_task.pid, 1_u32, 0);
+    let mut event = WatchedDevice { number: 0, is_block: false }.file_event(FILE_FORK, child_task);
     event.parent = parent;
-    send(&event);
+    send_event(&event);
 }
 
 /// Writes the file that the iterator visits, if it is of a watched device.
@@ -235,16 +236,16 @@ pub fn forked(child: *const u8) {
 ///
 /// `ctx` must be the context of the iterator.
 #[inline(always)]
-pub unsafe fn seen(ctx: *const TaskFile) {
+pub unsafe fn write_seen(ctx: *const TaskFile) {
     // SAFETY: as the caller promises; the verifier checks each access.
     let (task, file) = unsafe { ((*ctx).task, (*ctx).file) };
     if task.is_null() || file.is_null() {
         return;
     }
-    let Some(device) = Device::watched(file) else { return };
-    let who = identity(task);
-    remember(&device.of(who.pid), who.pid);
-    let event = device.event(FILE_SEEN, who);
+    let Some(device) = WatchedDevice::from_file(file) else { return };
+    let holder = read_identity(task);
+    remember_holder(&device.holder_key(holder.pid), holder.pid);
+    let event = device.file_event(FILE_SEEN, holder);
     // SAFETY: as above; the whole event is on the stack. If the buffer is too small, the kernel
     // enlarges it and visits the file again.
     unsafe {
@@ -254,26 +255,26 @@ pub unsafe fn seen(ctx: *const TaskFile) {
 
 /// Identity of a task that need not be current; fields that cannot be read are 0.
 #[inline(always)]
-fn identity(from: *const u8) -> Task {
-    let mut who = NO_TASK;
+fn read_identity(kernel_task: *const u8) -> Task {
+    let mut task = NO_TASK;
     // SAFETY: checked reads of kernel memory.
     unsafe {
-        who.tid = field(from, TASK_PID.load()).unwrap_or(0);
-        who.pid = field(from, TASK_TGID.load()).unwrap_or(0);
+        task.tid = read_field(kernel_task, TASK_PID.load()).unwrap_or(0);
+        task.pid = read_field(kernel_task, TASK_TGID.load()).unwrap_or(0);
     }
-    let cgroup = follow(from, TASK_CGROUPS.load())
-        .and_then(|set| follow(set, CSET_CGROUP.load()))
-        .and_then(|cgroup| follow(cgroup, CGROUP_KN.load()));
+    let cgroup = follow_pointer(kernel_task, TASK_CGROUPS.load())
+        .and_then(|set| follow_pointer(set, CSET_CGROUP.load()))
+        .and_then(|cgroup| follow_pointer(cgroup, CGROUP_KN.load()));
     if let Some(kn) = cgroup {
         // SAFETY: a checked read of kernel memory.
-        who.cgroup_id = unsafe { field(kn, KERNFS_ID.load()) }.unwrap_or(0);
+        task.cgroup_id = unsafe { read_field(kn, KERNFS_ID.load()) }.unwrap_or(0);
     }
-    text(&mut who.comm, from.wrapping_add(TASK_COMM.load() as usize));
-    who
+    read_text(&mut task.comm, kernel_task.wrapping_add(TASK_COMM.load() as usize));
+    task
 }
 
 #[inline(always)]
-fn send(event: &FileEvent) {
+fn send_event(event: &FileEvent) {
     // SAFETY: the whole event, on the stack.
-    unsafe { emit::send(KIND_FILE, &raw const *event, size_of::<FileEvent>() as u64) };
+    unsafe { emit::send_record(KIND_FILE, &raw const *event, size_of::<FileEvent>() as u64) };
 }

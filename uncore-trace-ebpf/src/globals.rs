@@ -62,12 +62,12 @@ globals!(
     INODE_DEVICE,
 );
 
-/// The end of the tick in which `now` lies.
+/// The end of the tick in which `time_ns` lies.
 #[inline(always)]
-pub fn tick_end(now: u64) -> u64 {
+pub fn tick_end(time_ns: u64) -> u64 {
     let tick = TICK_NS.load();
     if tick == 0 {
         return u64::MAX;
     }
-    (now / tick + 1) * tick
+    (time_ns / tick + 1) * tick
 }

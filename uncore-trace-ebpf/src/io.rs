@@ -14,7 +14,7 @@ use crate::globals::{TICK_NS, tick_end};
 use crate::maps::{CPUS, IO};
 
 /// Owner of bytes.
-pub struct Owner {
+pub struct IoOwner {
     /// One of the `CONTEXT_` constants.
     pub context: u32,
     /// Interrupt number or softirq vector.
@@ -26,15 +26,15 @@ pub struct Owner {
 /// All fields 0: there is no task.
 pub const NO_TASK: Task = Task { tid: 0, pid: 0, cgroup_id: 0, comm: [0; 16] };
 
-impl Owner {
+impl IoOwner {
     /// The owner is not known.
     pub const NOBODY: Self = Self { context: CONTEXT_NOBODY, number: 0, task: NO_TASK };
 }
 
 /// Bytes that were moved.
-pub struct Event {
+pub struct MovedBytes {
     /// One of the `IO_` constants.
-    pub what: u32,
+    pub io_kind: u32,
     /// Identifies the device.
     pub key: u64,
     /// Number of bytes.
@@ -60,7 +60,7 @@ const _: () = assert!(size_of::<Alone>() == IO_PREFIX + size_of::<IoSlot>());
 
 /// Context of this CPU: one of the `CONTEXT_` constants, and its number.
 #[inline(always)]
-pub fn context() -> (u32, u32) {
+pub fn cpu_context() -> (u32, u32) {
     // SAFETY: plain helper.
     match CPUS.get(unsafe { bpf_get_smp_processor_id() }) {
         Some(state) if state.hard.begin != 0 => (CONTEXT_IRQ, state.hard.number as u32),
@@ -71,59 +71,61 @@ pub fn context() -> (u32, u32) {
 
 /// Adds bytes that were just moved; `fill` names the device in a new slot.
 #[inline(always)]
-pub fn add(event: &Event, owner: &Owner, fill: impl Fn(&mut IoSlot)) {
+pub fn add_moved(event: &MovedBytes, owner: &IoOwner, fill: impl Fn(&mut IoSlot)) {
     // SAFETY: plain helpers.
-    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     let Some(state) = IO.get_ptr_mut(cpu) else {
         return;
     };
     // SAFETY: only programs on this CPU write its value, and `busy` keeps them apart.
     let state = unsafe { &mut *state };
-    let boundary = tick_end(now);
+    let boundary = tick_end(now_ns);
     let spans = event.begin != 0 && event.begin + TICK_NS.load() < boundary;
     if spans || is_busy(state) {
         let mut record = Alone {
             header: Header { kind: KIND_IO, cpu },
             boundary,
             begin: if spans { event.begin } else { 0 },
-            end: if spans { now } else { 0 },
+            end: if spans { now_ns } else { 0 },
             sequence: 0,
             len: 1,
             total: event.bytes,
-            slot: empty(event, owner),
+            slot: empty_slot(event, owner),
         };
         fill(&mut record.slot);
         record.slot.bytes = event.bytes;
         record.slot.requests = 1;
         // SAFETY: the whole record, on the stack.
-        unsafe { emit::send(KIND_IO, (&raw const record).cast::<Io>(), size_of::<Alone>() as u64) };
+        unsafe {
+            emit::send_record(KIND_IO, (&raw const record).cast::<Io>(), size_of::<Alone>() as u64)
+        };
         return;
     }
     set_busy(state, 1);
-    combine(&mut state.pending, cpu, now, boundary, event, owner, fill);
+    combine_slot(&mut state.pending, cpu, now_ns, boundary, event, owner, fill);
     set_busy(state, 0);
 }
 
 #[inline(always)]
-fn combine(
+fn combine_slot(
     pending: &mut Io,
     cpu: u32,
-    now: u64,
+    now_ns: u64,
     boundary: u64,
-    event: &Event,
-    owner: &Owner,
+    event: &MovedBytes,
+    owner: &IoOwner,
     fill: impl Fn(&mut IoSlot),
 ) {
-    if now >= pending.boundary {
+    if now_ns >= pending.boundary {
         if pending.len != 0 {
-            flush(pending);
+            flush_slots(pending);
         }
         pending.header = Header { kind: KIND_IO, cpu };
         pending.boundary = boundary;
     }
-    let mut index = find(pending, event, owner);
+    let mut index = find_slot(pending, event, owner);
     if index >= IO_SLOTS as u64 {
-        flush(pending);
+        flush_slots(pending);
         index = 0;
     }
     if pending.len == 0 {
@@ -132,7 +134,7 @@ fn combine(
     // SAFETY: `index` is below IO_SLOTS; the unchecked form leaves no panic path.
     let slot = unsafe { pending.slots.get_unchecked_mut(index as usize) };
     if index == pending.len {
-        *slot = empty(event, owner);
+        *slot = empty_slot(event, owner);
         fill(slot);
         pending.len += 1;
     }
@@ -143,14 +145,14 @@ fn combine(
 
 /// A slot without bytes.
 #[inline(always)]
-fn empty(event: &Event, owner: &Owner) -> IoSlot {
+fn empty_slot(event: &MovedBytes, owner: &IoOwner) -> IoSlot {
     IoSlot {
         task: owner.task,
         device: [0; MAX_DEVICE],
         key: event.key,
         bytes: 0,
         requests: 0,
-        what: event.what,
+        what: event.io_kind,
         context: owner.context,
         number: owner.number,
         ifindex: 0,
@@ -160,11 +162,11 @@ fn empty(event: &Event, owner: &Owner) -> IoSlot {
 
 /// The slot of this owner, device and direction, or the number of slots in use if it has none.
 #[inline(always)]
-fn find(pending: &Io, event: &Event, owner: &Owner) -> u64 {
+fn find_slot(pending: &Io, event: &MovedBytes, owner: &IoOwner) -> u64 {
     let mut index = 0;
     for slot in &pending.slots {
         let same = slot.key == event.key
-            && slot.what == event.what
+            && slot.what == event.io_kind
             && slot.task.pid == owner.task.pid
             && slot.task.cgroup_id == owner.task.cgroup_id
             && slot.context == owner.context
@@ -179,30 +181,30 @@ fn find(pending: &Io, event: &Event, owner: &Owner) -> u64 {
 
 /// Sends the slots of a tick that has ended, unless a program is writing them.
 #[inline(always)]
-pub fn flush_ended(cpu: u32, now: u64) {
+pub fn flush_ended(cpu: u32, now_ns: u64) {
     let Some(state) = IO.get_ptr_mut(cpu) else {
         return;
     };
-    // SAFETY: as in `add`.
+    // SAFETY: as in `add_moved`.
     let state = unsafe { &mut *state };
-    if state.pending.len != 0 && now >= state.pending.boundary && !is_busy(state) {
+    if state.pending.len != 0 && now_ns >= state.pending.boundary && !is_busy(state) {
         set_busy(state, 1);
-        flush(&mut state.pending);
+        flush_slots(&mut state.pending);
         set_busy(state, 0);
     }
 }
 
 #[inline(always)]
-fn flush(pending: &mut Io) {
-    let from: *const Io = pending;
+fn flush_slots(pending: &mut Io) {
+    let record: *const Io = pending;
     let size = || {
         // SAFETY: a reference is readable.
-        let len = unsafe { (&raw const (*from).len).read_volatile() };
+        let len = unsafe { (&raw const (*record).len).read_volatile() };
         let size = IO_PREFIX as u64 + len * size_of::<IoSlot>() as u64;
         (len <= IO_SLOTS as u64).then_some(size)
     };
     // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
-    unsafe { emit::send_part(KIND_IO, from, size) };
+    unsafe { emit::send_part(KIND_IO, record, size) };
     pending.len = 0;
     pending.total = 0;
 }

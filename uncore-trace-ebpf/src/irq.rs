@@ -9,19 +9,19 @@ use crate::globals::tick_end;
 use crate::maps::CPUS;
 
 #[inline(always)]
-fn state() -> Option<(&'static mut CpuState, u32, u64)> {
+fn cpu_state() -> Option<(&'static mut CpuState, u32, u64)> {
     // SAFETY: plain helpers.
-    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     let state = CPUS.get_ptr_mut(cpu)?;
     // SAFETY: only programs on this CPU write its value, each kind of interrupt its own part.
-    Some((unsafe { &mut *state }, cpu, now))
+    Some((unsafe { &mut *state }, cpu, now_ns))
 }
 
 /// An interrupt handler begins.
 #[inline(always)]
 pub fn hard_entry(number: u32) {
-    if let Some((state, _, now)) = state() {
-        state.hard.begin = now;
+    if let Some((state, _, now_ns)) = cpu_state() {
+        state.hard.begin = now_ns;
         state.hard.number = u64::from(number);
     }
 }
@@ -29,11 +29,11 @@ pub fn hard_entry(number: u32) {
 /// An interrupt handler ends.
 #[inline(always)]
 pub fn hard_exit() {
-    if let Some((state, cpu, now)) = state() {
+    if let Some((state, cpu, now_ns)) = cpu_state() {
         let began = state.hard.begin;
         if began != 0 {
             state.hard.begin = 0;
-            add(&mut state.hard, CONTEXT_IRQ, cpu, began, now, now - began);
+            add_interrupt(&mut state.hard, CONTEXT_IRQ, cpu, began, now_ns, now_ns - began);
         }
     }
 }
@@ -44,13 +44,13 @@ pub fn hard_exit() {
 /// read again. A second interrupt just after the first would make the softirq's time too short.
 #[inline(always)]
 pub fn soft_entry(vector: u32) {
-    if let Some((state, ..)) = state() {
-        let before = hard_total(state);
+    if let Some((state, ..)) = cpu_state() {
+        let earlier_total = hard_total(state);
         // SAFETY: plain helper.
-        let now = unsafe { bpf_ktime_get_ns() };
+        let now_ns = unsafe { bpf_ktime_get_ns() };
         let total = hard_total(state);
         // SAFETY: as above.
-        let begin = if total == before { now } else { unsafe { bpf_ktime_get_ns() } };
+        let begin = if total == earlier_total { now_ns } else { unsafe { bpf_ktime_get_ns() } };
         state.soft.other_at_begin = total;
         state.soft.number = u64::from(vector);
         state.soft.begin = begin;
@@ -67,45 +67,45 @@ fn hard_total(state: &CpuState) -> u64 {
 /// A softirq ends. Interrupts in between are subtracted from its time.
 #[inline(always)]
 pub fn soft_exit() {
-    if let Some((state, cpu, now)) = state() {
+    if let Some((state, cpu, now_ns)) = cpu_state() {
         let began = state.soft.begin;
         if began != 0 {
             state.soft.begin = 0;
             let hard = state.hard.total - state.soft.other_at_begin;
-            let span = now - began;
+            let span = now_ns - began;
             // An interrupt between the two reads of the clock and of `total` is counted in
             // `hard` only.
             let ns = if hard < span { span - hard } else { 0 };
-            add(&mut state.soft, CONTEXT_SOFTIRQ, cpu, began, now, ns);
+            add_interrupt(&mut state.soft, CONTEXT_SOFTIRQ, cpu, began, now_ns, ns);
         }
     }
 }
 
 /// Sends the slots of a tick that has ended.
 #[inline(always)]
-pub fn flush_ended(track: &mut IrqTrack, now: u64) {
-    if track.pending.len != 0 && now >= track.pending.boundary {
-        flush(&mut track.pending);
+pub fn flush_ended(track: &mut IrqTrack, now_ns: u64) {
+    if track.pending.len != 0 && now_ns >= track.pending.boundary {
+        flush_slots(&mut track.pending);
     }
 }
 
 #[inline(always)]
-fn add(track: &mut IrqTrack, context: u32, cpu: u32, began: u64, now: u64, ns: u64) {
+fn add_interrupt(track: &mut IrqTrack, context: u32, cpu: u32, began: u64, now_ns: u64, ns: u64) {
     track.total += ns;
     let number = track.number as u32;
     let pending = &mut track.pending;
-    let crosses = now >= pending.boundary;
+    let crosses = now_ns >= pending.boundary;
     if crosses {
         if pending.len != 0 {
-            flush(pending);
+            flush_slots(pending);
         }
         pending.header = Header { kind: KIND_IRQ, cpu };
-        pending.boundary = tick_end(now);
+        pending.boundary = tick_end(now_ns);
     }
     let inside = began + crate::globals::TICK_NS.load() >= pending.boundary;
-    let mut index = if inside { find(pending, number) } else { pending.len };
+    let mut index = if inside { find_slot(pending, number) } else { pending.len };
     if index >= IRQ_SLOTS as u64 {
-        flush(pending);
+        flush_slots(pending);
         index = 0;
     }
     // SAFETY: `index` is below IRQ_SLOTS; the unchecked form leaves no panic path.
@@ -118,14 +118,14 @@ fn add(track: &mut IrqTrack, context: u32, cpu: u32, began: u64, now: u64, ns: u
     slot.count += 1;
     if !inside {
         pending.begin = began;
-        pending.end = now;
-        flush(pending);
+        pending.end = now_ns;
+        flush_slots(pending);
     }
 }
 
 /// The slot of this source, or the number of slots in use if it has none.
 #[inline(always)]
-fn find(pending: &Irq, number: u32) -> u64 {
+fn find_slot(pending: &Irq, number: u32) -> u64 {
     let mut index = 0;
     for slot in &pending.slots {
         if index >= pending.len || slot.number == number {
@@ -137,12 +137,12 @@ fn find(pending: &Irq, number: u32) -> u64 {
 }
 
 #[inline(always)]
-fn flush(pending: &mut Irq) {
+fn flush_slots(pending: &mut Irq) {
     let len = pending.len;
     if len <= IRQ_SLOTS as u64 {
         let size = IRQ_PREFIX as u64 + len * size_of::<IrqSlot>() as u64;
         // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
-        unsafe { emit::send(KIND_IRQ, pending, size) };
+        unsafe { emit::send_record(KIND_IRQ, pending, size) };
     }
     pending.begin = 0;
     pending.end = 0;

@@ -11,7 +11,7 @@ use uncore_trace_common::config::MISSING;
 /// None beyond that of `bpf_probe_read_kernel`, which checks the address: a wrong one is an error,
 /// not a fault. Any bit pattern must be a valid `T`.
 #[inline(always)]
-pub unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
+pub unsafe fn read_field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
 }
@@ -19,22 +19,22 @@ pub unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
 /// Follows the pointer at `offset`; `None` if it is null, cannot be read, or does not exist in the
 /// running kernel.
 #[inline(always)]
-pub fn follow(base: *const u8, offset: u64) -> Option<*const u8> {
+pub fn follow_pointer(base: *const u8, offset: u64) -> Option<*const u8> {
     if offset == MISSING {
         return None;
     }
     // SAFETY: any bit pattern is a pointer.
-    match unsafe { field::<*const u8>(base, offset) } {
-        Ok(found) if !found.is_null() => Some(found),
+    match unsafe { read_field::<*const u8>(base, offset) } {
+        Ok(pointer) if !pointer.is_null() => Some(pointer),
         _ => None,
     }
 }
 
-/// Copies the text at `from`, cut to the size of `to`; `to` is unchanged on failure.
+/// Copies the text at `address`, cut to the size of `target`, which is unchanged on failure.
 #[inline(always)]
-pub fn text<const LEN: usize>(to: &mut [u8; LEN], from: *const u8) {
+pub fn read_text<const LEN: usize>(target: &mut [u8; LEN], address: *const u8) {
     // SAFETY: the helper checks the address, and writes at most `LEN` bytes, terminated.
     unsafe {
-        bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), LEN as u32, from.cast());
+        bpf_probe_read_kernel_str(target.as_mut_ptr().cast(), LEN as u32, address.cast());
     }
 }

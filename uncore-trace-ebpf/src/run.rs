@@ -18,9 +18,9 @@ const NEXT_TID: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
 
 /// Accounts for a switch from `current`, whose thread id is `tid`, to `next_tid`.
 #[inline(always)]
-pub fn switch(tid: u32, next_tid: u32) {
+pub fn account_switch(tid: u32, next_tid: u32) {
     // SAFETY: plain helpers.
-    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
         return;
     };
@@ -29,13 +29,13 @@ pub fn switch(tid: u32, next_tid: u32) {
     let state = unsafe { &mut *state };
     let irq_now = state.hard.total + state.soft.total;
     if state.run.end == 0 {
-        start(&mut state.run, cpu, now);
+        start_run(&mut state.run, cpu, now_ns);
     } else {
         if state.run.next_tid() != tid {
             // SAFETY: a field of the value that is given.
-            emit::count(|drops| unsafe { &raw mut (*drops).switches });
+            emit::count_drop(|drops| unsafe { &raw mut (*drops).switches });
         }
-        leave(state, tid, now, irq_now);
+        add_slice(state, tid, now_ns, irq_now);
     }
     state.run.irq_at_end = irq_now;
     state.run.next = (u64::from(next_tid) << 32) | (state.run.end & 0xffff_ffff);
@@ -43,55 +43,55 @@ pub fn switch(tid: u32, next_tid: u32) {
 
 /// Handles the first switch on this CPU: time is accounted from here on.
 #[inline(always)]
-fn start(run: &mut Run, cpu: u32, now: u64) {
+fn start_run(run: &mut Run, cpu: u32, now_ns: u64) {
     run.header = Header { kind: KIND_RUN, cpu };
-    run.begin = now;
-    run.last = now;
-    run.end = now;
-    run.boundary = tick_end(now);
+    run.begin = now_ns;
+    run.last = now_ns;
+    run.end = now_ns;
+    run.boundary = tick_end(now_ns);
     run.len = 0;
 }
 
 /// Adds the slice that ends now, and sends the slots if the tick has ended.
 #[inline(always)]
-fn leave(state: &mut CpuState, tid: u32, now: u64, irq_now: u64) {
-    let wall = now - state.run.end;
+fn add_slice(state: &mut CpuState, tid: u32, now_ns: u64, irq_now: u64) {
+    let wall = now_ns - state.run.end;
     let irq = irq_now - state.run.irq_at_end;
-    let crosses = now >= state.run.boundary;
+    let crosses = now_ns >= state.run.boundary;
     let alone = crosses || SLICES.load() != 0;
-    let mut index = if alone { state.run.len } else { find(&state.run, tid) };
+    let mut index = if alone { state.run.len } else { find_slot(&state.run, tid) };
     if index >= RUN_SLOTS as u64 {
         state.run.last = state.run.end;
-        flush(&mut state.run);
+        flush_slots(&mut state.run);
         index = 0;
     }
     // SAFETY: `index` is below RUN_SLOTS; the unchecked form leaves no panic path.
     let slot = unsafe { state.run.slots.get_unchecked_mut(index as usize) };
     if index == state.run.len {
-        begin(slot, tid);
+        begin_slot(slot, tid);
         state.run.len += 1;
     }
     slot.wall_ns += wall;
     slot.irq_ns += irq;
     slot.slices += 1;
     let began = state.run.end;
-    state.run.end = now;
+    state.run.end = now_ns;
     if crosses {
-        irq::flush_ended(&mut state.hard, now);
-        irq::flush_ended(&mut state.soft, now);
+        irq::flush_ended(&mut state.hard, now_ns);
+        irq::flush_ended(&mut state.soft, now_ns);
         if IO_WANTED.load() != 0 {
-            io::flush_ended(state.run.header.cpu, now);
+            io::flush_ended(state.run.header.cpu, now_ns);
         }
         state.run.last = began;
-        flush(&mut state.run);
-        state.run.boundary = tick_end(now);
+        flush_slots(&mut state.run);
+        state.run.boundary = tick_end(now_ns);
     }
 }
 
 /// `current` has a new name: its time in this tick so far keeps the old one. A thread that was not
 /// the leader of its process has the leader's id from now on.
 #[inline(always)]
-pub fn renamed() {
+pub fn close_renamed() {
     // SAFETY: plain helper.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
@@ -100,11 +100,11 @@ pub fn renamed() {
     // Programs in interrupts do not write `run`. Since Linux 7.0 this program may be preempted, but
     // a switch in between writes all of `next`, and its own slots.
     let run = unsafe { &mut (*state).run };
-    let tid = task::identity().0;
-    // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it is
-    // written; the lower half is that of the last switch.
+    let tid = task::current_ids().0;
+    // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it
+    // is written; the lower half is that of the last switch.
     unsafe { (&raw mut run.next).cast::<u32>().add(NEXT_TID).write(tid) };
-    let index = find(run, tid);
+    let index = find_slot(run, tid);
     if index < run.len
         && let Some(slot) = run.slots.get_mut(index as usize)
         && slot.key == tid
@@ -116,7 +116,7 @@ pub fn renamed() {
 /// The slot of this task, or the number of used slots if it has none. Only the thread id is
 /// compared: name and cgroup are read once per tick, because a helper costs more than this search.
 #[inline(always)]
-fn find(run: &Run, tid: u32) -> u64 {
+fn find_slot(run: &Run, tid: u32) -> u64 {
     let mut index = 0;
     for slot in &run.slots {
         if index >= run.len || slot.key == tid {
@@ -128,8 +128,8 @@ fn find(run: &Run, tid: u32) -> u64 {
 }
 
 #[inline(always)]
-fn begin(slot: &mut Slot, tid: u32) {
-    task::fill(&mut slot.task);
+fn begin_slot(slot: &mut Slot, tid: u32) {
+    task::fill_task(&mut slot.task);
     slot.key = tid;
     slot.wall_ns = 0;
     slot.irq_ns = 0;
@@ -138,12 +138,12 @@ fn begin(slot: &mut Slot, tid: u32) {
 
 /// Sends the slots and empties them.
 #[inline(always)]
-fn flush(run: &mut Run) {
+fn flush_slots(run: &mut Run) {
     let len = run.len;
     if len <= RUN_SLOTS as u64 {
         let size = RUN_PREFIX as u64 + len * size_of::<Slot>() as u64;
         // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
-        unsafe { emit::send(KIND_RUN, run, size) };
+        unsafe { emit::send_record(KIND_RUN, run, size) };
     }
     run.begin = run.end;
     run.last = run.end;

@@ -20,16 +20,16 @@ use crate::{emit, task, turn};
 /// switch, those that are read at every switch are always read. `context` and `number` are the
 /// context of the CPU until now.
 #[inline(always)]
-pub fn read(trigger: u32, context: u32, number: u32) {
+pub fn read_counters(trigger: u32, context: u32, number: u32) {
     // SAFETY: plain helper.
     read_on(unsafe { bpf_get_smp_processor_id() }, trigger, context, number);
 }
 
-/// As [`read`], with the number of this CPU.
+/// As [`read_counters`], with the number of this CPU.
 #[inline(always)]
 fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // User space may change it at any time, so it is read once.
-    let Some(&Sampler { first, len, at_switch, turn, .. }) = SAMPLERS.get(cpu) else {
+    let Some(&Sampler { first: first_slot, len, at_switch, turn, .. }) = SAMPLERS.get(cpu) else {
         return;
     };
     if len == 0 {
@@ -43,8 +43,8 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let mut wanted = len;
     let mut only_changes = false;
     if trigger != TRIGGER_TIMER {
-        let all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
-        if all == 0 || now() - sweep.last_read < MIN_GAP_NS.load() {
+        let reads_all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
+        if reads_all == 0 || now_ns() - sweep.last_read < MIN_GAP_NS.load() {
             if trigger != TRIGGER_SCHED || at_switch == 0 {
                 return;
             }
@@ -55,7 +55,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     if is_busy(sweep) {
         // The interrupted sweep would be sent after this one, with older readings.
         // SAFETY: a field of the value that is given.
-        emit::count(|drops| unsafe { &raw mut (*drops).nested });
+        emit::count_drop(|drops| unsafe { &raw mut (*drops).nested });
         return;
     }
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
@@ -66,14 +66,14 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let mut has_turn = false;
     if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
         if trigger == TRIGGER_TIMER {
-            has_turn = turn::wait(turn, cpu);
-        } else if turn::is_due(turn, now(), MIN_GAP_NS.load()) {
-            has_turn = turn::take(turn, cpu);
+            has_turn = turn::wait_for_turn(turn, cpu);
+        } else if turn::is_due(turn, now_ns(), MIN_GAP_NS.load()) {
+            has_turn = turn::take_turn(turn, cpu);
         }
         if !has_turn {
             if trigger == TRIGGER_TIMER {
                 // SAFETY: a field of the value that is given.
-                emit::count(|drops| unsafe { &raw mut (*drops).nested });
+                emit::count_drop(|drops| unsafe { &raw mut (*drops).nested });
                 set_busy(sweep, 0);
                 return;
             }
@@ -88,11 +88,11 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
-    sweep.changed = u64::from(sample.first ^ first);
+    sweep.changed = u64::from(sample.first ^ first_slot);
     if !only_changes {
-        sample.begin = now();
+        sample.begin = now_ns();
     }
-    let read = read_slots(first, wanted, sample, &raw mut sweep.changed);
+    let read = read_slots(first_slot, wanted, sample, &raw mut sweep.changed);
     if only_changes {
         if sweep.changed == 0 {
             set_busy(sweep, 0);
@@ -100,30 +100,30 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
         }
         // The clock costs as much as a counter, so it is read only if the readings are sent. No
         // other sweep of this CPU can be in between.
-        sample.begin = now();
+        sample.begin = now_ns();
     }
-    sample.end = now();
+    sample.end = now_ns();
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = trigger;
     sample.context = context;
     sample.number = number;
-    sample.first = first;
+    sample.first = first_slot;
     sample.reserved = 0;
-    task::fill(&mut sample.task);
+    task::fill_task(&mut sample.task);
     sample.len = read;
     if wanted == len {
         sweep.last_read = sample.begin;
         if has_turn {
-            turn::note(turn, sample.begin);
+            turn::note_read(turn, sample.begin);
         }
     }
     sweep.sequence += 1;
     sample.sequence = sweep.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
-    unsafe { emit::send(KIND_SAMPLE, sample, size) };
+    unsafe { emit::send_record(KIND_SAMPLE, sample, size) };
     if has_turn {
-        turn::leave(turn);
+        turn::release_turn(turn);
     }
     set_busy(sweep, 0);
 }
@@ -134,10 +134,12 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
 pub fn read_others() {
     // SAFETY: plain helper.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(&Sampler { others, others_len, others_turn: turn, .. }) = SAMPLERS.get(cpu) else {
+    let Some(&Sampler { others: first_slot, others_len, others_turn: turn, .. }) =
+        SAMPLERS.get(cpu)
+    else {
         return;
     };
-    if others_len == 0 || !turn::is_due(turn, now(), MIN_GAP_NS.load()) {
+    if others_len == 0 || !turn::is_due(turn, now_ns(), MIN_GAP_NS.load()) {
         return;
     }
     let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
@@ -152,30 +154,30 @@ pub fn read_others() {
         return;
     };
     set_busy(sweep, 1);
-    if !turn::take(turn, cpu) {
+    if !turn::take_turn(turn, cpu) {
         set_busy(sweep, 0);
         return;
     }
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
-    sample.begin = now();
-    let read = read_slots(others, others_len, sample, &raw mut sweep.changed);
-    sample.end = now();
+    sample.begin = now_ns();
+    let read = read_slots(first_slot, others_len, sample, &raw mut sweep.changed);
+    sample.end = now_ns();
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = TRIGGER_SCHED;
     sample.context = CONTEXT_TASK;
     sample.number = 0;
-    sample.first = others;
+    sample.first = first_slot;
     sample.reserved = 0;
-    task::fill(&mut sample.task);
+    task::fill_task(&mut sample.task);
     sample.len = read;
-    turn::note(turn, sample.begin);
+    turn::note_read(turn, sample.begin);
     sweep.sequence += 1;
     sample.sequence = sweep.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
-    unsafe { emit::send(KIND_SAMPLE, sample, size) };
-    turn::leave(turn);
+    unsafe { emit::send_record(KIND_SAMPLE, sample, size) };
+    turn::release_turn(turn);
     set_busy(sweep, 0);
 }
 
@@ -213,7 +215,7 @@ fn set_busy(sweep: &mut Sweep, busy: u64) {
 
 /// The time, ns on `CLOCK_MONOTONIC`.
 #[inline(always)]
-fn now() -> u64 {
+fn now_ns() -> u64 {
     // SAFETY: plain helper.
     unsafe { bpf_ktime_get_ns() }
 }
@@ -221,18 +223,18 @@ fn now() -> u64 {
 /// Reads `wanted` counters. `changed` gets the bits in which a value differs from that of the last
 /// sweep with this trigger.
 #[inline(always)]
-fn read_slots(first: u32, wanted: u32, sample: &mut Sample, changed: *mut u64) -> u32 {
+fn read_slots(first_slot: u32, wanted: u32, sample: &mut Sample, changed: *mut u64) -> u32 {
     let mut len = 0;
     for reading in &mut sample.readings {
         if len >= wanted {
             break;
         }
-        let before = reading.value;
+        let previous = reading.value;
         // SAFETY: `reading` is 24 writable bytes with the layout of `struct bpf_perf_event_value`.
         let read = unsafe {
             bpf_perf_event_read_value(
                 (&raw const COUNTERS).cast_mut().cast(),
-                u64::from(first + len),
+                u64::from(first_slot + len),
                 core::ptr::from_mut(reading).cast(),
                 size_of::<Reading>() as u32,
             )
@@ -243,7 +245,7 @@ fn read_slots(first: u32, wanted: u32, sample: &mut Sample, changed: *mut u64) -
         }
         // SAFETY: `changed` is a field of a map value. In a register, the verifier would follow its
         // bounds, and so each path through the loop, which are too many.
-        unsafe { changed.write_volatile(changed.read_volatile() | (before ^ reading.value)) };
+        unsafe { changed.write_volatile(changed.read_volatile() | (previous ^ reading.value)) };
         len += 1;
     }
     if len > MAX_COUNTERS as u32 { MAX_COUNTERS as u32 } else { len }

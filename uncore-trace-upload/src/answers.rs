@@ -20,11 +20,11 @@ pub(crate) struct Largest(Arc<AtomicU64>);
 
 impl Largest {
     /// Lets an answer have as many bytes as an object of this size.
-    pub(crate) fn allow(&self, bytes: u64) {
+    pub(crate) fn allow_size(&self, bytes: u64) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    fn most(&self) -> u64 {
+    fn size_limit(&self) -> u64 {
         self.0.load(Ordering::Relaxed).max(bounds::ANSWER)
     }
 }
@@ -36,21 +36,25 @@ pub(crate) struct Connector(pub(crate) Largest);
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Service { inner, largest: self.0.clone() }))
+        Ok(HttpClient::new(LimitedService { inner, largest: self.0.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct Service {
+struct LimitedService {
     inner: HttpClient,
     largest: Largest,
 }
 
 /// What `async_trait` makes of `HttpService::call`.
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
-impl HttpService for Service {
-    fn call<'life0, 'async_trait>(&'life0 self, request: HttpRequest) -> Answer<'async_trait>
+impl HttpService for LimitedService {
+    fn call<'life0, 'async_trait>(
+        &'life0 self,
+        request: HttpRequest,
+    ) -> ResponseFuture<'async_trait>
     where
         'life0: 'async_trait,
         Self: 'async_trait,
@@ -59,10 +63,10 @@ impl HttpService for Service {
             let answer = self.inner.execute(request).await?;
             // An error is never as long as an object.
             let is_object = answer.status().is_success();
-            let most = if is_object { self.largest.most() } else { bounds::ANSWER };
-            let limit = usize::try_from(most).unwrap_or(usize::MAX);
+            let byte_limit = if is_object { self.largest.size_limit() } else { bounds::ANSWER };
+            let limit = usize::try_from(byte_limit).unwrap_or(usize::MAX);
             let too_long = move || {
-                let why = format!("the store's answer has more than {most} bytes");
+                let why = format!("the store's answer has more than {byte_limit} bytes");
                 HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
             };
             let explained = move |error: Box<dyn Error + Send + Sync>| {

@@ -4,11 +4,11 @@
 use std::io;
 use std::path::Path;
 
-use uncore_trace::tables::mode::Mode;
+use uncore_trace::tables::mode::FileMode;
 
 /// Counts since the start of the process. The waiting files are those of the last scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct UploadFigures {
     /// Files that the store confirmed.
     pub(crate) sent_files: u64,
     /// Their bytes.
@@ -25,16 +25,16 @@ pub(crate) struct Figures {
     pub(crate) failures: u64,
 }
 
-impl Figures {
+impl UploadFigures {
     /// Counts a confirmed file of this size.
-    pub(crate) const fn sent(&mut self, size: u64) {
+    pub(crate) const fn count_sent(&mut self, size: u64) {
         self.sent_files += 1;
         self.sent_bytes += size;
         self.no_longer_waits(size);
     }
 
     /// Counts a dropped file of this size.
-    pub(crate) const fn dropped(&mut self, size: u64) {
+    pub(crate) const fn count_dropped(&mut self, size: u64) {
         self.dropped_files += 1;
         self.dropped_bytes += size;
         self.no_longer_waits(size);
@@ -46,7 +46,7 @@ impl Figures {
     }
 
     /// The metrics as Prometheus text.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn format_metrics(&self) -> String {
         let Self {
             sent_files,
             sent_bytes,
@@ -70,16 +70,16 @@ impl Figures {
             ("dropped_bytes_total", "counter", "Bytes of these files.", dropped_bytes),
             ("failures_total", "counter", "Attempts that failed.", failures),
         ];
-        let line = |(name, kind, help, value): (&str, &str, &str, u64)| {
+        let line = |(name, metric_type, help, value): (&str, &str, &str, u64)| {
             let name = format!("uncore_trace_upload_{name}");
-            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
+            format!("# HELP {name} {help}\n# TYPE {name} {metric_type}\n{name} {value}\n")
         };
         lines.into_iter().map(line).collect()
     }
 
     /// Replaces the file at `path` atomically. All users may read it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        Mode::PUBLIC.replace(path, self.text().as_bytes())
+        FileMode::PUBLIC.replace_file(path, self.format_metrics().as_bytes())
     }
 }
 
@@ -90,10 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_all_figures() {
-        let mut figures = Figures { waiting_files: 3, waiting_bytes: 60, ..Figures::default() };
-        figures.sent(10);
-        figures.dropped(20);
+    fn the_textfile_has_all_figures() {
+        let mut figures =
+            UploadFigures { waiting_files: 3, waiting_bytes: 60, ..UploadFigures::default() };
+        figures.count_sent(10);
+        figures.count_dropped(20);
         figures.failures = 7;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("upload.prom");

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use uncore_trace::bounds;
-use uncore_trace::tables::mode::Mode;
-use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse};
+use uncore_trace::tables::mode::FileMode;
+use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse_journal};
 
 use crate::tree::CompleteFile;
 
@@ -42,9 +42,13 @@ impl Journal {
     /// # Errors
     ///
     /// It cannot be read, or cannot be written for another reason than a full disk.
-    pub(crate) fn open(directory: &Path, store: &str, found: &[CompleteFile]) -> Result<Self> {
+    pub(crate) fn open(
+        directory: &Path,
+        store: &str,
+        complete_files: &[CompleteFile],
+    ) -> Result<Self> {
         let path = directory.join(JOURNAL);
-        let text = match bounds::bytes(&path, bounds::JOURNAL) {
+        let text = match bounds::read_bytes(&path, bounds::JOURNAL) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {
@@ -52,18 +56,18 @@ impl Journal {
             }
         };
         let head = format!("uploaded to {store}\n");
-        let of_this = text.strip_prefix(&head);
-        if of_this.is_none() && text.lines().count() > 1 {
+        let lines_of_store = text.strip_prefix(&head);
+        if lines_of_store.is_none() && text.lines().count() > 1 {
             log::warn!(
                 "{} belongs to another store than {store}: all files are sent again",
                 path.display()
             );
         }
-        let sent = of_this.map(parse).unwrap_or_default();
+        let sent = lines_of_store.map(parse_journal).unwrap_or_default();
         let directory = directory.to_owned();
         let mut journal = Self { directory, head, file: None, sent, lines: 0 };
-        journal.forget(found);
-        match journal.renew() {
+        journal.forget_removed(complete_files);
+        match journal.write_new() {
             Err(error) if !is_full(&error) => {
                 let path = path.display();
                 Err(error).with_context(|| {
@@ -71,51 +75,52 @@ impl Journal {
                 })
             }
             written => {
-                journal.tell(written);
+                journal.warn_of_failure(written);
                 Ok(journal)
             }
         }
     }
 
     /// Whether this file was sent. A file with the same name and another stamp was not.
-    pub(crate) fn has(&self, found: &CompleteFile) -> bool {
-        self.sent.get(&found.name) == Some(&found.stamp)
+    pub(crate) fn has_sent(&self, complete_file: &CompleteFile) -> bool {
+        self.sent.get(&complete_file.name) == Some(&complete_file.stamp)
     }
 
     /// Adds a file that the store has confirmed.
-    pub(crate) fn note(&mut self, found: &CompleteFile) {
-        self.sent.insert(found.name.clone(), found.stamp);
+    pub(crate) fn add_sent(&mut self, complete_file: &CompleteFile) {
+        self.sent.insert(complete_file.name.clone(), complete_file.stamp);
         let written = match &mut self.file {
-            Some(file) => file.write_all(line(&found.name, found.stamp).as_bytes()),
-            None => self.renew(),
+            Some(file) => file.write_all(line(&complete_file.name, complete_file.stamp).as_bytes()),
+            None => self.write_new(),
         };
         let written = written.and_then(|()| match &self.file {
             Some(file) => file.sync_data(),
             None => Ok(()),
         });
         self.lines += 1;
-        self.tell(written);
+        self.warn_of_failure(written);
     }
 
     /// Rewrites the journal without removed files, if there are many or the last write failed.
-    pub(crate) fn keep(&mut self, found: &[CompleteFile]) {
-        if self.file.is_none() || self.lines > found.len() + MOST_DEAD {
-            self.forget(found);
-            let written = self.renew();
-            self.tell(written);
+    pub(crate) fn rewrite_if_needed(&mut self, complete_files: &[CompleteFile]) {
+        if self.file.is_none() || self.lines > complete_files.len() + MOST_DEAD {
+            self.forget_removed(complete_files);
+            let written = self.write_new();
+            self.warn_of_failure(written);
         }
     }
 
-    fn forget(&mut self, found: &[CompleteFile]) {
-        let names: BTreeSet<&str> = found.iter().map(|found| found.name.as_str()).collect();
+    fn forget_removed(&mut self, complete_files: &[CompleteFile]) {
+        let names: BTreeSet<&str> =
+            complete_files.iter().map(|complete_file| complete_file.name.as_str()).collect();
         self.sent.retain(|name, _| names.contains(name.as_str()));
     }
 
     /// Writes a new journal to a temporary file, and renames it.
-    fn renew(&mut self) -> io::Result<()> {
+    fn write_new(&mut self) -> io::Result<()> {
         self.file = None;
         let (path, temporary) = (self.directory.join(JOURNAL), self.directory.join(TEMPORARY));
-        let mut file = Mode::default().create_file(&temporary)?;
+        let mut file = FileMode::default().create_file(&temporary)?;
         let mut text = self.head.clone();
         text.extend(self.sent.iter().map(|(name, stamp)| line(name, *stamp)));
         file.write_all(text.as_bytes())?;
@@ -131,7 +136,7 @@ impl Journal {
     }
 
     /// Warns about a failed write; the next write then rewrites the whole journal.
-    fn tell(&mut self, written: io::Result<()>) {
+    fn warn_of_failure(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             let path = self.directory.join(JOURNAL);
             log::warn!(
@@ -153,7 +158,7 @@ fn is_full(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn found(name: &str, size: u64) -> CompleteFile {
+    fn complete_file(name: &str, size: u64) -> CompleteFile {
         CompleteFile {
             name: name.to_owned(),
             stamp: Stamp { size, modified_ns: 1_700_000_000_000_000_001 },
@@ -161,59 +166,61 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_there_again_and_what_is_gone_is_not() {
+    fn the_journal_forgets_files_that_are_gone_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("a", 1), found("b", 2), found("c", 3)];
+        let all = [complete_file("a", 1), complete_file("b", 2), complete_file("c", 3)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-        journal.note(&all[0]);
-        journal.note(&all[1]);
+        journal.add_sent(&all[0]);
+        journal.add_sent(&all[1]);
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://one", &all[1..]).unwrap();
-        assert!(!journal.has(&all[0]) && journal.has(&all[1]) && !journal.has(&all[2]));
+        assert!(
+            !journal.has_sent(&all[0]) && journal.has_sent(&all[1]) && !journal.has_sent(&all[2])
+        );
         // Another file of the same name.
-        assert!(!journal.has(&found("b", 4)));
+        assert!(!journal.has_sent(&complete_file("b", 4)));
         let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         assert_eq!(text, "uploaded to s3://one\n2 1700000000000000001 b\n");
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://two", &all).unwrap();
-        assert!(!journal.has(&all[1]));
+        assert!(!journal.has_sent(&all[1]));
     }
 
     #[test]
     fn a_line_that_was_cut_does_not_count_nor_spoil_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("cluster=a/1", 10), found("cluster=a/12", 20)];
+        let all = [complete_file("cluster=a/1", 10), complete_file("cluster=a/12", 20)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-        journal.note(&all[0]);
-        journal.note(&all[1]);
+        journal.add_sent(&all[0]);
+        journal.add_sent(&all[1]);
         let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         for cut in 0..text.len() {
             fs::write(dir.path().join(JOURNAL), &text[..cut]).unwrap();
             let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-            assert!(!journal.has(&all[1]), "{cut}");
-            journal.note(&all[1]);
+            assert!(!journal.has_sent(&all[1]), "{cut}");
+            journal.add_sent(&all[1]);
             drop(journal);
             let journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-            assert!(journal.has(&all[1]), "{cut}");
-            assert_eq!(journal.has(&all[0]), cut >= text.find("20 ").unwrap(), "{cut}");
+            assert!(journal.has_sent(&all[1]), "{cut}");
+            assert_eq!(journal.has_sent(&all[0]), cut >= text.find("20 ").unwrap(), "{cut}");
         }
     }
 
     /// A directory with the journal's name makes writes fail.
     #[test]
-    fn what_cannot_be_written_is_kept_and_written_later() {
+    fn an_entry_that_cannot_be_written_is_written_later() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("a", 1), found("b", 2)];
+        let all = [complete_file("a", 1), complete_file("b", 2)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
         fs::remove_file(dir.path().join(JOURNAL)).unwrap();
         fs::create_dir(dir.path().join(JOURNAL)).unwrap();
         journal.file = None;
-        journal.note(&all[0]);
-        assert!(journal.has(&all[0]) && journal.file.is_none());
+        journal.add_sent(&all[0]);
+        assert!(journal.has_sent(&all[0]) && journal.file.is_none());
         fs::remove_dir(dir.path().join(JOURNAL)).unwrap();
-        journal.note(&all[1]);
+        journal.add_sent(&all[1]);
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-        assert!(journal.has(&all[0]) && journal.has(&all[1]));
+        assert!(journal.has_sent(&all[0]) && journal.has_sent(&all[1]));
     }
 }

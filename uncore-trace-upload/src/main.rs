@@ -1,4 +1,5 @@
-//! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a collector.
+//! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a
+//! collector.
 //!
 //! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
 //! a client of HTTP over TCP. `uncore-trace upload` runs this program with the same options.
@@ -26,12 +27,12 @@ use uncore_trace::cmd::upload::Args;
 use uncore_trace::cmd::{messages, typed};
 use uncore_trace::config::Config;
 use uncore_trace::signals::{self, Signals};
-use uncore_trace::text::{counted, printable};
+use uncore_trace::text::{count_noun, printable};
 use uncore_trace::units;
 
-use crate::figures::Figures;
-use crate::otlp::{Push, Settings};
-use crate::uploader::{Outcome, Task};
+use crate::figures::UploadFigures;
+use crate::otlp::{Push, PushSettings};
+use crate::uploader::{UploadOutcome, UploadTask};
 
 // No doc comment: the text of the help is that of `Args`.
 #[derive(Debug, clap::Parser)]
@@ -41,7 +42,7 @@ use crate::uploader::{Outcome, Task};
     disable_help_flag = true,
     disable_version_flag = true
 )]
-struct Cli {
+struct UploadCli {
     #[command(flatten)]
     args: Args,
 
@@ -56,20 +57,20 @@ struct Cli {
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
-    let cli: Cli = match typed::parse(std::env::args_os()) {
+    let cli: UploadCli = match typed::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    messages::install();
+    messages::install_logger();
     messages::exit_code(run(&cli.args))
 }
 
 /// Runs the upload and returns the exit code, which the help explains.
 fn run(args: &Args) -> Result<u8> {
-    let Tasks { upload, push } = tasks(&args.config)?;
+    let Tasks { upload, push } = read_tasks(&args.config)?;
     let mut push = push.map(Push::new).transpose()?;
     if args.check {
-        upload.as_ref().map_or(Ok(()), uploader::check)?;
+        upload.as_ref().map_or(Ok(()), uploader::check_task)?;
         let path = printable(&args.config.display().to_string()).into_owned();
         print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
@@ -88,7 +89,7 @@ fn run(args: &Args) -> Result<u8> {
         let is_stopped = signals.was_interrupted() || signals.asked_to_leave();
         let pushed = match push.as_mut().filter(|_| args.once && !is_stopped) {
             Some(push) => tokio::select! {
-                pushed = push.once() => pushed.map(|()| true),
+                pushed = push.push_once() => pushed.map(|()| true),
                 _ = signals.next() => Ok(false),
             },
             None => Ok(false),
@@ -101,35 +102,35 @@ fn run(args: &Args) -> Result<u8> {
     if !args.once {
         return Ok(0);
     }
-    if let Some(Outcome { figures, .. }) = &outcome {
-        print(&format!("{}\n", summary(figures)))?;
+    if let Some(UploadOutcome { figures, .. }) = &outcome {
+        print(&format!("{}\n", format_summary(figures)))?;
     }
     if let (Ok(true), Some(push)) = (&pushed, &push) {
-        print(&format!("metrics pushed to {}\n", printable(push.name())))?;
+        print(&format!("metrics pushed to {}\n", printable(push.display_address())))?;
     }
     let failure = outcome.and_then(|outcome| outcome.failure);
     let failures: Vec<String> = failure.into_iter().chain(pushed.err()).collect();
     for failure in &failures {
-        messages::say(&printable(failure));
+        messages::print_message(&printable(failure));
     }
     Ok(u8::from(!failures.is_empty()))
 }
 
 /// What the configuration and the environment describe.
 struct Tasks {
-    upload: Option<Task>,
-    push: Option<Settings>,
+    upload: Option<UploadTask>,
+    push: Option<PushSettings>,
 }
 
 /// The upload and the push, of which there is at least one.
-fn tasks(path: &Path) -> Result<Tasks> {
+fn read_tasks(path: &Path) -> Result<Tasks> {
     let shown = path.display();
     let config = Config::read(path)?;
-    let push = Settings::of(&config, |name| std::env::var(name).ok())?;
+    let push = PushSettings::from_config(&config, |name| std::env::var(name).ok())?;
     let Config { rollup, metrics, upload, .. } = config;
     let textfile = metrics.and_then(|metrics| metrics.textfile);
-    let textfile = textfile.map(|path| beside(&path));
-    let upload = upload.zip(rollup).map(|(settings, rollup)| Task {
+    let textfile = textfile.map(|path| upload_textfile(&path));
+    let upload = upload.zip(rollup).map(|(settings, rollup)| UploadTask {
         settings,
         directory: rollup.directory,
         textfile,
@@ -143,16 +144,16 @@ fn tasks(path: &Path) -> Result<Tasks> {
 }
 
 /// Path of the upload's metrics, beside the textfile of the agent: `NAME_upload.prom`.
-fn beside(textfile: &Path) -> PathBuf {
+fn upload_textfile(textfile: &Path) -> PathBuf {
     let mut name = textfile.file_stem().unwrap_or_default().to_owned();
     name.push("_upload.prom");
     textfile.with_file_name(name)
 }
 
-fn summary(figures: &Figures) -> String {
-    let files = |count: u64| counted(count as usize, "file");
+fn format_summary(figures: &UploadFigures) -> String {
+    let files = |count: u64| count_noun(count as usize, "file");
     let bytes = |count: u64| units::human(count as f64, "bytes");
-    let Figures { sent_files, sent_bytes, waiting_files, waiting_bytes, .. } = *figures;
+    let UploadFigures { sent_files, sent_bytes, waiting_files, waiting_bytes, .. } = *figures;
     let sent = format!("{} sent, {}", files(sent_files), bytes(sent_bytes));
     let waiting = match waiting_files {
         0 => String::new(),

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use reqwest::Url;
-use uncore_trace::confine::Needs;
+use uncore_trace::confine::ThreadNeeds;
 
 use crate::otlp::Push;
-use crate::store::Store;
-use crate::uploader::Task;
+use crate::store::UploadStore;
+use crate::uploader::UploadTask;
 
 /// Directories in which host names and certificates are looked up, also by the C library. Files in
 /// them are replaced while the upload runs, such as `/etc/resolv.conf`.
@@ -43,7 +43,10 @@ const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
 /// The needs of an upload and a push. An upload to a directory makes no socket.
-pub(crate) fn of(upload: Option<(&Task, &Store)>, push: Option<&Push>) -> Needs {
+pub(crate) fn upload_needs(
+    upload: Option<(&UploadTask, &UploadStore)>,
+    push: Option<&Push>,
+) -> ThreadNeeds {
     let variable = |name: &str| std::env::var(name).ok();
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     for (name, path) in FILES.iter().filter_map(|name| Some((name, PathBuf::from(variable(name)?))))
@@ -54,43 +57,46 @@ pub(crate) fn of(upload: Option<(&Task, &Store)>, push: Option<&Push>) -> Needs 
         }
         reads.push(path);
     }
-    let mut needs = Needs { reads, ..Needs::default() };
+    let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
     if let Some((task, store)) = upload {
         needs.writes.push(task.directory.clone());
         let textfile = task.textfile.as_deref().and_then(Path::parent);
-        needs.writes.extend(store.directory().into_iter().chain(textfile).map(Path::to_owned));
-        if store.directory().is_none() {
-            needs.connects.extend(of_store(task.settings.endpoint.as_deref(), variable));
+        needs
+            .writes
+            .extend(store.local_directory().into_iter().chain(textfile).map(Path::to_owned));
+        if store.local_directory().is_none() {
+            needs.connects.extend(store_ports(task.settings.endpoint.as_deref(), variable));
         }
     }
     if let Some(push) = push {
-        needs.connects.extend(push.ports().chain(of_network(variable)));
+        needs.connects.extend(push.ports().chain(network_ports(variable)));
         needs.sockets.extend(push.socket().map(Path::to_owned));
     }
     needs
 }
 
 /// The ports of the store and of the services that give out credentials.
-fn of_store(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<u16> {
+fn store_ports(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<u16> {
     let named = STORES.iter().filter_map(|name| variable(name));
-    let named = named.chain(endpoint.map(str::to_owned)).filter_map(|address| port(&address));
+    let named =
+        named.chain(endpoint.map(str::to_owned)).filter_map(|address| port_of_url(&address));
     let mut ports: Vec<u16> = named.chain(endpoint.is_none().then_some(HTTPS)).collect();
     // Without keys they are asked for: of the instance or the container (HTTP), or of STS (HTTPS).
     if variable("AWS_ACCESS_KEY_ID").is_none() {
         ports.extend([HTTP, HTTPS]);
     }
-    ports.extend(of_network(variable));
+    ports.extend(network_ports(variable));
     ports
 }
 
 /// The ports of DNS and of the proxy.
-fn of_network(variable: impl Fn(&str) -> Option<String>) -> impl Iterator<Item = u16> {
-    let named = PROXIES.iter().filter_map(move |name| port(&variable(name)?));
+fn network_ports(variable: impl Fn(&str) -> Option<String>) -> impl Iterator<Item = u16> {
+    let named = PROXIES.iter().filter_map(move |name| port_of_url(&variable(name)?));
     std::iter::once(DNS).chain(named)
 }
 
 /// The port of a URL, which may lack its scheme as that of a proxy.
-fn port(address: &str) -> Option<u16> {
+fn port_of_url(address: &str) -> Option<u16> {
     let url = if address.contains("://") {
         Url::parse(address)
     } else {
@@ -112,7 +118,7 @@ mod tests {
                 let found = variables.iter().find(|(key, _)| *key == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            let ports: BTreeSet<u16> = of_store(endpoint, value).into_iter().collect();
+            let ports: BTreeSet<u16> = store_ports(endpoint, value).into_iter().collect();
             ports.into_iter().collect::<Vec<_>>()
         };
         let keys = ("AWS_ACCESS_KEY_ID", "x");

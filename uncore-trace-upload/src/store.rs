@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use uncore_trace::config::Upload;
+use uncore_trace::config::UploadConfig;
 
 use crate::answers::{Connector, Largest};
 
@@ -38,7 +38,7 @@ const MOST_TEXT: usize = 240;
 
 /// An object store.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct UploadStore {
     objects: Arc<dyn ObjectStore>,
     /// Prefix of all object names: empty, or `PREFIX/`.
     prefix: String,
@@ -52,27 +52,27 @@ pub(crate) struct Store {
     largest: Largest,
 }
 
-impl Store {
+impl UploadStore {
     /// The store of the settings. Makes no request.
-    pub(crate) fn open(settings: &Upload) -> Result<Self> {
+    pub(crate) fn open(settings: &UploadConfig) -> Result<Self> {
         let url = settings.url.as_str();
-        let Some((scheme, rest)) = url.split_once("://") else {
+        let Some((scheme, location)) = url.split_once("://") else {
             bail!("{url:?} is not the URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
         };
         match scheme {
-            "s3" => bucket(settings, rest),
-            "file" => directory(settings, rest),
+            "s3" => open_bucket(settings, location),
+            "file" => open_directory(settings, location),
             _ => bail!("cannot upload to {scheme}://: write s3://BUCKET/PREFIX or file:///DIR"),
         }
     }
 
     /// URL and endpoint: identifies the store in the journal and in messages.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn store_name(&self) -> &str {
         &self.name
     }
 
     /// The directory, if the store is one.
-    pub(crate) fn directory(&self) -> Option<&LocalPath> {
+    pub(crate) fn local_directory(&self) -> Option<&LocalPath> {
         self.directory.as_deref()
     }
 
@@ -80,57 +80,70 @@ impl Store {
     ///
     /// An existing object is replaced only if it is a prefix of the new one: a store whose writes
     /// are not atomic may keep such a part of an interrupted request.
-    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+    pub(crate) async fn put_object(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let path = Path::parse(format!("{}{name}", self.prefix));
         let path = path.map_err(|error| error.to_string())?;
         self.remove_staged(name);
-        self.largest.allow(bytes.len() as u64);
+        self.largest.allow_size(bytes.len() as u64);
         let put = self.put_new(&path, Bytes::from(bytes)).await;
-        put.map_err(|failure| self.explain(&failure))
+        put.map_err(|failure| self.explain_failure(&failure))
     }
 
-    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<(), Failure> {
-        match self.take(path, &bytes, PutMode::Create).await {
-            Err(Failure::Error(object_store::Error::AlreadyExists { .. })) => {}
-            Err(Failure::Error(error)) if is_unknown(&error) => {}
-            taken => return taken,
+    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<(), StoreFailure> {
+        match self.put_and_verify(path, &bytes, PutMode::Create).await {
+            Err(StoreFailure::Error(object_store::Error::AlreadyExists { .. })) => {}
+            Err(StoreFailure::Error(error)) if is_unknown(&error) => {}
+            put_result => return put_result,
         }
-        match self.compare(path, &bytes).await? {
-            Kept::Nothing | Kept::Begin => self.take(path, &bytes, PutMode::Overwrite).await,
-            Kept::Same => Ok(()),
-            Kept::Other => Err(Failure::Other),
+        match self.compare_object(path, &bytes).await? {
+            StoredObject::Nothing | StoredObject::Begin => {
+                self.put_and_verify(path, &bytes, PutMode::Overwrite).await
+            }
+            StoredObject::Same => Ok(()),
+            StoredObject::Other => Err(StoreFailure::Other),
         }
     }
 
     /// Uploads the object, and compares its size and entity tag in the store.
-    async fn take(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), Failure> {
+    async fn put_and_verify(
+        &self,
+        path: &Path,
+        bytes: &Bytes,
+        mode: PutMode,
+    ) -> Result<(), StoreFailure> {
         let put = self.objects.put_opts(path, bytes.clone().into(), mode.into());
-        let taken = within(patience(bytes), put).await?;
-        let kept = within(PATIENCE, self.objects.head(path)).await?;
+        let stored = with_time_limit(request_limit(bytes), put).await?;
+        let kept = with_time_limit(PATIENCE, self.objects.head(path)).await?;
         if kept.size != bytes.len() as u64 {
-            return Err(Failure::Size { kept: kept.size, sent: bytes.len() });
+            return Err(StoreFailure::Size { kept: kept.size, sent: bytes.len() });
         }
-        if taken.e_tag.is_some() && taken.e_tag != kept.e_tag {
-            return Err(Failure::Other);
+        if stored.e_tag.is_some() && stored.e_tag != kept.e_tag {
+            return Err(StoreFailure::Other);
         }
         Ok(())
     }
 
     /// Compares the store's object of this name with `bytes`.
-    async fn compare(&self, path: &Path, bytes: &Bytes) -> Result<Kept, Failure> {
-        let kept = match within(PATIENCE, self.objects.head(path)).await {
-            Err(Failure::Error(object_store::Error::NotFound { .. })) => return Ok(Kept::Nothing),
+    async fn compare_object(
+        &self,
+        path: &Path,
+        bytes: &Bytes,
+    ) -> Result<StoredObject, StoreFailure> {
+        let kept = match with_time_limit(PATIENCE, self.objects.head(path)).await {
+            Err(StoreFailure::Error(object_store::Error::NotFound { .. })) => {
+                return Ok(StoredObject::Nothing);
+            }
             kept => kept?,
         };
         if kept.size > bytes.len() as u64 {
-            return Ok(Kept::Other);
+            return Ok(StoredObject::Other);
         }
         let get = async { self.objects.get(path).await?.bytes().await };
-        let kept = within(patience(bytes), get).await?;
+        let kept = with_time_limit(request_limit(bytes), get).await?;
         Ok(match bytes.starts_with(&kept) {
-            true if kept.len() == bytes.len() => Kept::Same,
-            true => Kept::Begin,
-            false => Kept::Other,
+            true if kept.len() == bytes.len() => StoredObject::Same,
+            true => StoredObject::Begin,
+            false => StoredObject::Other,
         })
     }
 
@@ -144,21 +157,21 @@ impl Store {
     }
 
     /// The failure as one line.
-    fn explain(&self, failure: &Failure) -> String {
+    fn explain_failure(&self, failure: &StoreFailure) -> String {
         let error = match failure {
-            Failure::Error(error) => error,
-            Failure::Late(patience) => {
+            StoreFailure::Error(error) => error,
+            StoreFailure::Late(patience) => {
                 return format!("the store did not answer within {} s", patience.as_secs());
             }
-            Failure::Size { kept, sent } => {
+            StoreFailure::Size { kept, sent } => {
                 return format!("the store has {kept} bytes of {sent}");
             }
-            Failure::Other => {
+            StoreFailure::Other => {
                 return "the store has another object of this name; remove one of them".to_owned();
             }
         };
         let text = error.to_string();
-        let why = innermost(error, &text);
+        let why = innermost_cause(error, &text);
         // The text contains the URL of the request. A URL without the bucket is that of the service
         // that gives out credentials.
         let is_of_bucket = self.bucket.as_ref().is_none_or(|bucket| text.contains(bucket));
@@ -185,7 +198,7 @@ impl Store {
 
 /// Why an object is not in the store.
 #[derive(Debug)]
-enum Failure {
+enum StoreFailure {
     Error(object_store::Error),
     /// There was no answer in this time.
     Late(Duration),
@@ -199,7 +212,7 @@ enum Failure {
 }
 
 /// How the store's object of a name compares with the new one.
-enum Kept {
+enum StoredObject {
     /// There is none.
     Nothing,
     /// It is a prefix of the new one, or empty.
@@ -209,18 +222,18 @@ enum Kept {
 }
 
 /// Time limit of a request with this body.
-fn patience(bytes: &Bytes) -> Duration {
+fn request_limit(bytes: &Bytes) -> Duration {
     PATIENCE + Duration::from_secs(bytes.len() as u64 / SLOWEST)
 }
 
 /// Awaits a request with a time limit.
-async fn within<T>(
+async fn with_time_limit<T>(
     patience: Duration,
     request: impl Future<Output = object_store::Result<T>>,
-) -> Result<T, Failure> {
+) -> Result<T, StoreFailure> {
     match timeout(patience, request).await {
-        Ok(answer) => answer.map_err(Failure::Error),
-        Err(_) => Err(Failure::Late(patience)),
+        Ok(answer) => answer.map_err(StoreFailure::Error),
+        Err(_) => Err(StoreFailure::Late(patience)),
     }
 }
 
@@ -228,11 +241,11 @@ async fn within<T>(
 fn is_unknown(error: &object_store::Error) -> bool {
     let code = error.to_string();
     matches!(error, object_store::Error::NotImplemented { .. })
-        || tag(&code, "Code") == Some("NotImplemented")
+        || xml_element(&code, "Code") == Some("NotImplemented")
 }
 
 /// The store of `file:///DIR`.
-fn directory(settings: &Upload, path: &str) -> Result<Store> {
+fn open_directory(settings: &UploadConfig, path: &str) -> Result<UploadStore> {
     ensure!(path.starts_with('/'), "{:?}: write file:///DIR with an absolute path", settings.url);
     ensure!(settings.endpoint.is_none(), "a directory has no endpoint: leave it out");
     let directory = PathBuf::from(path);
@@ -243,7 +256,7 @@ fn directory(settings: &Upload, path: &str) -> Result<Store> {
     );
     let store = LocalFileSystem::new_with_prefix(&directory)
         .with_context(|| format!("cannot upload to {}", settings.url))?;
-    Ok(Store {
+    Ok(UploadStore {
         // The roll-up's file may be removed afterwards, so its copy must be on the disk.
         objects: Arc::new(store.with_fsync(true)),
         prefix: String::new(),
@@ -255,11 +268,12 @@ fn directory(settings: &Upload, path: &str) -> Result<Store> {
 }
 
 /// The store of `s3://BUCKET/PREFIX`.
-fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
-    let Upload { url, endpoint, region, .. } = settings;
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+fn open_bucket(settings: &UploadConfig, location: &str) -> Result<UploadStore> {
+    let UploadConfig { url, endpoint, region, .. } = settings;
+    let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
     ensure!(
-        !rest.contains('@') && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),
+        !location.contains('@')
+            && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),
         "credentials are not written into the configuration: {CREDENTIALS}"
     );
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
@@ -281,7 +295,7 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
         .with_http_connector(Connector(largest.clone()))
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .with_config(client(ClientConfigKey::ConnectTimeout), "5s")
-        // `within` sets the time limit, which depends on the size.
+        // `with_time_limit` sets the time limit, which depends on the size.
         .with_config(client(ClientConfigKey::Timeout), "1day")
         .with_config(client(ClientConfigKey::UserAgent), agent);
     let mut name = url.clone();
@@ -294,13 +308,13 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/')).with_allow_http(is_plain);
         name = format!("{url} at {endpoint}");
     }
-    let store = builder.build().map_err(|error| match innermost(&error, "").as_str() {
+    let store = builder.build().map_err(|error| match innermost_cause(&error, "").as_str() {
         why @ ("Missing AccessKeyId" | "Missing SecretAccessKey") => {
             anyhow!("{why}; {CREDENTIALS}")
         }
         why => anyhow!("{why}"),
     });
-    Ok(Store {
+    Ok(UploadStore {
         objects: Arc::new(store.with_context(|| format!("cannot upload to {name}"))?),
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
         name,
@@ -337,26 +351,26 @@ pub(crate) fn install_tls() {
 }
 
 /// The cause of an error without its wrappers: the store's code and message, or the I/O error.
-fn innermost(error: &object_store::Error, text: &str) -> String {
-    let mut last: &dyn Error = error;
+fn innermost_cause(error: &object_store::Error, text: &str) -> String {
+    let mut cause: &dyn Error = error;
     let mut io = None;
-    while let Some(source) = last.source() {
-        last = source;
-        io = last.downcast_ref::<io::Error>().or(io);
+    while let Some(source) = cause.source() {
+        cause = source;
+        io = cause.downcast_ref::<io::Error>().or(io);
     }
-    let why = match (tag(text, "Code"), tag(text, "Message"), io) {
+    let why = match (xml_element(text, "Code"), xml_element(text, "Message"), io) {
         (Some(code), Some(message), _) => format!("{code}: {message}"),
         (Some(code), None, _) => code.to_owned(),
         (None, _, Some(io)) => io.to_string(),
-        (None, _, None) => last.to_string(),
+        (None, _, None) => cause.to_string(),
     };
     one_line(why.trim_end_matches([' ', ':']))
 }
 
 /// The text of an XML element.
-fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    rest.split_once("</").map(|(value, _)| value)
+fn xml_element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, after_open_tag) = text.split_once(&format!("<{name}>"))?;
+    after_open_tag.split_once("</").map(|(value, _)| value)
 }
 
 /// The text on one line, with at most [`MOST_TEXT`] characters.

@@ -1,8 +1,8 @@
 //! The complete files of the roll-up directory.
 //!
-//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the directory
-//! no symbolic link is followed, so that a user who can write there cannot make the upload send or
-//! remove other files.
+//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the
+//! directory no symbolic link is followed, so that a user who can write there cannot make the
+//! upload send or remove other files.
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
@@ -33,53 +33,54 @@ pub(crate) struct CompleteFile {
 
 impl CompleteFile {
     /// Date and hour, for sorting: `date=YYYY-MM-DD/hour=HH`.
-    fn hour(&self) -> &str {
-        let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
-        let end = below.match_indices('/').nth(1).map_or(0, |(at, _)| at);
+    fn date_and_hour(&self) -> &str {
+        let below = self.name.split_once('/').map_or("", |(_, path)| path);
+        let end = below.match_indices('/').nth(1).map_or(0, |(index, _)| index);
         below.get(..end).unwrap_or_default()
     }
 
     /// Whether the agent writes no more windows into its hour.
-    pub(crate) fn is_of_the_past(&self, now: SystemTime) -> bool {
-        let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.hour())
+    pub(crate) fn is_of_the_past(&self, current_time: SystemTime) -> bool {
+        let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.date_and_hour())
             .and_then(|begin| begin.to_zoned(TimeZone::UTC))
             .map(|begin| SystemTime::from(begin.timestamp()) + HOUR + LATE);
         // The agent does not write into an invalid date.
-        end.map_or(true, |end| now >= end)
+        end.map_or(true, |end| current_time >= end)
     }
 }
 
 /// The roll-up directory.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct RollupTree {
     path: PathBuf,
 }
 
-impl Tree {
+impl RollupTree {
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// All complete files, the oldest hour first.
-    pub(crate) fn scan(&self) -> Result<Vec<CompleteFile>> {
+    pub(crate) fn scan_files(&self) -> Result<Vec<CompleteFile>> {
         let top = fs::read_dir(&self.path);
         let top = top.with_context(|| format!("cannot read {}", self.path.display()))?;
         let mut directories = directories_in(top, "", &Partition::default());
         for _ in 1..layout::KEYS.len() {
-            let below = |(name, at): &(String, Partition)| {
-                directories_in(read(&self.path, name), &format!("{name}/"), at)
+            let below = |(name, partition): &(String, Partition)| {
+                directories_in(read_entries(&self.path, name), &format!("{name}/"), partition)
             };
             directories = directories.iter().flat_map(below).collect();
         }
-        let mut found = Vec::new();
+        let mut complete_files = Vec::new();
         for (name, _) in directories {
-            files(&self.path, &name, &mut found);
+            collect_files(&self.path, &name, &mut complete_files);
         }
-        found.sort_by(|a, b| {
-            let key = |it: &CompleteFile| (it.hour().to_owned(), it.stamp.modified_ns);
+        complete_files.sort_by(|a, b| {
+            let key =
+                |file: &CompleteFile| (file.date_and_hour().to_owned(), file.stamp.modified_ns);
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
         });
-        Ok(found)
+        Ok(complete_files)
     }
 
     /// The content of the file.
@@ -87,30 +88,34 @@ impl Tree {
     /// # Errors
     ///
     /// It cannot be read, has been replaced, or changes during the read.
-    pub(crate) fn read(&self, found: &CompleteFile) -> io::Result<Vec<u8>> {
-        let (parent, name) = self.parent(&found.name)?;
+    pub(crate) fn read_file(&self, complete_file: &CompleteFile) -> io::Result<Vec<u8>> {
+        let (parent, name) = self.open_parent(&complete_file.name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
-        let other = || io::Error::other("it has changed since it was found");
-        if !file.metadata()?.is_file() || Stamp::of(&file.metadata()?) != found.stamp {
-            return Err(other());
+        let changed_error = || io::Error::other("it has changed since it was found");
+        if !file.metadata()?.is_file()
+            || Stamp::from_metadata(&file.metadata()?) != complete_file.stamp
+        {
+            return Err(changed_error());
         }
-        let mut bytes = Vec::with_capacity(found.stamp.size as usize);
+        let mut bytes = Vec::with_capacity(complete_file.stamp.size as usize);
         // A file that grows meanwhile is not read to its end.
-        file.by_ref().take(found.stamp.size.saturating_add(1)).read_to_end(&mut bytes)?;
+        file.by_ref().take(complete_file.stamp.size.saturating_add(1)).read_to_end(&mut bytes)?;
         // A complete file never changes.
-        if Stamp::of(&file.metadata()?) != found.stamp || bytes.len() as u64 != found.stamp.size {
-            return Err(other());
+        if Stamp::from_metadata(&file.metadata()?) != complete_file.stamp
+            || bytes.len() as u64 != complete_file.stamp.size
+        {
+            return Err(changed_error());
         }
         Ok(bytes)
     }
 
     /// Removes the file, unless it has been replaced. Succeeds if it no longer exists.
-    pub(crate) fn remove(&self, found: &CompleteFile) -> io::Result<()> {
-        let removed = self.parent(&found.name).and_then(|(parent, name)| {
+    pub(crate) fn remove_file(&self, complete_file: &CompleteFile) -> io::Result<()> {
+        let removed = self.open_parent(&complete_file.name).and_then(|(parent, name)| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let now = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;
-            if Stamp::of(&now) == found.stamp {
+            let metadata = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;
+            if Stamp::from_metadata(&metadata) == complete_file.stamp {
                 unlinkat(&parent, name, AtFlags::empty())?;
             }
             Ok(())
@@ -122,7 +127,7 @@ impl Tree {
     }
 
     /// The directory of a file, opened without following links, and the name of the file in it.
-    fn parent<'a>(&self, name: &'a str) -> io::Result<(File, &'a str)> {
+    fn open_parent<'a>(&self, name: &'a str) -> io::Result<(File, &'a str)> {
         let mut directory = File::open(&self.path)?;
         let (above, name) = name.rsplit_once('/').unwrap_or(("", name));
         for step in above.split('/') {
@@ -134,7 +139,7 @@ impl Tree {
 }
 
 /// The entries of a directory below `root`; none if the agent has removed it.
-fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> + use<> {
+fn read_entries(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> + use<> {
     let entries = fs::read_dir(root.join(below));
     if let Err(error) = &entries
         && error.kind() != io::ErrorKind::NotFound
@@ -144,25 +149,26 @@ fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> 
     entries.into_iter().flatten()
 }
 
-/// The entries that are directories of the layout, not links to them, and their names below the root.
+/// The entries that are directories of the layout, not links to them, and their names below the
+/// root.
 fn directories_in(
     entries: impl Iterator<Item = io::Result<DirEntry>>,
     above: &str,
-    at: &Partition,
+    partition: &Partition,
 ) -> Vec<(String, Partition)> {
-    let of = |entry: io::Result<DirEntry>| {
+    let named_partition = |entry: io::Result<DirEntry>| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
-        let below = at.below(&name)?;
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let below = partition.child_partition(&name)?;
+        let is_directory = entry.file_type().is_ok_and(|file_type| file_type.is_dir());
         is_directory.then(|| (format!("{above}{name}"), below))
     };
-    entries.filter_map(of).collect()
+    entries.filter_map(named_partition).collect()
 }
 
 /// Adds the complete files of a host's hour.
-fn files(root: &Path, directory: &str, found: &mut Vec<CompleteFile>) {
-    for entry in read(root, directory).flatten() {
+fn collect_files(root: &Path, directory: &str, complete_files: &mut Vec<CompleteFile>) {
+    for entry in read_entries(root, directory).flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !layout::is_file(&name) {
             continue;
@@ -171,7 +177,7 @@ fn files(root: &Path, directory: &str, found: &mut Vec<CompleteFile>) {
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
             let name = format!("{directory}/{name}");
-            found.push(CompleteFile { name, stamp: Stamp::of(&metadata) });
+            complete_files.push(CompleteFile { name, stamp: Stamp::from_metadata(&metadata) });
         }
     }
 }
@@ -224,7 +230,7 @@ mod tests {
         symlink(root.join("elsewhere/h.parquet"), root.join(host).join("1_9.parquet")).unwrap();
         symlink(root.join("elsewhere"), root.join("cluster=a/date=2026-01-31/hour=07/host=i"))
             .unwrap();
-        let found = Tree::new(root).scan().unwrap();
+        let found = RollupTree::new(root).scan_files().unwrap();
         let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(
             names,
@@ -261,19 +267,19 @@ mod tests {
         let name = "cluster=a/date=2026-01-31/hour=07/host=h/1_1.parquet";
         put(&root, name, "own");
         put(dir.path(), "other/1_1.parquet", "own");
-        let tree = Tree::new(&root);
-        let found = tree.scan().unwrap().remove(0);
-        assert_eq!(tree.read(&found).unwrap(), b"own");
+        let tree = RollupTree::new(&root);
+        let found = tree.scan_files().unwrap().remove(0);
+        assert_eq!(tree.read_file(&found).unwrap(), b"own");
         fs::remove_file(root.join(name)).unwrap();
         symlink(dir.path().join("other/1_1.parquet"), root.join(name)).unwrap();
-        tree.read(&found).unwrap_err();
-        tree.remove(&found).unwrap();
+        tree.read_file(&found).unwrap_err();
+        tree.remove_file(&found).unwrap();
         assert!(root.join(name).is_symlink());
         let host = root.join(name).parent().unwrap().to_owned();
         fs::remove_dir_all(&host).unwrap();
         symlink(dir.path().join("other"), &host).unwrap();
-        tree.read(&found).unwrap_err();
-        tree.remove(&found).unwrap_err();
+        tree.read_file(&found).unwrap_err();
+        tree.remove_file(&found).unwrap_err();
         assert!(dir.path().join("other/1_1.parquet").exists());
     }
 
@@ -282,15 +288,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = "cluster=a/date=2026-01-31/hour=07/host=h/1_1.parquet";
         put(dir.path(), name, "first");
-        let tree = Tree::new(dir.path());
-        let found = tree.scan().unwrap().remove(0);
+        let tree = RollupTree::new(dir.path());
+        let found = tree.scan_files().unwrap().remove(0);
         put(dir.path(), name, "the second");
-        tree.read(&found).unwrap_err();
-        tree.remove(&found).unwrap();
+        tree.read_file(&found).unwrap_err();
+        tree.remove_file(&found).unwrap();
         assert!(dir.path().join(name).exists());
-        let found = tree.scan().unwrap().remove(0);
-        tree.remove(&found).unwrap();
+        let found = tree.scan_files().unwrap().remove(0);
+        tree.remove_file(&found).unwrap();
         assert!(!dir.path().join(name).exists());
-        tree.remove(&found).unwrap();
+        tree.remove_file(&found).unwrap();
     }
 }

@@ -16,17 +16,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use uncore_trace::config::Upload;
+use uncore_trace::config::UploadConfig;
 use uncore_trace::confine;
 use uncore_trace::signals::Signals;
-use uncore_trace::tables::lock::{self, Act, Lock};
-use uncore_trace::tables::mode::Mode;
+use uncore_trace::tables::lock::{self, Lock, LockingCommand};
+use uncore_trace::tables::mode::FileMode;
 
-use crate::figures::Figures;
+use crate::figures::UploadFigures;
 use crate::needs;
 use crate::otlp::{self, Push};
 use crate::pass::Uploader;
-use crate::store::Store;
+use crate::store::UploadStore;
 
 /// Lock file in the directory, so that only one process uploads it.
 const LOCK: &str = ".upload.lock";
@@ -36,9 +36,9 @@ pub(crate) const GRACE: Duration = Duration::from_secs(4);
 
 /// The parameters of an upload.
 #[derive(Debug, Clone)]
-pub(crate) struct Task {
+pub(crate) struct UploadTask {
     /// The section `[upload]` of the configuration.
-    pub(crate) settings: Upload,
+    pub(crate) settings: UploadConfig,
     /// The roll-up directory.
     pub(crate) directory: PathBuf,
     /// File for the metrics, as Prometheus text.
@@ -47,9 +47,9 @@ pub(crate) struct Task {
 
 /// The outcome of an upload.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct UploadOutcome {
     /// Its metrics.
-    pub(crate) figures: Figures,
+    pub(crate) figures: UploadFigures,
     /// Why a file was not sent in the last pass.
     pub(crate) failure: Option<String>,
 }
@@ -59,42 +59,42 @@ pub(crate) struct Outcome {
 /// # Errors
 ///
 /// The settings are wrong, or the directory does not exist.
-pub(crate) fn check(task: &Task) -> Result<()> {
-    Store::open(&task.settings)?;
+pub(crate) fn check_task(task: &UploadTask) -> Result<()> {
+    UploadStore::open(&task.settings)?;
     directory_exists(&task.directory)
 }
 
-/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files that
-/// exist now. Needs a tokio runtime.
+/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files
+/// that exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// The settings are wrong, the directory cannot be used, or another process uploads it.
 pub(crate) async fn run(
-    task: &Task,
+    task: &UploadTask,
     push: Option<&mut Push>,
     once: bool,
     signals: &mut Signals,
-) -> Result<Outcome> {
+) -> Result<UploadOutcome> {
     directory_exists(&task.directory)?;
-    let store = Store::open(&task.settings)?;
-    let _lock = lock(&task.directory)?;
+    let store = UploadStore::open(&task.settings)?;
+    let _lock = lock_directory(&task.directory)?;
     // Certificates have been read; the threads that look names up start later.
-    confine::process(&needs::of(Some((task, &store)), push.as_deref()));
+    confine::restrict_process(&needs::upload_needs(Some((task, &store)), push.as_deref()));
     let mut uploader = Uploader::new(task, store)?;
     let result = if once {
-        uploader.once(signals).await
+        uploader.send_existing(signals).await
     } else {
-        otlp::beside(push, uploader.run(signals)).await
+        otlp::push_beside(push, uploader.run(signals)).await
     };
-    uploader.outcome(result)
+    uploader.into_outcome(result)
 }
 
 /// Pushes metrics until a signal arrives, and sends no files; with `once` only gives up privileges.
 pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: &mut Signals) {
-    confine::process(&needs::of(None, push.as_deref()));
+    confine::restrict_process(&needs::upload_needs(None, push.as_deref()));
     if !once {
-        otlp::beside(push, signals.next()).await;
+        otlp::push_beside(push, signals.next()).await;
     }
 }
 
@@ -109,6 +109,11 @@ fn directory_exists(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn lock(directory: &Path) -> Result<Lock> {
-    lock::acquire_file(directory, &directory.join(LOCK), Mode::default(), Act::Upload)
+fn lock_directory(directory: &Path) -> Result<Lock> {
+    lock::acquire_file(
+        directory,
+        &directory.join(LOCK),
+        FileMode::default(),
+        LockingCommand::Upload,
+    )
 }

@@ -1,4 +1,4 @@
-//! Limits of everything that is read, and the opening of files of which none hangs.
+//! Limits of everything that is read, and a way to open files that never hangs.
 //!
 //! A file may come from another machine, and a name may lead to anything. So each reader opens
 //! regular files only, and knows how much of one it takes before it takes it.
@@ -31,36 +31,36 @@ pub const PAGE: u64 = 8 << 20;
 /// Most bytes of the texts of a batch that come from a dictionary, where they are repeated.
 pub const REPEATED: u64 = 16 << 20;
 
-/// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1 million
-/// rows, and paths have some 100 bytes.
+/// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1
+/// million rows, and paths have some 100 bytes.
 pub const COLUMN: u64 = 128 << 20;
 
-/// Longest string in a table, bytes. The longest is the command that was recorded: its arguments have
-/// at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
+/// Longest string in a table, bytes. The longest is the command that was recorded: its arguments
+/// have at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
 pub const STRING: usize = 4 << 20;
 
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;
 
-/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB. Only their
-/// resource is decoded.
+/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB. Only
+/// their resource is decoded.
 pub const METRICS: u64 = 8 << 20;
 
-/// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of sysfs
-/// have a page.
+/// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of
+/// sysfs have a page.
 pub const SYSTEM: u64 = 16 << 20;
 
-/// Largest attribute of a PMU, a CPU or a device in sysfs, bytes. The kernel gives a page, of at most 64 KiB;
-/// its longest list of CPUs, of every second of 8192, has some 20 KiB.
+/// Largest attribute of a PMU, a CPU or a device in sysfs, bytes. The kernel gives a page, of at
+/// most 64 KiB; its longest list of CPUs, of every second of 8192, has some 20 KiB.
 pub const ATTRIBUTE: u64 = 256 << 10;
 
-/// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
-/// not waited for.
+/// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and
+/// is not waited for.
 ///
 /// # Errors
 ///
-/// It cannot be opened, or is no regular file.
-pub fn open(path: &Path) -> io::Result<File> {
+/// The file cannot be opened, or is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     // The bits of open(2) are few.
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -68,69 +68,72 @@ pub fn open(path: &Path) -> io::Result<File> {
     // A socket cannot be opened.
     let is_socket = || path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     let file = match opened {
-        Err(_) if is_socket() => return Err(refused("a socket")),
+        Err(_) if is_socket() => return Err(refuse_kind("a socket")),
         opened => opened?,
     };
-    let kind = file.metadata()?.file_type();
-    match kind {
-        _ if kind.is_file() => Ok(file),
-        _ if kind.is_dir() => Err(Errno::ISDIR.into()),
-        _ if kind.is_fifo() => Err(refused("a pipe (FIFO)")),
-        _ => Err(refused("a device")),
+    let file_type = file.metadata()?.file_type();
+    match file_type {
+        _ if file_type.is_file() => Ok(file),
+        _ if file_type.is_dir() => Err(Errno::ISDIR.into()),
+        _ if file_type.is_fifo() => Err(refuse_kind("a pipe (FIFO)")),
+        _ => Err(refuse_kind("a device")),
     }
 }
 
-fn refused(kind: &str) -> io::Error {
-    io::Error::other(format!("it is {kind}, and only regular files are read: copy it to one"))
+fn refuse_kind(description: &str) -> io::Error {
+    io::Error::other(format!(
+        "it is {description}, and only regular files are read: copy it to one"
+    ))
 }
 
-/// The content of a regular file that has at most `most` bytes.
+/// The content of a regular file that has at most `limit` bytes.
 ///
 /// # Errors
 ///
-/// As of [`open`], it cannot be read, or is larger.
-pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+/// As of [`open_regular`], it cannot be read, or is larger.
+pub fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
     // Files of procfs do not tell their length.
-    let told = file.metadata()?.len();
+    let reported = file.metadata()?.len();
     let mut bytes = Vec::new();
-    if told <= most {
-        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if reported <= limit {
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     }
-    if told.max(bytes.len() as u64) > most {
+    if reported.max(bytes.len() as u64) > limit {
         return Err(io::Error::other(format!(
-            "it is larger than {most} bytes, the most that is read"
+            "it is larger than {limit} bytes, the most that is read"
         )));
     }
     Ok(bytes)
 }
 
-/// The content of a regular file of at most `most` bytes, as text.
+/// The content of a regular file of at most `limit` bytes, as text.
 ///
 /// # Errors
 ///
-/// As of [`bytes()`], or it is not UTF-8.
-pub fn text(path: &Path, most: u64) -> io::Result<String> {
-    let bytes = bytes(path, most)?;
+/// As of [`read_bytes`], or it is not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let bytes = read_bytes(path, limit)?;
     String::from_utf8(bytes).map_err(|error| io::Error::other(format!("it is not UTF-8: {error}")))
 }
 
-/// The content of a file of sysfs or procfs, of this machine or of a tree that was captured of another.
+/// The content of a file of sysfs or procfs, of this machine or of a tree that was captured of
+/// another.
 ///
 /// # Errors
 ///
-/// As of [`bytes()`], with the limit [`SYSTEM`].
+/// As of [`read_bytes`], with the limit [`SYSTEM`].
 pub fn system_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    bytes(path.as_ref(), SYSTEM)
+    read_bytes(path.as_ref(), SYSTEM)
 }
 
 /// The same, as text.
 ///
 /// # Errors
 ///
-/// As of [`text()`], with the limit [`SYSTEM`].
+/// As of [`read_text`], with the limit [`SYSTEM`].
 pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
-    text(path.as_ref(), SYSTEM)
+    read_text(path.as_ref(), SYSTEM)
 }
 
 #[cfg(test)]
@@ -146,8 +149,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("file"), "12345").unwrap();
-        assert_eq!(text(&at("file"), 5).unwrap(), "12345");
-        let error = text(&at("file"), 4).unwrap_err().to_string();
+        assert_eq!(read_text(&at("file"), 5).unwrap(), "12345");
+        let error = read_text(&at("file"), 4).unwrap_err().to_string();
         assert_eq!(error, "it is larger than 4 bytes, the most that is read");
         mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let _socket = UnixListener::bind(at("socket")).unwrap();
@@ -158,7 +161,7 @@ mod tests {
             (at("."), "directory"),
             (at("absent"), "No such file"),
         ] {
-            let error = open(&path).unwrap_err().to_string();
+            let error = open_regular(&path).unwrap_err().to_string();
             assert!(error.contains(says), "{}: {error}", path.display());
         }
     }

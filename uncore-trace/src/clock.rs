@@ -15,12 +15,15 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads the wall clock between two readings of the monotonic clock and takes the middle of
     /// these. Of several tries, the one with the shortest distance is used.
-    pub fn take() -> Self {
+    pub fn read_clocks() -> Self {
         let attempt = || {
-            let before = mono_ns();
-            let wall = ns(clock_gettime(ClockId::Realtime));
-            let after = mono_ns();
-            (after - before, Self { mono_ns: before + (after - before) / 2, wall_ns: wall })
+            let before_ns = mono_ns();
+            let wall = timespec_ns(clock_gettime(ClockId::Realtime));
+            let after_ns = mono_ns();
+            (
+                after_ns - before_ns,
+                Self { mono_ns: before_ns + (after_ns - before_ns) / 2, wall_ns: wall },
+            )
         };
         (0..5)
             .map(|_| attempt())
@@ -31,23 +34,23 @@ impl Snapshot {
     /// This snapshot with the offset of an earlier one, unless the wall clock was set by a
     /// millisecond or more since. Smaller differences are the time that reading takes.
     #[must_use]
-    pub(crate) const fn continues(self, before: Self) -> Self {
-        let wall_ns = before.wall(self.mono_ns);
+    pub(crate) const fn with_offset_of(self, earlier: Self) -> Self {
+        let wall_ns = earlier.wall_at(self.mono_ns);
         if wall_ns.abs_diff(self.wall_ns) < 1_000_000 { Self { wall_ns, ..self } } else { self }
     }
 
     /// The wall time for a time of `CLOCK_MONOTONIC`.
-    pub const fn wall(&self, mono_ns: i64) -> i64 {
+    pub const fn wall_at(&self, mono_ns: i64) -> i64 {
         mono_ns + (self.wall_ns - self.mono_ns)
     }
 }
 
 /// `CLOCK_MONOTONIC`, ns: the clock of `bpf_ktime_get_ns`.
 pub fn mono_ns() -> i64 {
-    ns(clock_gettime(ClockId::Monotonic))
+    timespec_ns(clock_gettime(ClockId::Monotonic))
 }
 
-const fn ns(time: Timespec) -> i64 {
+const fn timespec_ns(time: Timespec) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
@@ -59,8 +62,8 @@ mod tests {
     fn a_later_snapshot_has_the_same_offset_until_the_clock_is_set() {
         let before = Snapshot { mono_ns: 1000, wall_ns: 5_000_000_999 };
         let later = Snapshot { mono_ns: 3000, wall_ns: 5_000_003_020 };
-        assert_eq!(later.continues(before), Snapshot { wall_ns: 5_000_002_999, ..later });
+        assert_eq!(later.with_offset_of(before), Snapshot { wall_ns: 5_000_002_999, ..later });
         let set = Snapshot { wall_ns: 6_000_003_020, ..later };
-        assert_eq!(set.continues(before), set);
+        assert_eq!(set.with_offset_of(before), set);
     }
 }

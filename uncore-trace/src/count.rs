@@ -19,38 +19,38 @@ pub struct Count {
 impl Count {
     /// The sum of this count and an earlier one.
     #[must_use]
-    pub const fn after(self, before: Self) -> Self {
+    pub const fn add_earlier(self, earlier: Self) -> Self {
         Self {
-            value: self.value.wrapping_add(before.value),
-            enabled: self.enabled.wrapping_add(before.enabled),
-            running: self.running.wrapping_add(before.running),
+            value: self.value.wrapping_add(earlier.value),
+            enabled: self.enabled.wrapping_add(earlier.enabled),
+            running: self.running.wrapping_add(earlier.running),
         }
     }
 
     /// The difference to an earlier count.
     #[must_use]
-    pub const fn since(self, before: Self) -> Self {
+    pub const fn count_since(self, earlier: Self) -> Self {
         Self {
-            value: self.value.saturating_sub(before.value),
-            enabled: self.enabled.saturating_sub(before.enabled),
-            running: self.running.saturating_sub(before.running),
+            value: self.value.saturating_sub(earlier.value),
+            enabled: self.enabled.saturating_sub(earlier.enabled),
+            running: self.running.saturating_sub(earlier.running),
         }
     }
 
-    /// This count, but with the value of `before` if the value went down since then. Later counts
+    /// This count, but with the value of `earlier` if the value went down since then. Later counts
     /// make up for it, so that all differences sum to the last value.
     ///
-    /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before
-    /// the counters that they carry into, so a carry between the two reads is in both until the next
-    /// reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
+    /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints
+    /// before the counters that they carry into, so a carry between the two reads is in both until
+    /// the next reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
     #[must_use]
-    pub const fn not_below(self, before: Self) -> Self {
-        if self.value < before.value { Self { value: before.value, ..self } } else { self }
+    pub const fn not_below(self, earlier: Self) -> Self {
+        if self.value < earlier.value { Self { value: earlier.value, ..self } } else { self }
     }
 
     /// Time enabled / time running, 1 or more; `None` if the counter never ran. perf scales by it:
     /// `perf_counts_values__scale`, tools/lib/perf/evsel.c, Linux 7.2.
-    pub fn factor(self) -> Option<f64> {
+    pub fn scale_factor(self) -> Option<f64> {
         match self {
             Self { running: 0, .. } | Self { enabled: 0, .. } => None,
             Self { enabled, running, .. } if running < enabled => {
@@ -75,15 +75,15 @@ impl Count {
 /// reading is used for both. When they first differ, the whole difference belongs to the time since
 /// the last reading.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
+pub struct CounterTimes {
     were_equal: bool,
     offset: u64,
 }
 
-impl Times {
+impl CounterTimes {
     /// The count at the reading at `time`. `times` are enabled and running; `None` if the counter
     /// was never multiplexed.
-    pub fn count(&mut self, time: u64, value: u64, times: Option<(u64, u64)>) -> Count {
+    pub fn count_at(&mut self, time: u64, value: u64, times: Option<(u64, u64)>) -> Count {
         let Some((enabled, running)) = times else {
             self.were_equal = true;
             return Count { value, enabled: time, running: time };
@@ -106,17 +106,17 @@ mod tests {
 
     #[test]
     fn a_multiplexed_count_is_scaled() {
-        let delta = count(150, 2000, 1000).since(count(100, 1000, 500));
-        assert_eq!((delta.value, delta.factor()), (50, Some(2.0)));
+        let delta = count(150, 2000, 1000).count_since(count(100, 1000, 500));
+        assert_eq!((delta.value, delta.scale_factor()), (50, Some(2.0)));
         assert!((delta.running_part() - 0.5).abs() < 1e-6);
     }
 
     #[test]
     fn a_counter_that_never_ran_has_no_factor() {
-        let delta = count(100, 2000, 500).since(count(100, 1000, 500));
-        assert_eq!(delta.factor(), None);
+        let delta = count(100, 2000, 500).count_since(count(100, 1000, 500));
+        assert_eq!(delta.scale_factor(), None);
         assert!(delta.running_part().abs() < f32::EPSILON);
-        assert_eq!(count(0, 0, 0).factor(), None);
+        assert_eq!(count(0, 0, 0).scale_factor(), None);
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
         let mut deltas = Vec::new();
         for (value, enabled) in [(100_000, 1), (65_000, 2), (90_000, 3), (120_000, 4)] {
             let now = count(value, enabled, enabled).not_below(last);
-            deltas.push(now.since(last));
+            deltas.push(now.count_since(last));
             last = now;
         }
         let one = |value| count(value, 1, 1);
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn the_difference_of_times_is_of_the_time_since_the_last_reading() {
-        let mut times = Times::default();
-        let before = times.count(1000, 0, None);
-        let after = times.count(2000, 0, Some((1900, 1400))).since(before);
+        let mut times = CounterTimes::default();
+        let before = times.count_at(1000, 0, None);
+        let after = times.count_at(2000, 0, Some((1900, 1400))).count_since(before);
         assert_eq!((after.enabled, after.running), (1000, 500));
-        let before = times.count(2000, 0, Some((1900, 1400)));
-        let after = times.count(3000, 0, Some((2900, 2200))).since(before);
+        let before = times.count_at(2000, 0, Some((1900, 1400)));
+        let after = times.count_at(3000, 0, Some((2900, 2200))).count_since(before);
         assert_eq!((after.enabled, after.running), (1000, 800));
     }
 }

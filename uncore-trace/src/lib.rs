@@ -42,9 +42,7 @@
 // The groups are in the order of imports: see above.
 
 pub mod bounds;
-
 pub mod clock;
-pub mod confine;
 pub mod count;
 mod heap;
 pub mod held;
@@ -55,6 +53,7 @@ pub mod signals;
 pub mod terminal;
 pub mod units;
 
+pub mod confine;
 pub mod text;
 pub mod workload;
 

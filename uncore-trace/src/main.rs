@@ -6,8 +6,8 @@ use uncore_trace::cmd;
 use uncore_trace::record::canary;
 use uncore_trace::signals;
 
-/// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
-/// CPU time that it takes with glibc's.
+/// musl's own allocator returns every large block to the kernel at once: with it, a recorder took
+/// 1.5 times the CPU time that it takes with glibc's.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -23,6 +23,6 @@ fn main() -> ExitCode {
         Err(code) => return ExitCode::from(code),
     };
     // Before the subcommand runs: all stages log.
-    cmd::messages::install();
+    cmd::messages::install_logger();
     cmd::messages::exit_code(cli.command.run())
 }

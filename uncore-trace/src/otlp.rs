@@ -1,8 +1,8 @@
 //! The messages of OTLP, the protocol of OpenTelemetry, that metrics need.
 //!
-//! Names, numbers and types are those of `opentelemetry/proto` in opentelemetry-proto 1.10. The crate of
-//! that name has the same messages, but cannot be built without the SDK (0.33). A reader of another
-//! version ignores the fields that it does not know.
+//! Names, numbers and types are those of `opentelemetry/proto` in opentelemetry-proto 1.10. The
+//! crate of that name has the same messages, but cannot be built without the SDK (0.33). A reader
+//! of another version ignores the fields that it does not know.
 
 use prost::{Message, Oneof};
 
@@ -15,7 +15,7 @@ pub const CUMULATIVE: i32 = 2;
 /// `ExportMetricsServiceRequest`.
 #[derive(Clone, PartialEq, Message)]
 #[expect(missing_docs, reason = "fields have the names of the description")]
-pub struct Request {
+pub struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
     pub resource_metrics: Vec<ResourceMetrics>,
 }
@@ -43,15 +43,15 @@ pub struct Resource {
 #[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct ScopeMetrics {
     #[prost(message, optional, tag = "1")]
-    pub scope: Option<Scope>,
+    pub scope: Option<InstrumentationScope>,
     #[prost(message, repeated, tag = "2")]
-    pub metrics: Vec<Metric>,
+    pub metrics: Vec<OtlpMetric>,
 }
 
 /// `InstrumentationScope`.
 #[derive(Clone, PartialEq, Message)]
 #[expect(missing_docs, reason = "fields have the names of the description")]
-pub struct Scope {
+pub struct InstrumentationScope {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -79,7 +79,7 @@ pub struct AnyValue {
 /// A metric with its series.
 #[derive(Clone, PartialEq, Message)]
 #[expect(missing_docs, reason = "fields have the names of the description")]
-pub struct Metric {
+pub struct OtlpMetric {
     #[prost(string, tag = "1")]
     pub name: String,
     #[prost(string, tag = "2")]
@@ -87,18 +87,18 @@ pub struct Metric {
     /// In UCUM.
     #[prost(string, tag = "3")]
     pub unit: String,
-    #[prost(oneof = "Data", tags = "5, 7")]
-    pub data: Option<Data>,
+    #[prost(oneof = "MetricData", tags = "5, 7")]
+    pub data: Option<MetricData>,
 }
 
 /// The series of a metric.
 #[derive(Clone, PartialEq, Oneof)]
 #[expect(missing_docs, reason = "fields have the names of the description")]
-pub enum Data {
+pub enum MetricData {
     #[prost(message, tag = "5")]
     Gauge(Gauge),
     #[prost(message, tag = "7")]
-    Sum(Sum),
+    Sum(SumMetric),
 }
 
 /// Values that go up and down.
@@ -112,7 +112,7 @@ pub struct Gauge {
 /// Values that are counted.
 #[derive(Clone, PartialEq, Message)]
 #[expect(missing_docs, reason = "fields have the names of the description")]
-pub struct Sum {
+pub struct SumMetric {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<NumberDataPoint>,
     #[prost(int32, tag = "2")]

@@ -22,7 +22,8 @@ pub(crate) fn yield_to_others() {
     }
 }
 
-/// Gives the calling thread the priority of the tenants, if it has a higher one: its work is waited for.
+/// Gives the calling thread the priority of the tenants, if it has a higher one: its work is waited
+/// for.
 pub(crate) fn lower() {
     if getpriority_process(None).is_ok_and(|nice| nice < 0)
         && let Err(error) = setpriority_process(None, 0)

@@ -16,22 +16,22 @@ use anyhow::{Context as _, Result};
 use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the program
-/// without a word. A handler does that and not `SIG_IGN`, which the command would inherit.
+/// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the
+/// program without a word. A handler does that and not `SIG_IGN`, which the command would inherit.
 #[expect(unsafe_code, reason = "the standard library sets no handlers")]
 pub fn survive_file_size_limit() {
     extern "C" fn ignore(_: libc::c_int) {}
     let handler = ignore as extern "C" fn(libc::c_int);
     // SAFETY: the handler does nothing.
-    let before = unsafe { libc::signal(libc::SIGXFSZ, handler as libc::sighandler_t) };
-    if before == libc::SIG_ERR {
+    let previous = unsafe { libc::signal(libc::SIGXFSZ, handler as libc::sighandler_t) };
+    if previous == libc::SIG_ERR {
         log::info!("SIGXFSZ cannot be handled");
     }
 }
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SignalRequest {
     /// SIGINT: end the measurement. A second one: do not wait for the command.
     Interrupt,
     /// SIGTERM or SIGHUP: end soon, without waiting for the command.
@@ -71,7 +71,7 @@ impl Signals {
     }
 
     fn with_hangup(hangup: bool) -> Result<Self> {
-        let catch = |kind| signal(kind).context("cannot handle signals");
+        let catch = |signal_kind| signal(signal_kind).context("cannot handle signals");
         Ok(Self {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
@@ -93,10 +93,13 @@ impl Signals {
     }
 
     /// Waits for the next signal; cancel-safe.
-    pub async fn next(&mut self) -> Request {
+    pub async fn next(&mut self) -> SignalRequest {
         loop {
-            let request = self.receive().await;
-            if request == Request::Terminate || !self.first_is_for_command || self.interrupts > 1 {
+            let request = self.receive_signal().await;
+            if request == SignalRequest::Terminate
+                || !self.first_is_for_command
+                || self.interrupts > 1
+            {
                 return request;
             }
         }
@@ -105,13 +108,13 @@ impl Signals {
     /// Waits for a signal that ends the wait for the command: SIGTERM, SIGHUP, or the second SIGINT
     /// since the start. The first SIGINT from a terminal reaches the command too, which may need
     /// time to end.
-    pub async fn leave(&mut self) {
+    pub async fn wait_to_leave(&mut self) {
         while !self.asked_to_leave() {
-            self.receive().await;
+            self.receive_signal().await;
         }
     }
 
-    /// Whether [`Signals::leave`] returns at once.
+    /// Whether [`Signals::wait_to_leave`] returns at once.
     pub const fn asked_to_leave(&self) -> bool {
         self.terminated || self.interrupts > 1
     }
@@ -121,7 +124,7 @@ impl Signals {
         self.interrupts > 0
     }
 
-    async fn receive(&mut self) -> Request {
+    async fn receive_signal(&mut self) -> SignalRequest {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -129,22 +132,23 @@ impl Signals {
             }
         };
         let request = tokio::select! {
-            _ = self.interrupt.recv() => Request::Interrupt,
-            _ = self.terminate.recv() => Request::Terminate,
-            _ = hangup => Request::Terminate,
+            _ = self.interrupt.recv() => SignalRequest::Interrupt,
+            _ = self.terminate.recv() => SignalRequest::Terminate,
+            _ = hangup => SignalRequest::Terminate,
         };
         match request {
-            Request::Interrupt => self.interrupts += 1,
-            Request::Terminate => self.terminated = true,
+            SignalRequest::Interrupt => self.interrupts += 1,
+            SignalRequest::Terminate => self.terminated = true,
         }
         request
     }
 }
 
 /// Whether this process ignores a signal; `false` if procfs cannot be read.
-fn is_ignored(kind: SignalKind) -> bool {
+fn is_ignored(signal_kind: SignalKind) -> bool {
     // Bit 0 is signal 1: proc_pid_status(5).
-    let bit = u32::try_from(kind.as_raw_value() - 1).unwrap_or(u32::MAX);
-    let ignored = Process::myself().and_then(|own| own.status()).map_or(0, |status| status.sigign);
-    ignored.checked_shr(bit).is_some_and(|rest| rest & 1 == 1)
+    let bit = u32::try_from(signal_kind.as_raw_value() - 1).unwrap_or(u32::MAX);
+    let ignored =
+        Process::myself().and_then(|process| process.status()).map_or(0, |status| status.sigign);
+    ignored.checked_shr(bit).is_some_and(|shifted| shifted & 1 == 1)
 }

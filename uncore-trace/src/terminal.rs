@@ -23,7 +23,7 @@ pub fn columns() -> Option<usize> {
     let stdout = io::stdout();
     let terminal =
         stdout.is_terminal().then(|| tcgetwinsize(&stdout).map_or(0, |size| size.ws_col));
-    choose(std::env::var("COLUMNS").ok().as_deref(), terminal)
+    choose_columns(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
 /// Width of tables with all columns and whole names.
@@ -35,7 +35,7 @@ pub fn width(whole: bool) -> Option<usize> {
 }
 
 /// The first of the two that is a positive number. A new pseudo-terminal reports 0 columns.
-fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
+fn choose_columns(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     let variable = variable.and_then(|text| text.trim().parse().ok());
     let variable = variable.filter(|columns| *columns > 0);
     let terminal =
@@ -43,7 +43,7 @@ fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     variable.or(terminal)
 }
 
-/// Cells that the text takes.
+/// The number of cells that the text takes.
 pub fn cells(text: &str) -> usize {
     text.width()
 }
@@ -67,12 +67,12 @@ const PARTS: [(usize, usize); 5] = [(1, 3), (0, 1), (1, 2), (2, 3), (1, 1)];
 pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
     let different = texts.iter().collect::<HashSet<_>>().len();
     let mut best: (usize, Vec<String>) = (0, Vec::new());
-    for part in PARTS {
+    for fraction in PARTS {
         let short: Vec<String> =
-            texts.iter().map(|text| shorten_at(text, width, mark, part).into_owned()).collect();
-        let left = short.iter().collect::<HashSet<_>>().len();
-        if left > best.0 {
-            best = (left, short);
+            texts.iter().map(|text| shorten_at(text, width, mark, fraction).into_owned()).collect();
+        let distinct = short.iter().collect::<HashSet<_>>().len();
+        if distinct > best.0 {
+            best = (distinct, short);
         }
         if best.0 == different {
             break;
@@ -85,71 +85,74 @@ fn shorten_at<'a>(
     text: &'a str,
     width: usize,
     mark: &str,
-    (part, whole): (usize, usize),
+    (numerator, denominator): (usize, usize),
 ) -> Cow<'a, str> {
     if cells(text) <= width {
         return Cow::Borrowed(text);
     }
-    let mark = first(mark, width);
+    let mark = longest_prefix(mark, width);
     let room = width - cells(mark);
-    let begin = first(text, room * part / whole);
-    let end = last(&text[begin.len()..], room.saturating_sub(cells(begin)));
+    let begin = longest_prefix(text, room * numerator / denominator);
+    let end = longest_suffix(&text[begin.len()..], room.saturating_sub(cells(begin)));
     Cow::Owned(format!("{begin}{mark}{end}"))
 }
 
 /// The longest prefix of at most `width` cells that ends at a grapheme boundary, so that an accent
 /// stays with its letter.
-fn first(text: &str, width: usize) -> &str {
-    let mut left = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+fn longest_prefix(text: &str, width: usize) -> &str {
+    let mut room = width;
+    let fits = |(_, grapheme): &(usize, &str)| take_cells(&mut room, grapheme);
     let end = text.grapheme_indices(true).take_while(fits).last();
-    end.map_or("", |(at, grapheme)| &text[..at + grapheme.len()])
+    end.map_or("", |(offset, grapheme)| &text[..offset + grapheme.len()])
 }
 
 /// Splits the text into pieces of at most `width` cells, unless one character is wider.
 pub fn pieces(text: &str, width: usize) -> Vec<&str> {
-    let (mut found, mut rest) = (Vec::new(), text);
-    while cells(rest) > width {
-        let begin = first(rest, width);
-        let begin =
-            if begin.is_empty() { rest.graphemes(true).next().unwrap_or(rest) } else { begin };
-        found.push(begin);
-        rest = &rest[begin.len()..];
+    let (mut pieces, mut remaining) = (Vec::new(), text);
+    while cells(remaining) > width {
+        let begin = longest_prefix(remaining, width);
+        let begin = if begin.is_empty() {
+            remaining.graphemes(true).next().unwrap_or(remaining)
+        } else {
+            begin
+        };
+        pieces.push(begin);
+        remaining = &remaining[begin.len()..];
     }
-    found.push(rest);
-    found
+    pieces.push(remaining);
+    pieces
 }
 
 /// The longest suffix of at most `width` cells.
-fn last(text: &str, width: usize) -> &str {
-    let mut left = width;
-    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+fn longest_suffix(text: &str, width: usize) -> &str {
+    let mut room = width;
+    let fits = |(_, grapheme): &(usize, &str)| take_cells(&mut room, grapheme);
     let begin = text.grapheme_indices(true).rev().take_while(fits).last();
-    begin.map_or("", |(at, _)| &text[at..])
+    begin.map_or("", |(offset, _)| &text[offset..])
 }
 
 /// The text with newlines instead of blanks, so that no line has more than `width` cells; a longer
 /// word gets a line of its own.
-pub fn wrap(text: &str, width: usize) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut taken = 0;
+pub fn wrap_words(text: &str, width: usize) -> String {
+    let mut wrapped = String::with_capacity(text.len());
+    let mut line_width = 0;
     for word in text.split(' ') {
         let needed = cells(word);
-        if !out.is_empty() {
-            let fits = taken + 1 + needed <= width;
-            out.push(if fits { ' ' } else { '\n' });
-            taken = if fits { taken + 1 } else { 0 };
+        if !wrapped.is_empty() {
+            let fits = line_width + 1 + needed <= width;
+            wrapped.push(if fits { ' ' } else { '\n' });
+            line_width = if fits { line_width + 1 } else { 0 };
         }
-        out.push_str(word);
-        taken += needed;
+        wrapped.push_str(word);
+        line_width += needed;
     }
-    out
+    wrapped
 }
 
-fn take(left: &mut usize, grapheme: &str) -> bool {
-    let rest = left.checked_sub(cells(grapheme));
-    *left = rest.unwrap_or(0);
-    rest.is_some()
+fn take_cells(room: &mut usize, grapheme: &str) -> bool {
+    let remaining = room.checked_sub(cells(grapheme));
+    *room = remaining.unwrap_or(0);
+    remaining.is_some()
 }
 
 #[cfg(test)]
@@ -160,15 +163,15 @@ mod tests {
 
     #[test]
     fn columns_are_the_users_then_the_terminals_then_80() {
-        assert_eq!(choose(Some("100"), Some(132)), Some(100));
-        assert_eq!(choose(Some("100"), None), Some(100));
-        assert_eq!(choose(None, Some(132)), Some(132));
+        assert_eq!(choose_columns(Some("100"), Some(132)), Some(100));
+        assert_eq!(choose_columns(Some("100"), None), Some(100));
+        assert_eq!(choose_columns(None, Some(132)), Some(132));
         for nonsense in ["", "0", "-5", "wide"] {
-            assert_eq!(choose(Some(nonsense), Some(132)), Some(132), "{nonsense}");
-            assert_eq!(choose(Some(nonsense), None), None, "{nonsense}");
+            assert_eq!(choose_columns(Some(nonsense), Some(132)), Some(132), "{nonsense}");
+            assert_eq!(choose_columns(Some(nonsense), None), None, "{nonsense}");
         }
-        assert_eq!(choose(None, Some(0)), Some(80));
-        assert_eq!(choose(None, None), None);
+        assert_eq!(choose_columns(None, Some(0)), Some(80));
+        assert_eq!(choose_columns(None, None), None);
     }
 
     #[test]
@@ -204,10 +207,10 @@ mod tests {
 
     #[test]
     fn lines_break_at_blanks() {
-        assert_eq!(wrap("one two three", 13), "one two three");
-        assert_eq!(wrap("one two three", 12), "one two\nthree");
-        assert_eq!(wrap("one two three", 3), "one\ntwo\nthree");
-        assert_eq!(wrap("", 3), "");
+        assert_eq!(wrap_words("one two three", 13), "one two three");
+        assert_eq!(wrap_words("one two three", 12), "one two\nthree");
+        assert_eq!(wrap_words("one two three", 3), "one\ntwo\nthree");
+        assert_eq!(wrap_words("", 3), "");
     }
 
     proptest! {

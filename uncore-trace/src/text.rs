@@ -6,65 +6,66 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::terminal::{cells, wrap};
+use crate::terminal::{cells, wrap_words};
 
 /// Whether a character must not reach a terminal as it is: C0, DEL and C1 controls, line and
 /// paragraph separators, and the invisible and bidirectional controls of Unicode 16 (UAX #9).
-fn hostile(c: char) -> bool {
+fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `a, b, c and 7 more`, escaped for a terminal, with at most `most` names; `none` if there are none.
-pub fn few(names: impl IntoIterator<Item: AsRef<str>>, most: usize) -> String {
+/// `a, b, c and 7 more`, escaped for a terminal, with at most `limit` names; `none` if there are
+/// none.
+pub fn list_few(names: impl IntoIterator<Item: AsRef<str>>, limit: usize) -> String {
     let names: Vec<_> =
         names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();
     match names.len() {
         0 => "none".to_owned(),
-        n if n <= most => names.join(", "),
-        n => format!("{} and {} more", names[..most].join(", "), n - most),
+        n if n <= limit => names.join(", "),
+        n => format!("{} and {} more", names[..limit].join(", "), n - limit),
     }
 }
 
 /// The text with everything hostile escaped as Rust writes it: `\n`, `\u{1b}`, `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, |out, c| match c {
-        '\n' | '\r' | '\t' => out.extend(c.escape_default()),
+    escape_with(text, |output, c| match c {
+        '\n' | '\r' | '\t' => output.extend(c.escape_default()),
         // Writing to a String cannot fail.
-        _ => write!(out, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
+        _ => write!(output, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
     })
 }
 
 /// JSON that is safe to print: unsafe characters can only be in its strings, and become `\uXXXX`.
 pub fn escape_json(json: &str) -> Cow<'_, str> {
-    escaped(json, |out, c| {
+    escape_with(json, |output, c| {
         for unit in c.encode_utf16(&mut [0; 2]) {
             // Writing to a String cannot fail.
-            write!(out, "\\u{unit:04x}").unwrap_or_default();
+            write!(output, "\\u{unit:04x}").unwrap_or_default();
         }
     })
 }
 
 /// The text with unsafe characters written by `escape`.
-fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> Cow<'_, str> {
-    if !text.chars().any(hostile) {
+fn escape_with(text: &str, escape: impl Fn(&mut String, char)) -> Cow<'_, str> {
+    if !text.chars().any(is_hostile) {
         return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(text.len() + 8);
+    let mut output = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if hostile(c) {
-            escape(&mut out, c);
+        if is_hostile(c) {
+            escape(&mut output, c);
         } else {
-            out.push(c);
+            output.push(c);
         }
     }
-    Cow::Owned(out)
+    Cow::Owned(output)
 }
 
 /// `1 table`, `2 tables`: a number with its noun, whose plural ends with s.
-pub fn counted(count: usize, noun: &str) -> String {
+pub fn count_noun(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
@@ -81,8 +82,8 @@ pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
 /// some take for them.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
 
-/// A text from the machine in a cell of CSV: printable, and behind `'` if a spreadsheet would take it
-/// for a formula. A text that begins with `'` has another one, so that one can be taken away.
+/// A text from the machine in a cell of CSV: printable, and behind `'` if a spreadsheet would take
+/// it for a formula. A text that begins with `'` has another one, so that one can be taken away.
 pub fn csv_text(text: &str) -> Cow<'_, str> {
     let text = printable(text);
     if text.starts_with(FORMULA) || text.starts_with('\'') {
@@ -97,8 +98,8 @@ pub fn csv_text(text: &str) -> Cow<'_, str> {
 pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
     let indent = cells(prefix);
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
-    let below = format!("\n{:indent$}", "");
-    format!("{prefix}{}\n", wrap(text, room).replace('\n', &below))
+    let line_break = format!("\n{:indent$}", "");
+    format!("{prefix}{}\n", wrap_words(text, room).replace('\n', &line_break))
 }
 
 /// The parser's error for the TOML `text` as one line, and the number of the line with the error,
@@ -107,8 +108,8 @@ pub fn toml_error(text: &str, mut error: toml::de::Error) -> (Option<usize>, Str
     // toml 1.2 returns an empty span if something is missing in the file as a whole.
     let span = error.span().filter(|span| span.end > 0);
     let line = span.map(|span| {
-        let before = text.get(..span.start).unwrap_or(text);
-        before.matches('\n').count() + 1
+        let preceding = text.get(..span.start).unwrap_or(text);
+        preceding.matches('\n').count() + 1
     });
     // Without the text, the error is printed without an excerpt.
     error.set_input(None);
@@ -181,13 +182,13 @@ mod tests {
         fn json_keeps_its_meaning(text in "\\PC*[\u{7f}-\u{9f}\u{202a}-\u{202e}\u{e0001}]\\PC*") {
             let json = serde_json::to_string(&text).unwrap();
             let shown = escape_json(&json);
-            prop_assert!(!shown.chars().any(hostile));
+            prop_assert!(!shown.chars().any(is_hostile));
             prop_assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
         }
 
         #[test]
         fn nothing_hostile_is_left(text in any::<String>()) {
-            prop_assert!(!printable(&text).chars().any(hostile));
+            prop_assert!(!printable(&text).chars().any(is_hostile));
         }
     }
 }

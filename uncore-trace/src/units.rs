@@ -1,9 +1,9 @@
 //! Formats numbers with their units.
 //!
 //! Guarantees: a single figure ([`human`]) has three significant digits down to 0.01; figures in a
-//! column ([`Shared`]) have the same unit and number of decimals; a value too small for the last
-//! digit is `<0.01`, and only 0 is `0`; prefixes are decimal (1 GB is 10^9 bytes, as in data sheets
-//! of links and memory); a number that is not finite is printed as such.
+//! column ([`SharedUnit`]) have the same unit and number of decimals; a value too small for the
+//! last digit is `<0.01`, and only 0 is `0`; prefixes are decimal (1 GB is 10^9 bytes, as in data
+//! sheets of links and memory); a number that is not finite is printed as such.
 
 use std::cmp::Ordering;
 
@@ -15,33 +15,33 @@ const TIME: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 /// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` has no unit. A
 /// whole number without a prefix has no decimals.
 pub fn human(value: f64, unit: &str) -> String {
-    let (size, suffix) = scale(value, unit);
+    let (size, suffix) = find_scale(value, unit);
     let figure = if is_bare(size) && value.fract() == 0.0 {
         value.to_string()
     } else {
-        digits(value / size)
+        three_digits(value / size)
     };
     format!("{figure} {suffix}").trim_end().to_owned()
 }
 
 /// The unit of figures in a column: that which [`human`] uses for the largest of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shared {
+pub struct SharedUnit {
     size: f64,
     suffix: String,
     decimals: usize,
 }
 
-impl Shared {
+impl SharedUnit {
     /// The unit for these values of `unit`. They have two decimals, one if the largest is 10 or
     /// more, and none if all are whole numbers without a prefix.
-    pub fn of(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
+    pub fn for_values(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
         let (mut largest, mut whole) = (0.0_f64, true);
         for value in values.into_iter().filter(|value| value.is_finite()) {
             largest = largest.max(value.abs());
             whole &= value.fract() == 0.0;
         }
-        let (size, suffix) = scale(largest, unit);
+        let (size, suffix) = find_scale(largest, unit);
         let decimals = match largest / size {
             _ if whole && is_bare(size) => 0,
             // 9.995 is rounded to 10.0, which needs one decimal less.
@@ -52,41 +52,45 @@ impl Shared {
     }
 
     /// Percent with one decimal.
-    pub fn percent() -> Self {
+    pub fn as_percent() -> Self {
         Self { size: 0.01, suffix: "%".to_owned(), decimals: 1 }
     }
 
     /// The name of the unit: `GB`, `M cycles`; empty for bare numbers.
-    pub fn name(&self) -> &str {
+    pub fn unit_name(&self) -> &str {
         &self.suffix
     }
 
-    /// As [`Self::name`], per second.
+    /// As [`Self::unit_name`], per second.
     pub fn rate_name(&self) -> String {
         format!("{}/s", self.suffix)
     }
 
     /// The figure, padded with blanks if it has no decimals but others have: the decimal points in
     /// a right-aligned column are below each other.
-    pub fn figure(&self, value: f64) -> String {
+    pub fn format_figure(&self, value: f64) -> String {
         let (value, decimals) = (value / self.size, self.decimals);
         let behind = " ".repeat(if decimals > 0 { decimals + 1 } else { 0 });
-        let least = 10_f64.powi(-i32::try_from(decimals).unwrap_or(0));
+        let smallest = 10_f64.powi(-i32::try_from(decimals).unwrap_or(0));
         if value == 0.0 {
             format!("0{behind}")
-        } else if !value.is_finite() || value.abs() >= least {
+        } else if !value.is_finite() || value.abs() >= smallest {
             format!("{value:.decimals$}")
         } else if value > 0.0 {
-            format!("<{least:.decimals$}")
+            format!("<{smallest:.decimals$}")
         } else {
-            format!(">-{least:.decimals$}")
+            format!(">-{smallest:.decimals$}")
         }
     }
 
     /// From `low` to `high`, padded to `width` characters; one figure if both are printed alike.
-    pub fn range(&self, low: f64, high: f64, dash: &str, width: usize) -> String {
-        let (from, to) = (self.figure(low), self.figure(high));
-        if from == to { to } else { format!("{from} {dash} {to:>width$}") }
+    pub fn format_range(&self, low: f64, high: f64, dash: &str, width: usize) -> String {
+        let (low_figure, high_figure) = (self.format_figure(low), self.format_figure(high));
+        if low_figure == high_figure {
+            high_figure
+        } else {
+            format!("{low_figure} {dash} {high_figure:>width$}")
+        }
     }
 }
 
@@ -96,7 +100,7 @@ fn is_bare(size: f64) -> bool {
 }
 
 /// The divisor for `value` and the name of the unit with its prefix.
-fn scale(value: f64, unit: &str) -> (f64, String) {
+fn find_scale(value: f64, unit: &str) -> (f64, String) {
     // 999.5 is rounded to 1000, which needs the next prefix.
     let fits = |(size, _): &&(f64, &str)| value.abs() >= *size * 0.9995;
     let (size, prefix) = DECIMAL.iter().find(fits).copied().unwrap_or((1.0, ""));
@@ -108,8 +112,8 @@ fn scale(value: f64, unit: &str) -> (f64, String) {
         }
         "" | "count" => (size, prefix.to_owned()),
         "%" => (1.0, "%".to_owned()),
-        other if prefix.is_empty() => (1.0, other.to_owned()),
-        other => (size, format!("{prefix} {other}")),
+        word if prefix.is_empty() => (1.0, word.to_owned()),
+        word => (size, format!("{prefix} {word}")),
     }
 }
 
@@ -119,14 +123,14 @@ pub fn has_symbol(unit: &str) -> bool {
 }
 
 /// As [`human`], per second: `12.3 GB/s`, `4.56 k/s`; `789 /s` for a bare number.
-pub fn rate(per_second: f64, unit: &str) -> String {
+pub fn human_rate(per_second: f64, unit: &str) -> String {
     let figure = human(per_second, unit);
     if figure.contains(' ') { format!("{figure}/s") } else { format!("{figure} /s") }
 }
 
 /// A part of a whole: `58 %`, `0.3 %`.
-pub fn percent(part: f64) -> String {
-    let percent = part * 100.0;
+pub fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
     if percent > 0.0 && percent < 0.95 {
         return format!("{percent:.1} %");
     }
@@ -134,13 +138,13 @@ pub fn percent(part: f64) -> String {
 }
 
 /// A ratio with its decimals, also if it is whole, because it stands in a column: `3.00`.
-pub fn ratio(value: f64) -> String {
-    let (size, suffix) = scale(value, "");
-    format!("{} {suffix}", digits(value / size)).trim_end().to_owned()
+pub fn format_ratio(value: f64) -> String {
+    let (size, suffix) = find_scale(value, "");
+    format!("{} {suffix}", three_digits(value / size)).trim_end().to_owned()
 }
 
 /// The factor of one count: at most three decimals, or a power of two if that is short.
-pub fn factor(value: f64) -> String {
+pub fn format_factor(value: f64) -> String {
     let power = value.log2();
     if value > 0.0 && value < 0.001 && power.fract() == 0.0 {
         return format!("2^{power}");
@@ -153,7 +157,7 @@ pub fn factor(value: f64) -> String {
 }
 
 /// Three significant digits below 1000, and at most two decimals.
-fn digits(value: f64) -> String {
+fn three_digits(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         "0".to_owned()
@@ -171,7 +175,7 @@ fn digits(value: f64) -> String {
 }
 
 /// A unit as a part of a metric's name: letters, digits and underscores.
-pub fn name_of(unit: &str) -> String {
+pub fn unit_identifier(unit: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     unit.chars().map(plain).collect()
 }
@@ -184,8 +188,8 @@ mod tests {
 
     #[test]
     fn units_are_parts_of_names() {
-        assert_eq!(name_of("Joules"), "joules");
-        assert_eq!(name_of("GB/s"), "gb_s");
+        assert_eq!(unit_identifier("Joules"), "joules");
+        assert_eq!(unit_identifier("GB/s"), "gb_s");
     }
 
     #[test]
@@ -197,11 +201,14 @@ mod tests {
         assert_eq!(human(7_890_000.0, "cycles"), "7.89 M cycles");
         assert_eq!(human(0.0, "count"), "0");
         assert_eq!(human(1500.0, ""), "1.50 k");
-        assert_eq!(rate(2e9, "bytes"), "2.00 GB/s");
-        assert_eq!(rate(2e3, "count"), "2.00 k/s");
-        assert_eq!(rate(2.5, ""), "2.50 /s");
+        assert_eq!(human_rate(2e9, "bytes"), "2.00 GB/s");
+        assert_eq!(human_rate(2e3, "count"), "2.00 k/s");
+        assert_eq!(human_rate(2.5, ""), "2.50 /s");
         assert_eq!(human(3.0, "bytes"), "3 B");
-        assert_eq!((ratio(3.0), ratio(1234.0)), ("3.00".to_owned(), "1.23 k".to_owned()));
+        assert_eq!(
+            (format_ratio(3.0), format_ratio(1234.0)),
+            ("3.00".to_owned(), "1.23 k".to_owned())
+        );
         for unit in ["bytes", "ns", "", "count", "%", "cycles"] {
             assert_eq!(has_symbol(unit), !human(1.0, unit).contains("cycles"), "{unit}");
         }
@@ -218,9 +225,9 @@ mod tests {
 
     /// The name of the unit, and the figures.
     fn column(values: &[f64], unit: &str) -> (String, Vec<String>) {
-        let shared = Shared::of(values.iter().copied(), unit);
-        let figures = values.iter().map(|value| shared.figure(*value)).collect();
-        (shared.name().to_owned(), figures)
+        let shared = SharedUnit::for_values(values.iter().copied(), unit);
+        let figures = values.iter().map(|value| shared.format_figure(*value)).collect();
+        (shared.unit_name().to_owned(), figures)
     }
 
     #[test]
@@ -240,9 +247,9 @@ mod tests {
         );
         assert_eq!(column(&[], "bytes").0, "B");
         assert_eq!(column(&[f64::NAN, 2e3], "bytes").1, ["NaN", "2.00"]);
-        assert_eq!(Shared::percent().figure(0.0004), "<0.1");
-        assert_eq!(Shared::percent().figure(1.0), "100.0");
-        assert_eq!(Shared::of([2e9], "bytes").rate_name(), "GB/s");
+        assert_eq!(SharedUnit::as_percent().format_figure(0.0004), "<0.1");
+        assert_eq!(SharedUnit::as_percent().format_figure(1.0), "100.0");
+        assert_eq!(SharedUnit::for_values([2e9], "bytes").rate_name(), "GB/s");
     }
 
     #[test]
@@ -257,17 +264,17 @@ mod tests {
             (1e-6, "<0.001"),
             (0.0, "0"),
         ] {
-            assert_eq!(factor(value), shown);
+            assert_eq!(format_factor(value), shown);
         }
     }
 
     #[test]
     fn a_range_is_one_figure_where_both_ends_read_the_same() {
-        let shared = Shared::of([62.04e9], "bytes");
-        assert_eq!(shared.range(52.4e9, 62.04e9, "-", 0), "52.4 - 62.0");
-        assert_eq!(shared.range(0.0, 1e9, "-", 4), "0   -  1.0");
-        assert_eq!(shared.range(57.21e9, 57.22e9, "-", 4), "57.2");
-        assert_eq!(shared.range(1e6, 2e6, "-", 4), "<0.1");
+        let shared = SharedUnit::for_values([62.04e9], "bytes");
+        assert_eq!(shared.format_range(52.4e9, 62.04e9, "-", 0), "52.4 - 62.0");
+        assert_eq!(shared.format_range(0.0, 1e9, "-", 4), "0   -  1.0");
+        assert_eq!(shared.format_range(57.21e9, 57.22e9, "-", 4), "57.2");
+        assert_eq!(shared.format_range(1e6, 2e6, "-", 4), "<0.1");
     }
 
     proptest! {

@@ -16,14 +16,14 @@ use crate::signals::Signals;
 
 /// The time that a command and the processes that it waited for ran on CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTime {
+pub struct CommandCpuTime {
     /// In user space.
     pub user: Duration,
     /// In the kernel.
     pub system: Duration,
 }
 
-impl CpuTime {
+impl CommandCpuTime {
     /// That of all children of this process that ended; 0 if the kernel does not say.
     #[expect(unsafe_code, reason = "no safe binding of getrusage(2)")]
     fn of_children() -> Self {
@@ -38,8 +38,8 @@ impl CpuTime {
         Self { user: time(ru_utime), system: time(ru_stime) }
     }
 
-    fn since(self, before: Self) -> Self {
-        let Self { user, system } = before;
+    fn time_since(self, earlier: Self) -> Self {
+        let Self { user, system } = earlier;
         Self { user: self.user.saturating_sub(user), system: self.system.saturating_sub(system) }
     }
 }
@@ -50,18 +50,18 @@ pub struct Workload {
     child: Option<Child>,
     status: Option<ExitStatus>,
     /// The time of the children that ended before it began.
-    before: CpuTime,
+    children_before: CommandCpuTime,
     /// Its own time once it has ended.
-    used: Option<CpuTime>,
+    used: Option<CommandCpuTime>,
     /// Whether it was sent SIGTERM.
     terminated: bool,
 }
 
 impl Workload {
     /// No command.
-    pub const fn none() -> Self {
-        let before = CpuTime { user: Duration::ZERO, system: Duration::ZERO };
-        Self { child: None, status: None, before, used: None, terminated: false }
+    pub const fn without_command() -> Self {
+        let children_before = CommandCpuTime { user: Duration::ZERO, system: Duration::ZERO };
+        Self { child: None, status: None, children_before, used: None, terminated: false }
     }
 
     /// Starts `command`; nothing if that is empty.
@@ -69,15 +69,19 @@ impl Workload {
     /// # Errors
     ///
     /// It cannot be run.
-    pub fn start(command: &[OsString]) -> Result<Self> {
+    pub fn start_command(command: &[OsString]) -> Result<Self> {
         let Some((program, args)) = command.split_first() else {
-            return Ok(Self::none());
+            return Ok(Self::without_command());
         };
         let child = Command::new(program)
             .args(args)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
-        Ok(Self { child: Some(child), before: CpuTime::of_children(), ..Self::none() })
+        Ok(Self {
+            child: Some(child),
+            children_before: CommandCpuTime::of_children(),
+            ..Self::without_command()
+        })
     }
 
     /// The pid of the command while it runs.
@@ -85,17 +89,19 @@ impl Workload {
     /// # Errors
     ///
     /// The state of the command cannot be read.
-    pub fn running(&mut self) -> Result<Option<u32>> {
+    pub fn running_pid(&mut self) -> Result<Option<u32>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         if let Some(status) = child.try_wait().context("cannot look for the command")? {
             self.status = Some(status);
-            self.used.get_or_insert_with(|| CpuTime::of_children().since(self.before));
+            self.used.get_or_insert_with(|| {
+                CommandCpuTime::of_children().time_since(self.children_before)
+            });
         }
         Ok(child.id())
     }
 
     /// The pid of the command until it was waited for.
-    pub fn id(&self) -> Option<u32> {
+    pub fn child_pid(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 
@@ -109,11 +115,13 @@ impl Workload {
     /// # Errors
     ///
     /// The state of the command cannot be read.
-    pub async fn ended(&mut self) -> Result<()> {
+    pub async fn wait_for_end(&mut self) -> Result<()> {
         match &mut self.child {
             Some(child) => {
                 self.status = Some(child.wait().await.context("cannot wait for the command")?);
-                self.used.get_or_insert_with(|| CpuTime::of_children().since(self.before));
+                self.used.get_or_insert_with(|| {
+                    CommandCpuTime::of_children().time_since(self.children_before)
+                });
                 Ok(())
             }
             None => std::future::pending().await,
@@ -125,23 +133,23 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// As for [`Workload::ended`].
-    pub async fn wait(&mut self, signals: &mut Signals) -> Result<()> {
+    /// As for [`Workload::wait_for_end`].
+    pub async fn wait_or_leave(&mut self, signals: &mut Signals) -> Result<()> {
         if self.child.is_none() {
             return Ok(());
         }
         tokio::select! {
             // A command that has ended counts as ended, even if a signal arrived as well.
             biased;
-            ended = self.ended() => ended,
-            () = signals.leave() => Ok(()),
+            ended = self.wait_for_end() => ended,
+            () = signals.wait_to_leave() => Ok(()),
         }
     }
 
     /// Sends SIGTERM to the command if it runs; does not wait.
     pub fn terminate(&mut self) {
         // The pid cannot be reused before the command is waited for.
-        let Some(pid) = self.id().and_then(|id| Pid::from_raw(id as i32)) else { return };
+        let Some(pid) = self.child_pid().and_then(|id| Pid::from_raw(id as i32)) else { return };
         match kill_process(pid, Signal::TERM) {
             Ok(()) => self.terminated = true,
             Err(error) => log::warn!("cannot send SIGTERM to the command (pid {pid}): {error}"),
@@ -149,7 +157,7 @@ impl Workload {
     }
 
     /// The time that it ran on CPUs, once it has ended.
-    pub const fn used(&self) -> Option<CpuTime> {
+    pub const fn used_time(&self) -> Option<CommandCpuTime> {
         self.used
     }
 

@@ -14,9 +14,9 @@ pub(crate) fn run(check: bool) -> Result<()> {
         .map_or_else(|| stamp::workspace_root().join("target"), PathBuf::from)
         .join("bpf");
     if check {
-        committed::verify(&toolchain, &target).context("the BPF object is stale")?;
+        committed::verify_object(&toolchain, &target).context("the BPF object is stale")?;
         println!("bpf: the committed object is up to date");
-    } else if committed::renew(&toolchain, &target)? {
+    } else if committed::renew_object(&toolchain, &target)? {
         println!("bpf: wrote {}", stamp::object_path().display());
     } else {
         println!("bpf: nothing changed");

@@ -2,17 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::open::Types;
+use uncore_trace::open::KernelTypes;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(types) = Types::parse(input.to_vec()) else { return };
+    let Ok(types) = KernelTypes::parse(input.to_vec()) else { return };
     for name in ["pair", "pair_t", "op", ""] {
         for member in ["first", "second", "absent"] {
-            if let Err(error) = types.offset(name, member) {
+            if let Err(error) = types.member_offset(name, member) {
                 assert!(!format!("{error:#}").contains('\n'));
             }
         }
-        types.value(name, "write").ok();
+        types.enumerator_value(name, "write").ok();
     }
     types.has_tracepoint("x");
 });

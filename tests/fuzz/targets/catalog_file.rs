@@ -9,7 +9,7 @@ use uncore_trace::catalog::overlay::FamilyFile;
 fuzz_target!(|text: &str| {
     let mut catalog = Catalog { families: Vec::new(), outside: Vec::new() };
     let file = FamilyFile { name: "file.toml".to_owned(), text: text.to_owned() };
-    if let Err(error) = catalog.overlay(vec![file]) {
+    if let Err(error) = catalog.add_files(vec![file]) {
         let line = format!("{error:#}");
         assert!(line.starts_with("file.toml"), "{line}");
         assert!(!line.contains('\n'), "{line}");

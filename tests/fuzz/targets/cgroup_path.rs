@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::identity::containers::{Inside, label};
+use uncore_trace::identity::containers::{Inside, label_with_id};
 
 fuzz_target!(|input: &str| {
     // The second line is the part of the path that the container makes.
@@ -11,7 +11,7 @@ fuzz_target!(|input: &str| {
     let inside = Inside::parse(path);
     for name in [&inside.container, &inside.pod, &inside.job].into_iter().flatten() {
         assert!(!name.is_empty() && !name.contains('/'), "{path:?}: {name:?}");
-        assert!(!label(None, name).is_empty(), "{path:?}");
+        assert!(!label_with_id(None, name).is_empty(), "{path:?}");
     }
     if inside.container.is_some() {
         let deeper = format!("{path}/{below}");

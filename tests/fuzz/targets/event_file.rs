@@ -6,7 +6,7 @@ use uncore_trace::discover::event::EventAlias;
 
 fuzz_target!(|text: &str| {
     if let Ok(event) = EventAlias::parse(text) {
-        let again = EventAlias::parse(&event.text());
+        let again = EventAlias::parse(&event.terms_text());
         assert_eq!(again.ok().map(|event| event.terms), Some(event.terms), "{text:?}");
     }
 });

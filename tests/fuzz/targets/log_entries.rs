@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
-use uncore_trace::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-use uncore_trace::plan::Direction;
+use uncore_trace::entries::{
+    CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+};
+use uncore_trace::plan::IoDirection;
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::fabric;
 
@@ -31,22 +33,22 @@ fn owner(byte: u8) -> Owner {
     }
 }
 
-fn reading(bytes: [u8; 6], tick: u64) -> Reading {
+fn reading(bytes: [u8; 6], tick: u64) -> CounterReading {
     let [_, which, place, late, amount, whose] = bytes;
     let value = u64::from(amount) << (whose % 60);
     let running = (late.is_multiple_of(3)).then_some((value, value / 2));
-    Reading {
+    CounterReading {
         tick,
         time: (tick * TICK_NS).saturating_sub(u64::from(late) << 12),
         counter: u32::from(which % 5),
         cpu: u32::from(place % 3),
         trigger: match place / 64 {
-            0 => Trigger::Timer,
-            1 => Trigger::Event,
-            2 => Trigger::Stop,
-            _ => Trigger::Start,
+            0 => ReadingTrigger::Timer,
+            1 => ReadingTrigger::Event,
+            2 => ReadingTrigger::Stop,
+            _ => ReadingTrigger::Start,
         },
-        value: if amount == 255 { Err(5) } else { Ok(Value { value, times: running }) },
+        value: if amount == 255 { Err(5) } else { Ok(CounterValue { value, times: running }) },
         owner: (which > 127).then(|| owner(whose)),
     }
 }
@@ -60,28 +62,28 @@ fuzz_target!(|input: &[u8]| {
     for entry in input.as_chunks::<6>().0 {
         let [kind, which, place, later, amount, whose] = *entry;
         let parts = [(owner(whose), u64::from(amount) << 12), (owner(which), 1 << 12)];
-        let moved = Moved {
+        let moved = DeviceTransfer {
             device: Rc::from(if place > 99 { "sda" } else { "sdb" }),
-            direction: if place.is_multiple_of(2) { Direction::Read } else { Direction::Write },
+            direction: if place.is_multiple_of(2) { IoDirection::Read } else { IoDirection::Write },
             owner: owner(whose),
             bytes: u64::from(amount) << 9,
             requests: 1,
         };
         let taken = match kind % 9 {
-            0..=2 => Entry::Reading(reading(*entry, tick)),
-            3 => Entry::Usage { cpu: u32::from(place % 4), parts: &parts },
-            4 => Entry::Moved(&moved),
-            7 => Entry::Switches { cpu: u32::from(place % 4), parts: &parts },
-            5 => Entry::Cgroup { id: u64::from(which), names: &root },
-            6 => Entry::Interrupt { number: u32::from(which), name: "nic" },
+            0..=2 => LogEntry::Reading(reading(*entry, tick)),
+            3 => LogEntry::Usage { cpu: u32::from(place % 4), usage: &parts },
+            4 => LogEntry::Moved(&moved),
+            7 => LogEntry::Switches { cpu: u32::from(place % 4), switches: &parts },
+            5 => LogEntry::Cgroup { id: u64::from(which), names: &root },
+            6 => LogEntry::Interrupt { number: u32::from(which), name: "nic" },
             _ => {
                 // Back in time, and far ahead.
                 tick = (tick + u64::from(later)).saturating_sub(u64::from(whose / 128));
-                Entry::EndOfTick { tick, is_last: amount == 7 }
+                LogEntry::EndOfTick { tick, is_last: amount == 7 }
             }
         };
         // An entry that breaks the order is ignored.
-        attributor.take(taken, &mut rows).ok();
+        attributor.take_entry(taken, &mut rows).ok();
     }
     assert_conserved(&rows.finish());
 });

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{
-    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order,
+    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
-use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};
-use uncore_trace::schema::columns::{f64s, get, i32s, i64s};
-use uncore_trace::schema::origin::Origin;
+use uncore_trace::plan::{Counter, CounterRole, IoDirection, IoScope, Plan};
+use uncore_trace::schema::columns::{f64_column, i32_column, i64_column, nullable_value};
+use uncore_trace::schema::origin::RecordingOrigin;
 
 pub(crate) const TICK_NS: u64 = 1_000_000;
 /// The first tick.
@@ -33,7 +33,7 @@ pub(crate) fn plan() -> Plan {
 pub(crate) fn attributor(plan: &Plan) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
-        counters: &order(plan, |_| false),
+        counters: &order_counters(plan, |_| false),
         methods: Methods {
             choice: Choice::Auto,
             io: true,
@@ -43,7 +43,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
         },
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 2,
     })
 }
@@ -51,7 +51,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
 /// The counter with this number; each is divided by another method.
 fn counter(id: u32) -> Counter {
     let io = IoScope {
-        direction: Direction::Read,
+        direction: IoDirection::Read,
         devices: vec!["sda".to_owned()],
         label: String::new(),
         is_shared: false,
@@ -83,18 +83,23 @@ fn counter(id: u32) -> Counter {
         io: (id == 2).then_some(io),
         behind: Vec::new(),
         leader: None,
-        role: Role::Counted,
+        role: CounterRole::Counted,
         witness_bytes: None,
     }
 }
 
 /// In each window the shares of a counter sum to its total, and none is below 0.
 pub(crate) fn assert_conserved(fabric: &RecordBatch) {
-    let (end, counter) = (i64s(fabric, "mono_ns").unwrap(), i32s(fabric, "counter").unwrap());
-    let (value, total) = (f64s(fabric, "value").unwrap(), f64s(fabric, "total").unwrap());
+    let (end, counter) =
+        (i64_column(fabric, "mono_ns").unwrap(), i32_column(fabric, "counter").unwrap());
+    let (value, total) =
+        (f64_column(fabric, "value").unwrap(), f64_column(fabric, "total").unwrap());
     let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
     for row in 0..fabric.num_rows() {
-        let Some((value, total)) = get(value, row).zip(get(total, row)) else { continue };
+        let Some((value, total)) = nullable_value(value, row).zip(nullable_value(total, row))
+        else {
+            continue;
+        };
         let window = (end.value(row), counter.value(row));
         assert!(value >= 0.0, "{window:?}: a share of {value}");
         let sum = sums.entry(window).or_default();

@@ -17,9 +17,9 @@ use tempfile::TempDir;
 use twox_hash::XxHash64;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 use uncore_trace::view::check;
-use uncore_trace::view::usage::{By, Question, usage};
+use uncore_trace::view::usage::{GroupBy, UsageQuestion, usage};
 
 /// Text before the digits of the footer's digest.
 const DIGEST: &[u8] = b"xxh64:";
@@ -41,7 +41,9 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
     let path = dir.path().join("sound.parquet");
     let pairs: BTreeMap<_, _> =
         [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
-    let mut writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs).unwrap();
+    let mut writer =
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)
+            .unwrap();
     let mut rows = fabric::Builder::default();
     for row in 0..8 {
         append(&mut rows, row);
@@ -121,11 +123,11 @@ fuzz_target!(|input: &[u8]| {
         Ok(recording) => recording,
         Err(error) => return assert_line(&error),
     };
-    match check::check(&recording) {
+    match check::verify_recording(&recording) {
         Ok(findings) => assert!(!findings.is_empty()),
         Err(error) => assert_line(&error),
     }
-    if let Err(error) = usage(&recording, &Question::by(By::Cgroup)) {
+    if let Err(error) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Cgroup)) {
         assert_line(&error);
     }
 });

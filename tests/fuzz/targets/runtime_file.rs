@@ -42,7 +42,7 @@ fuzz_target!(|input: (u8, &[u8])| {
                 fs::remove_file(path).ok();
             }
         }
-        let named = Runtimes::new(root).container(ID, true);
+        let named = Runtimes::new(root).container_names(ID, true);
         for (name, most) in [(named.container, LONGEST), (named.pod, 2 * LONGEST + 1)] {
             let is_sane = |name: &String| !name.is_empty() && name.len() <= most;
             assert!(name.as_ref().is_none_or(is_sane), "{name:?}");

@@ -9,19 +9,20 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
+use uncore_trace::assemble::{CpuTimeSplit, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
-use uncore_trace::discover::cpus::CpuPlace;
+use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
-    CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
-    Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
+    CgroupChange, CgroupRecord, Comm, CpuContext, DrainedRecord, IoKind, IoRecord, IoTransfer,
+    IrqRecord, IrqTime, Mover, Peek, RawReading, RunRecord, SampleRecord, SampleTrigger,
+    TaskChange, TaskIdentity, TaskRecord, TaskSlot,
 };
-use uncore_trace::open::{Layout, Placed};
-use uncore_trace::schema::columns::{i32s, i64s};
-use uncore_trace::schema::origin::Origin;
-use uncore_trace::schema::{Store, TableDef};
+use uncore_trace::open::{Layout, PlacedCounter};
+use uncore_trace::schema::columns::{i32_column, i64_column};
+use uncore_trace::schema::origin::RecordingOrigin;
+use uncore_trace::schema::{RowStore, TableDef};
 
 use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
 
@@ -30,36 +31,45 @@ mod made;
 /// Requests the rows of every table, which stay in the sink.
 struct All;
 
-impl Store for All {
-    fn wants(&self, _table: &TableDef) -> bool {
+impl RowStore for All {
+    fn wants_table(&self, _table: &TableDef) -> bool {
         true
     }
 
-    fn write(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<()> {
+    fn write_rows(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<()> {
         Ok(())
     }
 
-    fn offer(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<bool> {
+    fn offer_rows(
+        &mut self,
+        _table: &'static TableDef,
+        _rows: RecordBatch,
+    ) -> anyhow::Result<bool> {
         Ok(true)
     }
 }
 
-fn task(byte: u8) -> Task {
+fn task(byte: u8) -> TaskIdentity {
     let tid = u32::from(byte % 16);
-    Task { tid, pid: tid / 2, cgroup_id: u64::from(byte / 64), comm: Comm::from_bytes(&[byte; 3]) }
+    TaskIdentity {
+        tid,
+        pid: tid / 2,
+        cgroup_id: u64::from(byte / 64),
+        comm: Comm::from_bytes(&[byte; 3]),
+    }
 }
 
-fn context(byte: u8) -> Context {
+fn context(byte: u8) -> CpuContext {
     match byte % 3 {
-        0 => Context::Task,
-        1 => Context::Irq(u32::from(byte)),
-        _ => Context::Softirq(u32::from(byte % 10)),
+        0 => CpuContext::Task,
+        1 => CpuContext::Irq(u32::from(byte)),
+        _ => CpuContext::Softirq(u32::from(byte % 10)),
     }
 }
 
 /// A run with 1 to 3 slices from `begin` on that fill the time, as `decode` ensures. One in four
 /// that cross the end of a tick are combined anyway.
-fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
+fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> RunRecord {
     let crosses = begin / TICK_NS != end / TICK_NS && !amount.is_multiple_of(4);
     let parts = if crosses { 1 } else { u64::from(amount % 3) + 1 };
     let ns = (end - begin) / parts;
@@ -75,12 +85,12 @@ fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
         let task = task(who.wrapping_add(part as u8));
         // The first slice has the remainder, the last begins at `last`.
         let wall_ns = if part == 0 { rest } else { ns };
-        Slot { task, wall_ns, irq_ns, slices: 1 }
+        TaskSlot { task, wall_ns, irq_ns, slices: 1 }
     });
-    Run { cpu, begin, last, end, slots: slots.collect() }
+    RunRecord { cpu, begin_ns: begin, last_slot_begin: last, end, slots: slots.collect() }
 }
 
-fn record(bytes: [u8; 8], now: u64) -> Record {
+fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
     let [kind, cpu, early, long, who, amount, what, number] = bytes;
     let cpu = u32::from(cpu % 4);
     let begin = now.saturating_sub(u64::from(early) << 14);
@@ -88,38 +98,43 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     let boundary = end.next_multiple_of(TICK_NS);
     let span = (what > 127 && begin < end).then_some((begin, end));
     match kind % 6 {
-        0 => Record::Run(run(cpu, begin, end, who, amount)),
+        0 => DrainedRecord::Run(run(cpu, begin, end, who, amount)),
         1 => {
             // `decode` refuses other contexts.
             let source = match context(who) {
-                Context::Task => Context::Irq(u32::from(who)),
+                CpuContext::Task => CpuContext::Irq(u32::from(who)),
                 interrupt => interrupt,
             };
-            let slot = IrqSlot { source, ns: u64::from(amount) << 10, count: u64::from(number) };
-            Record::Irq(Irq { cpu, boundary, span, slots: vec![slot] })
+            let slot = IrqTime { source, ns: u64::from(amount) << 10, count: u64::from(number) };
+            DrainedRecord::Irq(IrqRecord { cpu, boundary, span, slots: vec![slot] })
         }
         2 => {
             let count = u64::from(amount) << (what % 40);
             let reading = |id: u64| match amount {
-                255 => Reading::Failed(5),
-                _ => Reading::Counted { value: count + id, enabled: end, running: end - id },
+                255 => RawReading::Failed(5),
+                _ => RawReading::Counted { value: count + id, enabled: end, running: end - id },
             };
-            let trigger = [Trigger::Timer, Trigger::Sched, Trigger::Irq, Trigger::Softirq];
-            Record::Sample(Sample {
+            let trigger = [
+                SampleTrigger::Timer,
+                SampleTrigger::Sched,
+                SampleTrigger::Irq,
+                SampleTrigger::Softirq,
+            ];
+            DrainedRecord::Sample(SampleRecord {
                 cpu,
-                begin,
-                end: begin + u64::from(long),
+                begin_ns: begin,
+                end_ns: begin + u64::from(long),
                 sequence: u64::from(number),
                 trigger: trigger[usize::from(what % 4)],
                 context: context(who),
                 task: task(who),
-                first: 2 * cpu,
+                first_slot: 2 * cpu,
                 readings: (0..2).map(reading).collect(),
             })
         }
         3 => {
             let change = if what > 127 { TaskChange::Exec } else { TaskChange::Exit };
-            Record::Task(TaskEvent { time: begin, change, task: task(who) })
+            DrainedRecord::Task(TaskRecord { time_ns: begin, change, task: task(who) })
         }
         4 => {
             let change = match what % 3 {
@@ -129,7 +144,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
             };
             let path = (amount > 63).then(|| format!("/{number}"));
             let cgroup_id = u64::from(who / 64);
-            Record::Cgroup(CgroupEvent { time: begin, change, cgroup_id, path })
+            DrainedRecord::Cgroup(CgroupRecord { time_ns: begin, change, cgroup_id, path })
         }
         _ => {
             let kinds =
@@ -140,7 +155,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
                 2 => Mover::Interrupt(context(who)),
                 _ => Mover::Nobody,
             };
-            let slot = IoSlot {
+            let slot = IoTransfer {
                 kind: kinds[usize::from(what % 5)],
                 mover,
                 device: if number > 127 { "sda".to_owned() } else { String::new() },
@@ -149,7 +164,13 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
                 requests: 1,
             };
             let sequence = (long > 9).then(|| u64::from(long));
-            Record::Io(IoRecord { cpu, boundary, span, sequence, slots: vec![slot] })
+            DrainedRecord::Io(IoRecord {
+                cpu,
+                tick_end_ns: boundary,
+                span,
+                sequence,
+                slots: vec![slot],
+            })
         }
     }
 }
@@ -158,8 +179,8 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
 fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
     let mut sums: BTreeMap<_, (i64, i64)> = BTreeMap::new();
     for (rows, time) in tables {
-        let (end, cpu) = (i64s(rows, "mono_ns").unwrap(), i32s(rows, "cpu").unwrap());
-        let (ns, tick_ns) = (i64s(rows, time).unwrap(), i64s(rows, "tick_ns").unwrap());
+        let (end, cpu) = (i64_column(rows, "mono_ns").unwrap(), i32_column(rows, "cpu").unwrap());
+        let (ns, tick_ns) = (i64_column(rows, time).unwrap(), i64_column(rows, "tick_ns").unwrap());
         for row in 0..rows.num_rows() {
             let tick = (cpu.value(row), end.value(row));
             assert!(ns.value(row) >= 0, "{tick:?}: {} ns", ns.value(row));
@@ -172,7 +193,7 @@ fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
     }
 }
 
-fn assert_all_told(time: &CpuTime) {
+fn assert_all_told(time: &CpuTimeSplit) {
     let seen = time.task_ns + time.idle_ns + time.irq_ns + time.softirq_ns;
     let told = seen + time.unattributed_ns + time.offline_ns;
     assert_eq!(told, time.end_ns - time.begin_ns, "{time:?}");
@@ -180,19 +201,19 @@ fn assert_all_told(time: &CpuTime) {
 
 fuzz_target!(|input: &[u8]| {
     let plan = plan();
-    let placed = |id| Placed { id, base: Count::default() };
+    let placed = |id| PlacedCounter { id, base: Count::default() };
     let layout = |cpu: u32| {
         // In a plan, counter n is on CPU n % 2.
         let counters = vec![placed(cpu), placed(cpu + 2)];
-        Layout { first: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
+        Layout { first_slot: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
     };
     let setup = Setup {
         plan: &plan,
         layouts: &[(0, layout(0)), (1, layout(1))].into(),
         opened: &(0..4).collect(),
         cpus: &[0, 1],
-        away: &[],
-        places: &(0..4).map(|cpu| (cpu, CpuPlace::default())).collect(),
+        offline: &[],
+        cpu_locations: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),
@@ -203,39 +224,39 @@ fuzz_target!(|input: &[u8]| {
         io: true,
         holders: false,
     };
-    let mut sink = Sink::new(&All, true, Origin::of(&BTreeMap::new()));
+    let mut sink = Sink::new(&All, true, RecordingOrigin::from_metadata(&BTreeMap::new()));
     let mut timeline = Timeline::new(&setup, Box::new(attributor(&plan)), &mut sink);
     let mut now = START * TICK_NS;
     for entry in input.as_chunks::<8>().0 {
         let [kind, cpu, later, long, who, amount, what, _] = *entry;
         if kind % 8 < 6 {
-            timeline.feed(record(*entry, now), &mut sink);
+            timeline.feed_record(record(*entry, now), &mut sink);
             continue;
         }
         now += u64::from(later) << 14;
         let run = run(u32::from(cpu % 4), now, now + (u64::from(long) << 13), who, amount);
-        let run = Run { last: run.end, ..run };
-        let irqs = Vec::from_iter((context(who) != Context::Task).then(|| Irq {
+        let run = RunRecord { last_slot_begin: run.end, ..run };
+        let irqs = Vec::from_iter((context(who) != CpuContext::Task).then(|| IrqRecord {
             cpu: run.cpu,
             boundary: now / TICK_NS * TICK_NS,
             span: None,
-            slots: vec![IrqSlot { source: context(who), ns: u64::from(long) << 8, count: 1 }],
+            slots: vec![IrqTime { source: context(who), ns: u64::from(long) << 8, count: 1 }],
         }));
         let state =
             (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });
         // The inputs are too short to fill the sink.
-        assert!(timeline.advance(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
+        assert!(timeline.close_ticks(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
     }
     let stop = now / TICK_NS + 1;
     timeline.stop_at(stop);
     // Long enough after the end that missing records are given up.
     for later in 1..=3 {
         let horizon = (stop + 5000 * later) * TICK_NS;
-        assert!(timeline.advance(horizon, true, &mut sink, &mut |_| None));
+        assert!(timeline.close_ticks(horizon, true, &mut sink, &mut |_| None));
     }
     timeline.give_up(now, &mut sink);
     assert!(timeline.is_done(), "time is left over");
-    timeline.cpu_time().iter().for_each(assert_all_told);
+    timeline.cpu_times().iter().for_each(assert_all_told);
     assert_conserved(&sink.rows.fabric.finish());
     assert_adds_up([(&sink.rows.runtime.finish(), "run_ns"), (&sink.rows.irqs.finish(), "ns")]);
 });

@@ -23,7 +23,7 @@ fn arm(ctx: BtfTracePointContext) -> i32 {
     if sampler.state != SAMPLER_WANTED {
         return 0;
     }
-    let started = timer::start(cpu);
+    let started = timer::start_timer(cpu);
     if started < 0 {
         sampler.errno = started.wrapping_neg() as u32;
         sampler.state = SAMPLER_FAILED;

@@ -15,7 +15,7 @@ use uncore_trace_common::record::{
 
 use crate::emit;
 use crate::globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID};
-use crate::kernel::field;
+use crate::kernel::read_field;
 
 /// Buffer for an event, which is too large for the stack. These events happen in process context
 /// under `cgroup_mutex`, one after the other, so one buffer per CPU is enough.
@@ -24,13 +24,13 @@ static CGROUP_SCRATCH: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
 #[raw_tracepoint(tracepoint = "cgroup_mkdir")]
 fn cgroup_mkdir(ctx: RawTracePointContext) -> i32 {
-    send(&ctx, CGROUP_MKDIR, 0);
+    send_event(&ctx, CGROUP_MKDIR, 0);
     0
 }
 
 #[raw_tracepoint(tracepoint = "cgroup_rmdir")]
 fn cgroup_rmdir(ctx: RawTracePointContext) -> i32 {
-    send(&ctx, CGROUP_RMDIR, 0);
+    send_event(&ctx, CGROUP_RMDIR, 0);
     0
 }
 
@@ -38,23 +38,23 @@ fn cgroup_rmdir(ctx: RawTracePointContext) -> i32 {
 fn cgroup_attach_task(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(2);
     // SAFETY: a checked read of kernel memory; a wrong address is an error, not a fault.
-    if let Ok(tid) = unsafe { field::<u32>(task, TASK_PID.load()) } {
-        send(&ctx, CGROUP_ATTACH, tid);
+    if let Ok(tid) = unsafe { read_field::<u32>(task, TASK_PID.load()) } {
+        send_event(&ctx, CGROUP_ATTACH, tid);
     }
     0
 }
 
 #[inline(always)]
-fn send(ctx: &RawTracePointContext, what: u32, tid: u32) {
+fn send_event(ctx: &RawTracePointContext, change: u32, tid: u32) {
     let cgroup: *const u8 = ctx.arg(0);
     let path: *const u8 = ctx.arg(1);
     // SAFETY: checked reads of kernel memory.
     let ids = unsafe {
         (
-            field::<*const u8>(cgroup, CGROUP_ROOT.load())
-                .and_then(|root| field::<u32>(root, ROOT_HIERARCHY.load())),
-            field::<*const u8>(cgroup, CGROUP_KN.load())
-                .and_then(|kn| field::<u64>(kn, KERNFS_ID.load())),
+            read_field::<*const u8>(cgroup, CGROUP_ROOT.load())
+                .and_then(|root| read_field::<u32>(root, ROOT_HIERARCHY.load())),
+            read_field::<*const u8>(cgroup, CGROUP_KN.load())
+                .and_then(|kn| read_field::<u64>(kn, KERNFS_ID.load())),
         )
     };
     let (Ok(0), Ok(cgroup_id)) = ids else {
@@ -69,7 +69,7 @@ fn send(ctx: &RawTracePointContext, what: u32, tid: u32) {
     let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     event.header = Header { kind: KIND_CGROUP, cpu };
     event.time = time;
-    event.what = what;
+    event.what = change;
     event.tid = tid;
     event.cgroup_id = cgroup_id;
     // SAFETY: the helper writes at most MAX_PATH bytes, terminated.
@@ -80,5 +80,5 @@ fn send(ctx: &RawTracePointContext, what: u32, tid: u32) {
         event.path[0] = 0;
     }
     // SAFETY: the whole value.
-    unsafe { emit::send(KIND_CGROUP, &raw const *event, size_of::<CgroupEvent>() as u64) };
+    unsafe { emit::send_record(KIND_CGROUP, &raw const *event, size_of::<CgroupEvent>() as u64) };
 }

@@ -20,7 +20,7 @@ fn irq_handler_entry(ctx: RawTracePointContext) -> i32 {
             Some(state) if state.soft.begin != 0 => (CONTEXT_SOFTIRQ, state.soft.number as u32),
             _ => (CONTEXT_TASK, 0),
         };
-        sample::read(TRIGGER_IRQ, context, number);
+        sample::read_counters(TRIGGER_IRQ, context, number);
     }
     irq::hard_entry(ctx.arg(0));
     0
@@ -30,7 +30,7 @@ fn irq_handler_entry(ctx: RawTracePointContext) -> i32 {
 fn irq_handler_exit(ctx: RawTracePointContext) -> i32 {
     irq::hard_exit();
     if SAMPLE_ON_IRQ.load() != 0 {
-        sample::read(TRIGGER_IRQ, CONTEXT_IRQ, ctx.arg(0));
+        sample::read_counters(TRIGGER_IRQ, CONTEXT_IRQ, ctx.arg(0));
     }
     0
 }

@@ -3,44 +3,47 @@
 //! TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next,
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.
 //!
-//! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`, which reads
-//! the members with a helper.
+//! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`,
+//! which reads the members with a helper.
 
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use uncore_trace_common::record::{CONTEXT_TASK, TRIGGER_SCHED};
 
 use crate::globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID};
-use crate::kernel::field;
+use crate::kernel::read_field;
 use crate::{run, sample};
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    read();
+    sample_switch();
     // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is
     // that of `pid` by the running kernel's BTF.
-    let (tid, next_tid) = unsafe { (pid(ctx.arg(1)), pid(ctx.arg(2))) };
-    run::switch(tid, next_tid);
+    let (tid, next_tid) = unsafe { (read_tid(ctx.arg(1)), read_tid(ctx.arg(2))) };
+    run::account_switch(tid, next_tid);
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn raw_switch(ctx: RawTracePointContext) -> i32 {
-    read();
+    sample_switch();
     // SAFETY: checked reads of kernel memory.
     let tids = unsafe {
-        (field::<u32>(ctx.arg(1), TASK_PID.load()), field::<u32>(ctx.arg(2), TASK_PID.load()))
+        (
+            read_field::<u32>(ctx.arg(1), TASK_PID.load()),
+            read_field::<u32>(ctx.arg(2), TASK_PID.load()),
+        )
     };
     if let (Ok(tid), Ok(next_tid)) = tids {
-        run::switch(tid, next_tid);
+        run::account_switch(tid, next_tid);
     }
     0
 }
 
 #[inline(always)]
-fn read() {
+fn sample_switch() {
     if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
-        sample::read(TRIGGER_SCHED, CONTEXT_TASK, 0);
+        sample::read_counters(TRIGGER_SCHED, CONTEXT_TASK, 0);
     }
 }
 
@@ -48,7 +51,7 @@ fn read() {
 ///
 /// `task` must be an argument of the tracepoint.
 #[inline(always)]
-unsafe fn pid(task: *const u8) -> u32 {
+unsafe fn read_tid(task: *const u8) -> u32 {
     // SAFETY: as the caller promises.
     unsafe { task.add(TASK_PID.load() as usize).cast::<u32>().read() }
 }

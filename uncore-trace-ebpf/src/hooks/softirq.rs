@@ -12,7 +12,7 @@ use crate::{irq, sample};
 #[raw_tracepoint(tracepoint = "softirq_entry")]
 fn softirq_entry(ctx: RawTracePointContext) -> i32 {
     if SAMPLE_ON_IRQ.load() != 0 {
-        sample::read(TRIGGER_SOFTIRQ, CONTEXT_TASK, 0);
+        sample::read_counters(TRIGGER_SOFTIRQ, CONTEXT_TASK, 0);
     }
     irq::soft_entry(ctx.arg(0));
     0
@@ -22,7 +22,7 @@ fn softirq_entry(ctx: RawTracePointContext) -> i32 {
 fn softirq_exit(ctx: RawTracePointContext) -> i32 {
     irq::soft_exit();
     if SAMPLE_ON_IRQ.load() != 0 {
-        sample::read(TRIGGER_SOFTIRQ, CONTEXT_SOFTIRQ, ctx.arg(0));
+        sample::read_counters(TRIGGER_SOFTIRQ, CONTEXT_SOFTIRQ, ctx.arg(0));
     }
     0
 }

@@ -9,29 +9,29 @@ use crate::{emit, run, task};
 
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn sched_process_exec(_ctx: RawTracePointContext) -> i32 {
-    run::renamed();
-    send(TASK_EXEC);
+    run::close_renamed();
+    send_event(TASK_EXEC);
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn sched_process_exit(_ctx: RawTracePointContext) -> i32 {
-    send(TASK_EXIT);
+    send_event(TASK_EXIT);
     0
 }
 
 #[inline(always)]
-fn send(what: u32) {
+fn send_event(change: u32) {
     // SAFETY: plain helpers.
     let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     let mut event = TaskEvent {
         header: Header { kind: KIND_TASK, cpu },
         time,
-        what,
+        what: change,
         reserved: 0,
         task: Task { tid: 0, pid: 0, cgroup_id: 0, comm: [0; 16] },
     };
-    task::fill(&mut event.task);
+    task::fill_task(&mut event.task);
     // SAFETY: the whole event, on the stack.
-    unsafe { emit::send(KIND_TASK, &raw const event, size_of::<TaskEvent>() as u64) };
+    unsafe { emit::send_record(KIND_TASK, &raw const event, size_of::<TaskEvent>() as u64) };
 }

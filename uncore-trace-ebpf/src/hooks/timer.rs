@@ -23,7 +23,7 @@ const CLOCK_MONOTONIC: u64 = 1;
 
 /// Starts the timer of CPU `cpu`, which must be this CPU. Returns 0 or a negative errno.
 #[inline(always)]
-pub fn start(cpu: u32) -> i64 {
+pub fn start_timer(cpu: u32) -> i64 {
     let Some(slot) = TIMERS.get_ptr_mut(cpu) else {
         return -2;
     };
@@ -32,12 +32,12 @@ pub fn start(cpu: u32) -> i64 {
         let timer = &raw mut (*slot).timer;
         // If the timer exists already (the CPU was a reader before), the result is -EBUSY.
         let _again = bpf_timer_init(timer, (&raw const TIMERS).cast_mut().cast(), CLOCK_MONOTONIC);
-        let callback: unsafe extern "C" fn(*mut c_void, *mut u32, *mut TimerSlot) -> i64 = tick;
+        let callback: unsafe extern "C" fn(*mut c_void, *mut u32, *mut TimerSlot) -> i64 = on_tick;
         let set = bpf_timer_set_callback(timer, callback as *mut c_void);
         if set < 0 {
             return set;
         }
-        arm(timer)
+        arm_timer(timer)
     }
 }
 
@@ -45,33 +45,33 @@ pub fn start(cpu: u32) -> i64 {
 ///
 /// `timer` must be an initialised timer inside a map value.
 #[inline(always)]
-unsafe fn arm(timer: *mut bpf_timer) -> i64 {
+unsafe fn arm_timer(timer: *mut bpf_timer) -> i64 {
     // SAFETY: as the caller promises.
     unsafe { bpf_timer_start(timer, tick_end(bpf_ktime_get_ns()), ABSOLUTE_PINNED) }
 }
 
-unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot) -> i64 {
+unsafe extern "C" fn on_tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot) -> i64 {
     // SAFETY: the kernel passes the key and the value of the timer that fired.
     let cpu = unsafe { *key };
     let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
         return 0;
     };
-    // SAFETY: user space changes `state` at any time, one word; and see `moved`.
+    // SAFETY: user space changes `state` at any time, one word; and see `stop_moved`.
     let sampler = unsafe { &mut *sampler };
     if sampler.state == SAMPLER_OFF {
         return 0;
     }
     // SAFETY: plain helper.
     if unsafe { bpf_get_smp_processor_id() } != cpu {
-        moved(sampler);
+        stop_moved(sampler);
         return 0;
     }
     sample::read_on_timer(cpu);
     // SAFETY: the timer that fired is initialised.
-    let armed = unsafe { arm(&raw mut (*slot).timer) };
+    let armed = unsafe { arm_timer(&raw mut (*slot).timer) };
     if armed < 0 {
         // SAFETY: a field of the value that is given.
-        emit::count(|drops| unsafe { &raw mut (*drops).timer });
+        emit::count_drop(|drops| unsafe { &raw mut (*drops).timer });
     }
     0
 }
@@ -80,14 +80,14 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
 /// counters cannot be read. The timer stops, and user space is told. If its CPU came back and
 /// started the timer in between, user space starts it again.
 #[inline(always)]
-fn moved(sampler: &mut Sampler) {
-    // The count below is what user space looks at first, and instructions that order the two are not in
-    // the set of this object. If user space sees the count before the state, it looks at the state again
-    // with the next change of CPUs. If it writes here what it has read before (`assign`,
-    // uncore-trace/src/open/sampler.rs), this timer stays off. In both cases each missing tick is a row of
-    // `loss`.
-    // SAFETY: a reference is writable. Volatile, so that the compiler keeps the order.
+fn stop_moved(sampler: &mut Sampler) {
+    // The count below is what user space looks at first, and instructions that order the two are
+    // not in the set of this object. If user space sees the count before the state, it looks at the
+    // state again with the next change of CPUs. If it writes here what it has read before
+    // (`assign_layout`, uncore-trace/src/open/sampler.rs), this timer stays off. In both cases each
+    // missing tick is a row of `loss`. SAFETY: a reference is writable. Volatile, so that the
+    // compiler keeps the order.
     unsafe { (&raw mut sampler.state).write_volatile(SAMPLER_MOVED) };
     // SAFETY: a field of the value that is given.
-    emit::count(|drops| unsafe { &raw mut (*drops).moved });
+    emit::count_drop(|drops| unsafe { &raw mut (*drops).moved });
 }

@@ -7,22 +7,22 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use reqwest::{Client, Response, StatusCode, redirect};
 use uncore_trace::bounds;
-use uncore_trace::config::Listen;
+use uncore_trace::config::ListenAddress;
 
 /// Time limit of a request, which stays on this host.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The agent's server.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(super) struct AgentClient {
     client: Client,
     url: String,
     name: String,
 }
 
-impl Agent {
+impl AgentClient {
     /// The server at this address.
-    pub(super) fn new(listen: &Listen) -> Result<Self> {
+    pub(super) fn new(listen: &ListenAddress) -> Result<Self> {
         let builder = Client::builder()
             .no_proxy()
             // It speaks no TLS, and the machine may have no certificates.
@@ -31,21 +31,23 @@ impl Agent {
             .connect_timeout(PATIENCE)
             .timeout(PATIENCE);
         let (builder, host) = match listen {
-            Listen::Unix(path) => (builder.unix_socket(path.as_path()), "localhost".to_owned()),
-            Listen::Tcp(address) => (builder, reachable(*address).to_string()),
+            ListenAddress::Unix(path) => {
+                (builder.unix_socket(path.as_path()), "localhost".to_owned())
+            }
+            ListenAddress::Tcp(address) => (builder, reachable_address(*address).to_string()),
         };
         let client = builder.build().context("cannot make an HTTP client")?;
         Ok(Self { client, url: format!("http://{host}/otlp"), name: listen.to_string() })
     }
 
     /// The address, for messages.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn display_address(&self) -> &str {
         &self.name
     }
 
     /// The body of a request of OTLP. An error is a part of a line.
-    pub(super) async fn metrics(&self) -> Result<Vec<u8>, String> {
-        let answer = self.client.get(&self.url).send().await.map_err(explained)?;
+    pub(super) async fn fetch_metrics(&self) -> Result<Vec<u8>, String> {
+        let answer = self.client.get(&self.url).send().await.map_err(innermost_cause)?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => {
@@ -56,7 +58,7 @@ impl Agent {
             }
             status => return Err(format!("it answers {status}")),
         }
-        let (body, is_whole) = bounded(answer, bounds::METRICS).await?;
+        let (body, is_whole) = read_bounded(answer, bounds::METRICS).await?;
         if is_whole {
             return Ok(body);
         }
@@ -65,7 +67,7 @@ impl Agent {
 }
 
 /// The address to connect to for one that is listened on.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+fn reachable_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -75,13 +77,16 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 }
 
 /// The first bytes of a body, and whether these are all.
-pub(super) async fn bounded(mut answer: Response, most: u64) -> Result<(Vec<u8>, bool), String> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
+pub(super) async fn read_bounded(
+    mut answer: Response,
+    byte_limit: u64,
+) -> Result<(Vec<u8>, bool), String> {
+    let limit = usize::try_from(byte_limit).unwrap_or(usize::MAX);
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(explained)? {
-        let room = most - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
+    while let Some(chunk) = answer.chunk().await.map_err(innermost_cause)? {
+        let space = limit - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(space)]);
+        if chunk.len() > space {
             return Ok((body, false));
         }
     }
@@ -89,16 +94,16 @@ pub(super) async fn bounded(mut answer: Response, most: u64) -> Result<(Vec<u8>,
 }
 
 /// The innermost cause of an error, without the URL.
-pub(super) fn explained(error: reqwest::Error) -> String {
+pub(super) fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {
         return "there is no answer in time".to_owned();
     }
     let error = error.without_url();
-    let mut last: &dyn Error = &error;
-    while let Some(source) = last.source() {
-        last = source;
+    let mut cause: &dyn Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
     }
-    last.to_string()
+    cause.to_string()
 }
 
 #[cfg(test)]
@@ -106,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_everywhere_is_asked_here() {
+    fn an_agent_that_listens_on_all_addresses_is_asked_on_loopback() {
         for (listen, asked) in [
             ("0.0.0.0:9762", "127.0.0.1:9762"),
             ("[::]:9762", "[::1]:9762"),
             ("192.0.2.7:1", "192.0.2.7:1"),
             ("127.0.0.2:1", "127.0.0.2:1"),
         ] {
-            assert_eq!(reachable(listen.parse().unwrap()), asked.parse().unwrap());
+            assert_eq!(reachable_address(listen.parse().unwrap()), asked.parse().unwrap());
         }
     }
 }

@@ -16,8 +16,8 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 use uncore_trace::bounds;
 use uncore_trace::otlp::{self, PartialSuccess, Status};
 
-use super::agent::{bounded, explained};
-use super::settings::Settings;
+use super::agent::{innermost_cause, read_bounded};
+use super::settings::PushSettings;
 use crate::store::one_line;
 
 /// Time limit of a connection.
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
 /// What became of a request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum CollectorAnswer {
     /// It was taken; what the collector says about it.
     Taken(Option<String>),
     /// It was refused, and must not be repeated.
@@ -48,7 +48,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(settings: &Settings) -> Result<Self> {
+    pub(super) fn new(settings: &PushSettings) -> Result<Self> {
         let mut builder = Client::builder()
             // A header with a secret must not reach another host.
             .redirect(redirect::Policy::none())
@@ -67,7 +67,7 @@ impl Collector {
         }
         Ok(Self {
             client,
-            name: shown(&settings.endpoint),
+            name: redacted_url(&settings.endpoint),
             url: settings.endpoint.clone(),
             headers,
             compresses: settings.compresses,
@@ -75,24 +75,26 @@ impl Collector {
     }
 
     /// The address, for messages.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn display_address(&self) -> &str {
         &self.name
     }
 
     /// Sends a request.
-    pub(super) async fn send(&self, request: &[u8]) -> Answer {
-        let body = match self.body(request) {
+    pub(super) async fn send(&self, request: &[u8]) -> CollectorAnswer {
+        let body = match self.encode_body(request) {
             Ok(body) => body,
-            Err(error) => return Answer::Refused(format!("cannot compress them: {error}")),
+            Err(error) => {
+                return CollectorAnswer::Refused(format!("cannot compress them: {error}"));
+            }
         };
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         match request.send().await {
-            Ok(answer) => self.answer(answer).await,
-            Err(error) => Answer::Later(explained(error), Duration::ZERO),
+            Ok(answer) => self.interpret_answer(answer).await,
+            Err(error) => CollectorAnswer::Later(innermost_cause(error), Duration::ZERO),
         }
     }
 
-    fn body(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    fn encode_body(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
         if !self.compresses {
             return Ok(request.to_owned());
         }
@@ -101,30 +103,32 @@ impl Collector {
         encoder.finish()
     }
 
-    async fn answer(&self, answer: Response) -> Answer {
+    async fn interpret_answer(&self, answer: Response) -> CollectorAnswer {
         let status = answer.status();
-        let kind = header(&answer, CONTENT_TYPE.as_str());
-        let is_otlp = kind.as_deref().is_some_and(|kind| kind.starts_with(otlp::MEDIA_TYPE));
-        let pause = header(&answer, RETRY_AFTER.as_str());
+        let media_type = header_text(&answer, CONTENT_TYPE.as_str());
+        let is_otlp =
+            media_type.as_deref().is_some_and(|type_text| type_text.starts_with(otlp::MEDIA_TYPE));
+        let pause = header_text(&answer, RETRY_AFTER.as_str());
         let pause = pause.and_then(|text| pause_of(&text, Timestamp::now())).unwrap_or_default();
-        let body = match bounded(answer, bounds::ANSWER).await {
+        let body = match read_bounded(answer, bounds::ANSWER).await {
             Ok((body, _)) => body,
             // It has read the request, or it has not.
-            Err(why) => return Answer::Later(why, pause),
+            Err(why) => return CollectorAnswer::Later(why, pause),
         };
         if status.is_success() {
             // Some collectors answer nothing.
             if body.is_empty() {
-                return Answer::Taken(None);
+                return CollectorAnswer::Taken(None);
             }
             return match otlp::Response::decode(body.as_slice()) {
-                Ok(response) if is_otlp => {
-                    Answer::Taken(response.partial_success.and_then(|it| self.partly(&it)))
-                }
+                Ok(response) if is_otlp => CollectorAnswer::Taken(
+                    response.partial_success.and_then(|partial| self.describe_partial(&partial)),
+                ),
                 _ => {
-                    let kind = self.safe(kind.as_deref().unwrap_or("no media type"));
-                    Answer::Taken(Some(format!(
-                        "answers with {kind}, not as a collector does; check the endpoint"
+                    let safe_type =
+                        self.redact_headers(media_type.as_deref().unwrap_or("no media type"));
+                    CollectorAnswer::Taken(Some(format!(
+                        "answers with {safe_type}, not as a collector does; check the endpoint"
                     )))
                 }
             };
@@ -133,48 +137,48 @@ impl Collector {
             Ok(status) if is_otlp => status.message,
             _ => String::from_utf8_lossy(&body).into_owned(),
         };
-        let text = self.safe(&text);
+        let text = self.redact_headers(&text);
         let why = if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
         match status {
             // Specification of OTLP 1.10, "Retryable Response Codes".
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Answer::Later(why, pause),
-            StatusCode::NOT_FOUND => Answer::Refused(format!(
+            | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(why, pause),
+            StatusCode::NOT_FOUND => CollectorAnswer::Refused(format!(
                 "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, others get /v1/metrics"
             )),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Answer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))
+                CollectorAnswer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))
             }
-            status if status.is_redirection() => {
-                Answer::Refused(format!("{why}; no redirection is followed, correct the endpoint"))
-            }
-            _ => Answer::Refused(why),
+            status if status.is_redirection() => CollectorAnswer::Refused(format!(
+                "{why}; no redirection is followed, correct the endpoint"
+            )),
+            _ => CollectorAnswer::Refused(why),
         }
     }
 
     /// What a collector says that has rejected points, or has a hint.
-    fn partly(&self, partial: &PartialSuccess) -> Option<String> {
+    fn describe_partial(&self, partial: &PartialSuccess) -> Option<String> {
         let PartialSuccess { rejected_data_points: rejected, error_message } = partial;
-        let text = self.safe(error_message);
-        let says = if text.is_empty() { String::new() } else { format!(": {text}") };
+        let text = self.redact_headers(error_message);
+        let detail = if text.is_empty() { String::new() } else { format!(": {text}") };
         match rejected {
             0 if text.is_empty() => None,
-            0 => Some(format!("says{says}")),
-            rejected => Some(format!("rejected {rejected} points{says}")),
+            0 => Some(format!("says{detail}")),
+            rejected => Some(format!("rejected {rejected} points{detail}")),
         }
     }
 
     /// A text of the collector: one short line in which no value of a header is left.
-    fn safe(&self, text: &str) -> String {
+    fn redact_headers(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for value in self.headers.values().filter(|value| value.is_sensitive()) {
             let Ok(value) = value.to_str() else { continue };
             // What follows `Bearer`, or else all of it.
             let credentials = value.split_once(' ').map(|(_, credentials)| credentials);
             let secrets = credentials.into_iter().chain([value]);
-            for secret in secrets.filter(|it| it.len() >= 4) {
+            for secret in secrets.filter(|candidate| candidate.len() >= 4) {
                 text = text.replace(secret, "[header]");
             }
         }
@@ -183,25 +187,25 @@ impl Collector {
 }
 
 /// The address without what may be a secret in it.
-fn shown(url: &Url) -> String {
+fn redacted_url(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
     url.to_string()
 }
 
-fn header(answer: &Response, name: &str) -> Option<String> {
+fn header_text(answer: &Response, name: &str) -> Option<String> {
     let value = answer.headers().get(name)?;
     value.to_str().ok().map(|text| text.trim().to_owned())
 }
 
 /// A pause as `Retry-After` has it: seconds, or a date (RFC 9110, 10.2.3).
-fn pause_of(text: &str, now: Timestamp) -> Option<Duration> {
+fn pause_of(text: &str, current_time: Timestamp) -> Option<Duration> {
     let pause = if let Ok(seconds) = text.parse() {
         Duration::from_secs(seconds)
     } else {
         let until = rfc2822::parse(text).ok()?.timestamp();
-        Duration::try_from(until.duration_since(now)).unwrap_or_default()
+        Duration::try_from(until.duration_since(current_time)).unwrap_or_default()
     };
     Some(pause.min(LONGEST_PAUSE))
 }
@@ -229,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_without_what_may_be_a_key() {
+    fn the_address_of_a_collector_is_shown_without_secrets() {
         let url = Url::parse("https://collector:4318/v1/metrics?api-key=secret#x").unwrap();
-        assert_eq!(shown(&url), "https://collector:4318/v1/metrics");
+        assert_eq!(redacted_url(&url), "https://collector:4318/v1/metrics");
     }
 }

@@ -22,7 +22,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 
     /// The name and the value of a variable of the exporter: that for metrics goes before that for
     /// all signals.
-    pub(super) fn exporter(&self, name: &str) -> Option<(String, String)> {
+    pub(super) fn exporter_variable(&self, name: &str) -> Option<(String, String)> {
         ["OTEL_EXPORTER_OTLP_METRICS_", "OTEL_EXPORTER_OTLP_"].iter().find_map(|prefix| {
             let name = format!("{prefix}{name}");
             let value = self.get(&name)?;
@@ -32,15 +32,15 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 
     /// Whether pushes are switched off.
     pub(super) fn is_off(&self) -> bool {
-        let is = |name: &str, wanted: &str| {
+        let has_value = |name: &str, wanted: &str| {
             self.get(name).is_some_and(|value| value.eq_ignore_ascii_case(wanted))
         };
-        is("OTEL_SDK_DISABLED", "true") || is("OTEL_METRICS_EXPORTER", "none")
+        has_value("OTEL_SDK_DISABLED", "true") || has_value("OTEL_METRICS_EXPORTER", "none")
     }
 }
 
 /// A number of milliseconds that is not 0.
-pub(super) fn milliseconds(name: &str, value: &str) -> Result<Duration> {
+pub(super) fn parse_milliseconds(name: &str, value: &str) -> Result<Duration> {
     match u64::from_str(value) {
         Ok(ms @ 1..) => Ok(Duration::from_millis(ms)),
         _ => bail!("{name} is no number of milliseconds: write 10000 for ten seconds"),
@@ -49,17 +49,17 @@ pub(super) fn milliseconds(name: &str, value: &str) -> Result<Duration> {
 
 /// A list `NAME=VALUE,NAME=VALUE` whose values have percent encoding. An error says nothing of
 /// what is in it: it may be a secret.
-pub(super) fn pairs(name: &str, value: &str) -> Result<Vec<(String, String)>> {
-    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
-    let pair = |(at, part): (usize, &str)| {
+pub(super) fn parse_pairs(name: &str, value: &str) -> Result<Vec<(String, String)>> {
+    let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let pair = |(index, item): (usize, &str)| {
         let wrong = || {
-            let nth = at + 1;
+            let nth = index + 1;
             anyhow!(
                 "part {nth} of {name} is wrong: write NAME=VALUE,NAME=VALUE with %XX for bytes \
                      that a header or a list cannot have"
             )
         };
-        let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+        let (key, value) = item.split_once('=').ok_or_else(wrong)?;
         let value = percent_decode_str(value.trim()).decode_utf8().map_err(|_not_utf8| wrong())?;
         let key = key.trim();
         if key.is_empty() {
@@ -67,5 +67,5 @@ pub(super) fn pairs(name: &str, value: &str) -> Result<Vec<(String, String)>> {
         }
         Ok((key.to_owned(), value.into_owned()))
     };
-    parts.enumerate().map(pair).collect()
+    items.enumerate().map(pair).collect()
 }

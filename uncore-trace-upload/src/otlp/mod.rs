@@ -1,12 +1,12 @@
 //! OTLP: pushes the metrics of the agent to a collector of OpenTelemetry.
 //!
-//! The agent has no network, so it serves its metrics as the body of a request at `/otlp` of its own
-//! sockets; this process asks it for them, completes the resource, and sends them.
+//! The agent has no network, so it serves its metrics as the body of a request at `/otlp` of its
+//! own sockets; this process asks it for them, completes the resource, and sends them.
 //!
 //! Guarantees:
 //! - Nothing is kept: counters are cumulative, so what a failed request lacked is in the next one.
-//! - A request is repeated only after an answer or an error for which the specification of OTLP 1.10
-//!   allows it, and then with the metrics of that time.
+//! - A request is repeated only after an answer or an error for which the specification of OTLP
+//!   1.10 allows it, and then with the metrics of that time.
 //! - A request ends after the timeout, and of an answer at most [`uncore_trace::bounds::ANSWER`]
 //!   bytes are read.
 //! - No value of a header is in a message, not even if the collector returns it.
@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
-use uncore_trace::cmd::repeats::Repeats;
-use uncore_trace::config::Listen;
+use uncore_trace::cmd::repeats::RepeatedWarnings;
+use uncore_trace::config::ListenAddress;
 
-use self::agent::Agent;
-use self::collector::{Answer, Collector};
-pub(crate) use self::settings::Settings;
-use crate::backoff::{Backoff, spread};
+use self::agent::AgentClient;
+use self::collector::{Collector, CollectorAnswer};
+pub(crate) use self::settings::PushSettings;
+use crate::backoff::{Backoff, spread_wait};
 use crate::store::install_tls;
 
 /// Number of requests that `--once` tries.
@@ -41,12 +41,12 @@ const LONGEST: Duration = Duration::from_mins(1);
 /// A push of metrics.
 #[derive(Debug)]
 pub(crate) struct Push {
-    settings: Settings,
-    agent: Agent,
+    settings: PushSettings,
+    agent: AgentClient,
     collector: Collector,
     backoff: Backoff,
     /// A collector that is away for a night must not fill the log.
-    repeats: Repeats,
+    repeats: RepeatedWarnings,
 }
 
 impl Push {
@@ -55,25 +55,25 @@ impl Push {
     /// # Errors
     ///
     /// A certificate cannot be used.
-    pub(crate) fn new(settings: Settings) -> Result<Self> {
+    pub(crate) fn new(settings: PushSettings) -> Result<Self> {
         // No client can be made before, not even one without TLS.
         install_tls();
-        let agent = Agent::new(&settings.agent)?;
+        let agent = AgentClient::new(&settings.agent)?;
         let collector = Collector::new(&settings)?;
         let backoff = Backoff::new(settings.interval);
-        Ok(Self { settings, agent, collector, backoff, repeats: Repeats::default() })
+        Ok(Self { settings, agent, collector, backoff, repeats: RepeatedWarnings::default() })
     }
 
     /// The address of the collector, for messages.
-    pub(crate) fn name(&self) -> &str {
-        self.collector.name()
+    pub(crate) fn display_address(&self) -> &str {
+        self.collector.display_address()
     }
 
     /// The TCP ports of the collector and, without a Unix socket, of the agent.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         let agent = match &self.settings.agent {
-            Listen::Tcp(address) => Some(address.port()),
-            Listen::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
         };
         self.settings.endpoint.port_or_known_default().into_iter().chain(agent)
     }
@@ -81,26 +81,28 @@ impl Push {
     /// The agent's Unix socket, if it is asked over one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match &self.settings.agent {
-            Listen::Unix(path) => Some(path),
-            Listen::Tcp(_) => None,
+            ListenAddress::Unix(path) => Some(path),
+            ListenAddress::Tcp(_) => None,
         }
     }
 
     /// Pushes until the future is dropped.
     async fn run(&mut self) -> Infallible {
         loop {
-            let wait = match self.push().await {
+            let wait = match self.send_metrics().await {
                 Ok(()) => {
-                    self.backoff.succeeded();
-                    spread(self.settings.interval)
+                    self.backoff.reset_wait();
+                    spread_wait(self.settings.interval)
                 }
-                Err(Failure { why, retry }) => {
+                Err(PushFailure { why, retry }) => {
                     // What is refused for good is not sent again, but other values are later.
                     let wait = match retry {
-                        Some(least) => self.backoff.failed().max(least),
-                        None => spread(self.settings.interval),
+                        Some(least_wait) => self.backoff.next_wait().max(least_wait),
+                        None => spread_wait(self.settings.interval),
                     };
-                    self.warn(&format!("{why}; it is tried again, and logged once an hour"));
+                    self.warn_unless_repeated(&format!(
+                        "{why}; it is tried again, and logged once an hour"
+                    ));
                     wait
                 }
             };
@@ -109,55 +111,58 @@ impl Push {
     }
 
     /// Pushes once, in up to [`ATTEMPTS`] requests. An error is one line.
-    pub(crate) async fn once(&mut self) -> Result<(), String> {
+    pub(crate) async fn push_once(&mut self) -> Result<(), String> {
         let mut attempt = 1;
         loop {
-            let Err(Failure { why, retry }) = self.push().await else { return Ok(()) };
-            let retry = retry.filter(|least| attempt < ATTEMPTS && *least <= LONGEST);
-            let Some(least) = retry else { return Err(why) };
-            sleep(self.backoff.failed().max(least)).await;
+            let Err(PushFailure { why, retry }) = self.send_metrics().await else { return Ok(()) };
+            let retry = retry.filter(|least_wait| attempt < ATTEMPTS && *least_wait <= LONGEST);
+            let Some(least_wait) = retry else { return Err(why) };
+            sleep(self.backoff.next_wait().max(least_wait)).await;
             attempt += 1;
         }
     }
 
     /// Logs a warning, unless one like it was logged within the hour.
-    fn warn(&mut self, text: &str) {
-        if let Some(line) = self.repeats.line(text, Instant::now()) {
+    fn warn_unless_repeated(&mut self, text: &str) {
+        if let Some(line) = self.repeats.line_to_print(text, Instant::now()) {
             log::warn!("{line}");
         }
     }
 
     /// Sends what the agent serves now.
-    async fn push(&mut self) -> Result<(), Failure> {
-        let from = self.agent.name();
-        let again = Some(Duration::ZERO);
-        let request = self.agent.metrics().await.map_err(|why| Failure {
-            why: format!("cannot get the metrics of the agent from {from}: {why}"),
-            retry: again,
+    async fn send_metrics(&mut self) -> Result<(), PushFailure> {
+        let agent_address = self.agent.display_address();
+        let at_once = Some(Duration::ZERO);
+        let request = self.agent.fetch_metrics().await.map_err(|why| PushFailure {
+            why: format!("cannot get the metrics of the agent from {agent_address}: {why}"),
+            retry: at_once,
         })?;
-        let request = resource::completed(request, &self.settings).map_err(|why| Failure {
-            why: format!("cannot push the metrics of the agent from {from}: {why}"),
-            retry: None,
-        })?;
-        let to = self.collector.name().to_owned();
-        let fails = |why: String, retry| Failure {
-            why: format!("cannot push metrics to {to}: {why}"),
+        let request =
+            resource::complete_request(request, &self.settings).map_err(|why| PushFailure {
+                why: format!("cannot push the metrics of the agent from {agent_address}: {why}"),
+                retry: None,
+            })?;
+        let collector_address = self.collector.display_address().to_owned();
+        let push_failure = |why: String, retry| PushFailure {
+            why: format!("cannot push metrics to {collector_address}: {why}"),
             retry,
         };
         match self.collector.send(&request).await {
-            Answer::Taken(None) => Ok(()),
-            Answer::Taken(Some(says)) => {
-                self.warn(&format!("{to} took the metrics, but {says}"));
+            CollectorAnswer::Taken(None) => Ok(()),
+            CollectorAnswer::Taken(Some(hint)) => {
+                self.warn_unless_repeated(&format!(
+                    "{collector_address} took the metrics, but {hint}"
+                ));
                 Ok(())
             }
-            Answer::Refused(why) => Err(fails(why, None)),
-            Answer::Later(why, least) => Err(fails(why, Some(least))),
+            CollectorAnswer::Refused(why) => Err(push_failure(why, None)),
+            CollectorAnswer::Later(why, least_wait) => Err(push_failure(why, Some(least_wait))),
         }
     }
 }
 
 /// Does some work, and pushes beside it until that ends.
-pub(crate) async fn beside<T>(push: Option<&mut Push>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn push_beside<T>(push: Option<&mut Push>, work: impl Future<Output = T>) -> T {
     let Some(push) = push else { return work.await };
     tokio::select! {
         done = work => done,
@@ -167,7 +172,7 @@ pub(crate) async fn beside<T>(push: Option<&mut Push>, work: impl Future<Output 
 
 /// Why metrics were not pushed.
 #[derive(Debug)]
-struct Failure {
+struct PushFailure {
     why: String,
     /// The least wait before another attempt; `None` if the metrics are refused for good.
     retry: Option<Duration>,

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
 use uncore_trace::bounds;
-use uncore_trace::config::{Config, Listen, Otlp};
+use uncore_trace::config::{Config, ListenAddress, OtlpConfig};
 
-use super::environment::{Environment, milliseconds, pairs};
+use super::environment::{Environment, parse_milliseconds, parse_pairs};
 
 /// Where collectors listen.
 const DEFAULT: &str = "http://localhost:4318";
@@ -24,14 +24,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// Headers that belong to the request itself.
-const OWN: [&str; 5] =
+const REQUEST_HEADERS: [&str; 5] =
     ["content-encoding", "content-length", "content-type", "host", "transfer-encoding"];
 
 /// The settings of a push.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct PushSettings {
     /// Where the agent serves its metrics.
-    pub(super) agent: Listen,
+    pub(super) agent: ListenAddress,
     /// Name of the cluster.
     pub(super) cluster: String,
     /// Address that requests are sent to.
@@ -50,62 +50,65 @@ pub(crate) struct Settings {
     pub(super) attributes: Vec<(String, String)>,
 }
 
-impl Settings {
+impl PushSettings {
     /// The settings; `None` if nothing is to be pushed.
     ///
     /// # Errors
     ///
     /// A variable has a value that cannot be used.
-    pub(crate) fn of(
+    pub(crate) fn from_config(
         config: &Config,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>> {
         let environment = Environment(variable);
-        let endpoint = environment.exporter("ENDPOINT");
+        let endpoint = environment.exporter_variable("ENDPOINT");
         if environment.is_off() || config.otlp.is_none() && endpoint.is_none() {
             return Ok(None);
         }
-        let Otlp { endpoint: written, interval } = config.otlp.clone().unwrap_or_default();
+        let OtlpConfig { endpoint: written, interval } = config.otlp.clone().unwrap_or_default();
         let listen = config.metrics.iter().flat_map(|metrics| &metrics.listen);
         // Over a Unix socket nobody else can answer.
-        let agent = listen.min_by_key(|listen| matches!(listen, Listen::Tcp(_)));
+        let agent = listen.min_by_key(|listen| matches!(listen, ListenAddress::Tcp(_)));
         let agent = agent.context(
             "cannot push metrics, because the agent serves none: add [metrics] with listen to the configuration, \
              or set OTEL_SDK_DISABLED=true",
         )?;
-        only_protobuf(environment.exporter("PROTOCOL"))?;
+        only_protobuf(environment.exporter_variable("PROTOCOL"))?;
         let interval = match (interval, environment.get("OTEL_METRIC_EXPORT_INTERVAL")) {
             (Some(interval), _) => interval,
-            (None, Some(text)) => milliseconds("OTEL_METRIC_EXPORT_INTERVAL", &text)?,
+            (None, Some(text)) => parse_milliseconds("OTEL_METRIC_EXPORT_INTERVAL", &text)?,
             (None, None) => INTERVAL,
         };
-        let timeout = environment.exporter("TIMEOUT");
-        let timeout = timeout.map(|(name, text)| milliseconds(&name, &text)).transpose()?;
-        let headers = environment.exporter("HEADERS");
+        let timeout = environment.exporter_variable("TIMEOUT");
+        let timeout = timeout.map(|(name, text)| parse_milliseconds(&name, &text)).transpose()?;
+        let headers = environment.exporter_variable("HEADERS");
         let headers = headers.map(|(name, text)| headers_of(&name, &text)).transpose()?;
-        let compresses = match environment.exporter("COMPRESSION") {
+        let compresses = match environment.exporter_variable("COMPRESSION") {
             None => false,
             Some((_, text)) if text == "gzip" => true,
             Some((_, text)) if text == "none" => false,
             Some((name, text)) => bail!("{name} is {text:?}: write gzip or none"),
         };
-        let certificate = environment.exporter("CERTIFICATE");
-        let certificates = certificate.map(|(name, path)| trusted(&name, Path::new(&path)));
+        let certificate = environment.exporter_variable("CERTIFICATE");
+        let certificates =
+            certificate.map(|(name, path)| read_certificates(&name, Path::new(&path)));
         Ok(Some(Self {
             agent: agent.clone(),
             cluster: config.cluster.clone(),
             endpoint: match (written, endpoint) {
-                (Some(text), _) => below("otlp.endpoint", &text)?,
-                (None, Some((name, text))) if name.contains("_METRICS_") => url(&name, &text)?,
-                (None, Some((name, text))) => below(&name, &text)?,
-                (None, None) => below("otlp.endpoint", DEFAULT)?,
+                (Some(text), _) => metrics_url("otlp.endpoint", &text)?,
+                (None, Some((name, text))) if name.contains("_METRICS_") => {
+                    parse_url(&name, &text)?
+                }
+                (None, Some((name, text))) => metrics_url(&name, &text)?,
+                (None, None) => metrics_url("otlp.endpoint", DEFAULT)?,
             },
             interval,
             timeout: timeout.unwrap_or(TIMEOUT),
             headers: headers.unwrap_or_default(),
             compresses,
             certificates: certificates.transpose()?.unwrap_or_default(),
-            attributes: attributes(
+            attributes: resource_attributes(
                 environment.get("OTEL_RESOURCE_ATTRIBUTES"),
                 environment.get("OTEL_SERVICE_NAME"),
             ),
@@ -124,7 +127,7 @@ fn only_protobuf(protocol: Option<(String, String)>) -> Result<()> {
 }
 
 /// An address of HTTP. An error has no value: it may be a secret.
-fn url(name: &str, text: &str) -> Result<Url> {
+fn parse_url(name: &str, text: &str) -> Result<Url> {
     let wrong = || anyhow!("{name} is no address of OTLP over HTTP: write http://HOST:4318");
     let url = Url::parse(text).map_err(|_wrong| wrong())?;
     ensure!(matches!(url.scheme(), "http" | "https") && url.has_host(), wrong());
@@ -136,8 +139,8 @@ fn url(name: &str, text: &str) -> Result<Url> {
 }
 
 /// The address of metrics below one for all signals.
-fn below(name: &str, text: &str) -> Result<Url> {
-    let mut url = url(name, text)?;
+fn metrics_url(name: &str, text: &str) -> Result<Url> {
+    let mut url = parse_url(name, text)?;
     let path = format!("{}{METRICS}", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)
@@ -146,11 +149,14 @@ fn below(name: &str, text: &str) -> Result<Url> {
 /// Headers with values that no message shows.
 fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    for (at, (key, value)) in pairs(name, text)?.into_iter().enumerate() {
-        let nth = at + 1;
+    for (index, (key, value)) in parse_pairs(name, text)?.into_iter().enumerate() {
+        let nth = index + 1;
         let wrong = || anyhow!("part {nth} of {name} is no header of HTTP: write NAME=VALUE");
         let key: HeaderName = key.parse().map_err(|_wrong| wrong())?;
-        ensure!(!OWN.contains(&key.as_str()), "{name} has {key}, which every request has already");
+        ensure!(
+            !REQUEST_HEADERS.contains(&key.as_str()),
+            "{name} has {key}, which every request has already"
+        );
         let mut value: HeaderValue = value.parse().map_err(|_wrong| wrong())?;
         value.set_sensitive(true);
         headers.insert(key, value);
@@ -158,9 +164,9 @@ fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-fn trusted(name: &str, path: &Path) -> Result<Vec<Certificate>> {
+fn read_certificates(name: &str, path: &Path) -> Result<Vec<Certificate>> {
     let shown = path.display();
-    let pem = bounds::bytes(path, bounds::TEXT);
+    let pem = bounds::read_bytes(path, bounds::TEXT);
     let pem = pem.map_err(|error| anyhow!("cannot read {shown}, which is {name}: {error}"))?;
     match Certificate::from_pem_bundle(&pem) {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
@@ -168,9 +174,10 @@ fn trusted(name: &str, path: &Path) -> Result<Vec<Certificate>> {
     }
 }
 
-/// Attributes of the resource. As the specification says, a list with a fault is left out as a whole.
-fn attributes(list: Option<String>, service: Option<String>) -> Vec<(String, String)> {
-    let list = list.map(|text| pairs("OTEL_RESOURCE_ATTRIBUTES", &text));
+/// Attributes of the resource. As the specification says, a list with a fault is left out as a
+/// whole.
+fn resource_attributes(list: Option<String>, service: Option<String>) -> Vec<(String, String)> {
+    let list = list.map(|text| parse_pairs("OTEL_RESOURCE_ATTRIBUTES", &text));
     let list = list.transpose().unwrap_or_else(|error| {
         log::warn!("{error}; it is left out");
         None

@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::system::uname;
 
-use super::Asked;
+use super::PendingRequests;
 use super::figures;
-use super::http::{Pages, Shared};
-use super::metrics::{Metrics, Own, add_lost, textfile};
+use super::http::{HttpState, Pages};
+use super::metrics::{AgentMetrics, MetricsPage, add_lost, format_textfile};
 use super::notify::Notify;
 use super::pulse::Pulse;
 use super::reload::Reload;
-use super::room::Room;
-use super::wishes::Wishes;
+use super::room::RingReserve;
+use super::wishes::SpanSaver;
 use crate::clock::Snapshot;
 use crate::config::Config;
 use crate::record::own_cpu_ns;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
-use crate::view::rollup::{Form, Label, Rows, Summer};
+use crate::view::rollup::{RollupForm, RollupRows, RollupSummer, WallTimeSource};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -61,30 +61,30 @@ const OWNERS: usize = 1000;
 
 /// State of the consumer thread.
 #[derive(Debug)]
-pub(super) struct Consumer {
+pub(super) struct TapConsumer {
     config: Config,
     reload: Reload,
     pulse: Pulse,
-    summer: Summer,
+    summer: RollupSummer,
     hours: Option<Hours>,
-    metrics: Metrics,
-    shared: Arc<Shared>,
-    asked: Asked,
+    metrics: MetricsPage,
+    shared: Arc<HttpState>,
+    requests: PendingRequests,
     notify: Notify,
-    wishes: Wishes,
+    wishes: SpanSaver,
     /// Free space on the disk of the ring.
-    room: Option<Room>,
+    room: Option<RingReserve>,
     /// Losses by cause, for each part that is being recorded.
     lost: BTreeMap<u32, BTreeMap<String, u64>>,
     lost_before: BTreeMap<String, u64>,
-    own: Own,
-    sealed: Instant,
+    agent_metrics: AgentMetrics,
+    sealed_at: Instant,
     /// Time of the last look at disks and at files that wait for the store.
-    looked: Option<Instant>,
+    figures_read_at: Option<Instant>,
     /// Time of the last search for files of earlier hours.
-    tidied: Option<Instant>,
+    tidied_at: Option<Instant>,
     /// Whether rows could not be written since the last seal. Only the first failure is logged.
-    failing: bool,
+    is_failing: bool,
     /// Whether the last hour could not be finished.
     is_unfinished: bool,
     /// Parts of the ring whose files were lost, all or some.
@@ -93,34 +93,34 @@ pub(super) struct Consumer {
     has_begun: bool,
 }
 
-impl Consumer {
+impl TapConsumer {
     pub(super) fn new(
         config: Config,
-        (reload, pulse, room): (Reload, Pulse, Option<Room>),
-        wishes: Wishes,
-        shared: Arc<Shared>,
-        asked: Asked,
+        (reload, pulse, room): (Reload, Pulse, Option<RingReserve>),
+        wishes: SpanSaver,
+        shared: Arc<HttpState>,
+        asked: PendingRequests,
         notify: Notify,
     ) -> Self {
         Self {
-            summer: Summer::new(form(&config)),
+            summer: RollupSummer::new(summer_form(&config)),
             hours: None,
-            metrics: Metrics::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
+            metrics: MetricsPage::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
             config,
             reload,
             pulse,
             shared,
-            asked,
+            requests: asked,
             notify,
             wishes,
             room,
             lost: BTreeMap::new(),
             lost_before: BTreeMap::new(),
-            own: Own::default(),
-            sealed: Instant::now(),
-            looked: None,
-            tidied: None,
-            failing: false,
+            agent_metrics: AgentMetrics::default(),
+            sealed_at: Instant::now(),
+            figures_read_at: None,
+            tidied_at: None,
+            is_failing: false,
             is_unfinished: false,
             lost_parts: 0,
             has_begun: false,
@@ -132,27 +132,27 @@ impl Consumer {
     pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<Option<String>> {
         loop {
             match tapped.recv_timeout(LOOK) {
-                Ok(tapped) => self.take(tapped)?,
+                Ok(tapped) => self.consume_message(tapped)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.look_around();
         }
-        self.notify.stopping();
-        let finished = self.finish();
+        self.notify.report_stopping();
+        let finished = self.finish_hour();
         // Also if the hour could not be finished: triggers are served, and the last counts are
         // published.
-        self.wishes.look(true);
-        self.publish();
-        finished.map(|()| self.lacking())
+        self.wishes.save_due_spans(true);
+        self.publish_metrics();
+        finished.map(|()| self.describe_gaps())
     }
 
     /// Closes all windows and finishes the hour.
-    fn finish(&mut self) -> Result<()> {
+    fn finish_hour(&mut self) -> Result<()> {
         self.close_all()?;
-        let finished = self.hours.as_mut().map(Hours::finish);
+        let finished = self.hours.as_mut().map(Hours::finish_hour);
         if let Some(Err(Unwritten { rows, error })) = finished {
-            self.own.unwritten += rows;
+            self.agent_metrics.unwritten += rows;
             self.is_unfinished = true;
             log::warn!("the last hour of the roll-up is left unfinished: {error:#}");
         }
@@ -161,113 +161,121 @@ impl Consumer {
 
     /// Closes all windows, complete or not.
     fn close_all(&mut self) -> Result<()> {
-        while let Some(rows) = self.summer.close(Label::Clock(Snapshot::take())) {
-            self.window(&rows)?;
+        while let Some(rows) =
+            self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::read_clocks()))
+        {
+            self.write_window(&rows)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, tapped: Tapped) -> Result<()> {
+    fn consume_message(&mut self, tapped: Tapped) -> Result<()> {
         match tapped {
-            Tapped::Metadata(part, pairs) => self.metadata(part, &pairs)?,
-            Tapped::Rows(part, def, rows) if def.name == fabric::TABLE.name => {
-                self.notify.ready();
-                self.pulse.rows();
-                self.wishes.fabric(part, &rows)?;
-                self.summer.fabric(part, &rows)?;
+            Tapped::Metadata(part_id, pairs) => self.apply_metadata(part_id, &pairs)?,
+            Tapped::Rows(part_id, def, rows) if def.name == fabric::TABLE.name => {
+                self.notify.report_ready();
+                self.pulse.note_rows();
+                self.wishes.note_windows(part_id, &rows)?;
+                self.summer.add_fabric(part_id, &rows)?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
-                while let Some(rows) = self.summer.closed(Label::Clock(Snapshot::take())) {
-                    self.window(&rows)?;
+                while let Some(rows) = self
+                    .summer
+                    .close_complete_window(WallTimeSource::Clock(Snapshot::read_clocks()))
+                {
+                    self.write_window(&rows)?;
                 }
             }
             Tapped::Rows(_, def, rows) if def.name == readings::TABLE.name => {
-                self.wishes.readings(&rows)?;
+                self.wishes.evaluate_conditions(&rows)?;
             }
             Tapped::Rows(_, def, rows) if def.name == canary::TABLE.name => {
-                self.metrics.canary.moved(&rows)?;
+                self.metrics.canary.add_bursts(&rows)?;
             }
             Tapped::Rows(..) => {}
-            Tapped::End(part, is_broken) => {
-                self.summer.end(part);
-                self.wishes.end(part, !is_broken);
+            Tapped::End(part_id, is_broken) => {
+                self.summer.end_source(part_id);
+                self.wishes.end_part(part_id, !is_broken);
                 self.lost_parts += usize::from(is_broken && self.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
-                let lost = self.lost.remove(&part).unwrap_or_default();
+                let lost = self.lost.remove(&part_id).unwrap_or_default();
                 add_lost(&mut self.lost_before, &lost);
             }
         }
         Ok(())
     }
 
-    fn metadata(&mut self, part: u32, pairs: &BTreeMap<String, String>) -> Result<()> {
+    fn apply_metadata(&mut self, part_id: u32, pairs: &BTreeMap<String, String>) -> Result<()> {
         let mut pairs = pairs.clone();
         pairs.entry(metadata::CLUSTER.to_owned()).or_insert_with(|| self.config.cluster.clone());
         // The plan is the same in all parts.
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.summer.metadata(&pairs)?;
-            self.metrics.canary.metadata(&pairs)?;
-            self.wishes.set_boot(Origin::of(&pairs).boot_id);
+            self.summer.read_metadata(&pairs)?;
+            self.metrics.canary.read_metadata(&pairs)?;
+            self.wishes.set_boot(RecordingOrigin::from_metadata(&pairs).boot_id);
             if let Some(rollup) = &self.config.rollup {
-                let pairs = rollup::pairs(&pairs);
+                let pairs = rollup::file_metadata(&pairs);
                 self.hours = Some(Hours::open(&rollup.directory, rollup.mode, pairs)?);
             }
         }
         let lost = pairs.get(metadata::LOSS).and_then(|text| serde_json::from_str(text).ok());
         if let Some(lost) = lost {
-            self.lost.insert(part, lost);
+            self.lost.insert(part_id, lost);
         }
         Ok(())
     }
 
     /// Writes a closed window of the roll-up and adds it to the metrics. A failing disk is logged
     /// and counted; recording goes on.
-    fn window(&mut self, rows: &Rows) -> Result<()> {
+    fn write_window(&mut self, rows: &RollupRows) -> Result<()> {
         // Before rows are written, so that none is lost while old parts of the ring take the space.
-        self.room.iter_mut().for_each(Room::make);
+        self.room.iter_mut().for_each(RingReserve::free_reserve);
         let written = self.hours.as_mut().map(|hours| hours.write(rows.end, &rows.batch));
         if let Some(Err(unwritten)) = written {
-            self.unwritten(&unwritten);
+            self.count_unwritten(&unwritten);
         }
-        self.own.last_window_s = Some(rows.end.0 as f64 / 1e6);
+        self.agent_metrics.last_window_s = Some(rows.end.0 as f64 / 1e6);
         if self.config.metrics.is_some() {
-            self.metrics.canary.end(rows.end.1);
-            self.metrics.window(&rows.batch)?;
-            self.publish();
+            self.metrics.canary.close_window(rows.end.1);
+            self.metrics.add_window(&rows.batch)?;
+            self.publish_metrics();
         }
         Ok(())
     }
 
     /// Counts rows of the roll-up that could not be written.
-    fn unwritten(&mut self, Unwritten { rows, error }: &Unwritten) {
-        self.own.unwritten += rows;
-        if !std::mem::replace(&mut self.failing, true) {
+    fn count_unwritten(&mut self, Unwritten { rows, error }: &Unwritten) {
+        self.agent_metrics.unwritten += rows;
+        if !std::mem::replace(&mut self.is_failing, true) {
             log::warn!("rows of the roll-up are lost until it can be written again: {error:#}");
         }
     }
 
     /// Makes the page of metrics.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish_metrics(&mut self) {
         let Some(config) = &self.config.metrics else { return };
         let mut lost = self.lost_before.clone();
-        self.lost.values().for_each(|its| add_lost(&mut lost, its));
+        self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
         self.metrics.set_lost(lost);
-        self.own.joined = self.summer.joined();
-        (self.own.kept, self.own.refused) = (self.wishes.done, self.wishes.refused);
-        self.own.cpu_s = own_cpu_ns() as f64 / 1e9;
-        self.own.resident_bytes = resident_bytes().unwrap_or(self.own.resident_bytes);
-        self.metrics.set_own(self.own.clone());
-        match self.metrics.page() {
+        self.agent_metrics.joined = self.summer.joined_shares();
+        (self.agent_metrics.kept, self.agent_metrics.refused) =
+            (self.wishes.saved, self.wishes.refused);
+        self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
+        self.agent_metrics.resident_bytes =
+            resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
+        self.metrics.set_agent_metrics(self.agent_metrics.clone());
+        match self.metrics.encode_page() {
             Ok(page) => {
                 if let Some(file) = &config.textfile
-                    && let Err(error) = Mode::PUBLIC.replace(file, textfile(&page).as_bytes())
+                    && let Err(error) =
+                        FileMode::PUBLIC.replace_file(file, format_textfile(&page).as_bytes())
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }
                 let host = uname();
-                let otlp = self.metrics.request(&host.nodename().to_string_lossy());
+                let otlp = self.metrics.encode_request(&host.nodename().to_string_lossy());
                 let pages = Pages { text: page.into(), otlp: otlp.into() };
-                self.shared.show(pages, self.good_for());
+                self.shared.replace_pages(pages, self.good_for());
             }
             Err(error) => log::warn!("cannot make the metrics: {error:#}"),
         }
@@ -281,65 +289,65 @@ impl Consumer {
 
     /// Work between batches of rows: watchdog, signals, seals, old files, triggers.
     fn look_around(&mut self) {
-        self.notify.alive(&mut self.pulse);
-        if self.asked.reload.swap(false, Ordering::Relaxed) {
-            self.reload.ask();
+        self.notify.report_alive(&mut self.pulse);
+        if self.requests.reload.swap(false, Ordering::Relaxed) {
+            self.reload.request_reload();
         }
-        if let Some(read) = self.reload.take() {
-            self.reload(read);
+        if let Some(read) = self.reload.take_config() {
+            self.apply_reload(read);
         }
-        if self.asked.keep.swap(false, Ordering::Relaxed) {
-            self.wishes.ask();
+        if self.requests.keep.swap(false, Ordering::Relaxed) {
+            self.wishes.request_save();
         }
-        self.room.iter_mut().for_each(Room::make);
-        if self.sealed.elapsed() >= SEAL {
-            self.sealed = Instant::now();
-            self.seal();
+        self.room.iter_mut().for_each(RingReserve::free_reserve);
+        if self.sealed_at.elapsed() >= SEAL {
+            self.sealed_at = Instant::now();
+            self.seal_rows();
         }
-        if self.looked.is_none_or(|last| last.elapsed() >= FIGURES) {
-            self.looked = Some(Instant::now());
-            self.own.disks = figures::disks(&self.config);
-            self.own.unsent = figures::unsent(&self.config);
+        if self.figures_read_at.is_none_or(|read_at| read_at.elapsed() >= FIGURES) {
+            self.figures_read_at = Some(Instant::now());
+            self.agent_metrics.disks = figures::read_disks(&self.config);
+            self.agent_metrics.unsent = figures::read_unsent(&self.config);
         }
-        if self.tidied.is_none_or(|last| last.elapsed() >= TIDY) {
-            self.tidied = Some(Instant::now());
-            self.tidy();
+        if self.tidied_at.is_none_or(|searched_at| searched_at.elapsed() >= TIDY) {
+            self.tidied_at = Some(Instant::now());
+            self.tidy_hours();
         }
-        self.wishes.look(false);
+        self.wishes.save_due_spans(false);
     }
 
     /// Writes the rows summed so far to disk, so that they survive a kill.
-    fn seal(&mut self) {
-        match self.hours.as_mut().map(Hours::seal) {
-            Some(Ok(true)) if std::mem::take(&mut self.failing) => {
+    fn seal_rows(&mut self) {
+        match self.hours.as_mut().map(Hours::seal_rows) {
+            Some(Ok(true)) if std::mem::take(&mut self.is_failing) => {
                 log::info!("the roll-up is written again");
-                // Segments that the failure left behind are finished by the next `tidy`.
-                self.tidied = None;
+                // Segments that the failure left behind are finished by the next `tidy_hours`.
+                self.tidied_at = None;
             }
-            Some(Err(unwritten)) => self.unwritten(&unwritten),
+            Some(Err(unwritten)) => self.count_unwritten(&unwritten),
             Some(Ok(_)) | None => {}
         }
     }
 
     /// Finishes hours that an error left unfinished, and removes old ones.
-    fn tidy(&self) {
+    fn tidy_hours(&self) {
         let Some(rollup) = &self.config.rollup else { return };
-        match hours::repair(&rollup.directory) {
+        match hours::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!("finished the hour {}, which an error had left", file.display());
             }),
             Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
-        let trimmed = rollup.keep.map(|age| hours::trim(&rollup.directory, age, unsent));
+        let trimmed = rollup.keep.map(|age| hours::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
             log::warn!("cannot look for hours older than rollup.keep: {error:#}");
         }
     }
 
     /// SIGHUP: applies the new configuration as a whole, or refuses it as a whole.
-    fn reload(&mut self, read: Result<Config>) {
-        match read.and_then(|new| self.apply(new)) {
+    fn apply_reload(&mut self, read: Result<Config>) {
+        match read.and_then(|new| self.apply_config(new)) {
             Ok(()) => log::info!("the configuration was read again and is applied"),
             Err(error) => {
                 log::warn!(
@@ -349,39 +357,44 @@ impl Consumer {
         }
     }
 
-    fn apply(&mut self, new: Config) -> Result<()> {
+    fn apply_config(&mut self, new: Config) -> Result<()> {
         let old = &self.config;
-        let name = |what: &str| format!("{what} has changed: restart the agent for that");
-        anyhow::ensure!(new.cluster == old.cluster, name("cluster"));
-        anyhow::ensure!(new.record == old.record, name("[record]"));
-        anyhow::ensure!(new.identity == old.identity, name("[identity]"));
-        anyhow::ensure!(new.ring == old.ring, name("[ring]"));
-        anyhow::ensure!(new.triggers == old.triggers, name("[[trigger]]"));
-        anyhow::ensure!(new.kept.directory == old.kept.directory, name("kept.directory"));
-        let place =
-            |config: &Config| config.rollup.as_ref().map(|its| (its.directory.clone(), its.mode));
-        anyhow::ensure!(place(&new) == place(old), name("rollup.directory or rollup.mode"));
-        let open = |config: &Config| {
+        let restart_needed =
+            |changed_key: &str| format!("{changed_key} has changed: restart the agent for that");
+        anyhow::ensure!(new.cluster == old.cluster, restart_needed("cluster"));
+        anyhow::ensure!(new.record == old.record, restart_needed("[record]"));
+        anyhow::ensure!(new.identity == old.identity, restart_needed("[identity]"));
+        anyhow::ensure!(new.ring == old.ring, restart_needed("[ring]"));
+        anyhow::ensure!(new.triggers == old.triggers, restart_needed("[[trigger]]"));
+        anyhow::ensure!(new.kept.directory == old.kept.directory, restart_needed("kept.directory"));
+        let rollup_place = |config: &Config| {
+            config.rollup.as_ref().map(|section| (section.directory.clone(), section.mode))
+        };
+        anyhow::ensure!(
+            rollup_place(&new) == rollup_place(old),
+            restart_needed("rollup.directory or rollup.mode")
+        );
+        let metrics_access = |config: &Config| {
             let metrics = config.metrics.clone();
-            metrics.map(|its| (its.listen, its.mode, its.token, its.textfile))
+            metrics.map(|served| (served.listen, served.mode, served.token, served.textfile))
         };
         let keys = "metrics.listen, metrics.mode, metrics.token-file or metrics.textfile";
-        anyhow::ensure!(open(&new) == open(old), name(keys));
+        anyhow::ensure!(metrics_access(&new) == metrics_access(old), restart_needed(keys));
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
         }
-        self.summer.set_form(form(&new));
+        self.summer.set_form(summer_form(&new));
         self.wishes.set_kept(new.kept.clone());
         self.config = new;
         Ok(())
     }
 }
 
-fn form(config: &Config) -> Form {
+fn summer_form(config: &Config) -> RollupForm {
     let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     let (window, owners) =
         config.rollup.as_ref().map_or((WINDOW, OWNERS), |rollup| (rollup.window, rollup.owners));
-    Form { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
+    RollupForm { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
 }
 
 /// Resident memory of this process, bytes.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::{exit, pipe};
 
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
 /// Time for the files to be finished. The process ends within 10 s of the signal.
 const LONGEST: Duration = Duration::from_secs(9);
@@ -28,25 +28,29 @@ const INCOMPLETE: i32 = 1;
 ///
 /// The signals cannot be handled, or the thread cannot be started.
 pub(super) fn within_ten_seconds() -> Result<()> {
-    let (mut told, tell) = UnixStream::pair().context("cannot handle signals")?;
+    let (mut signalled, signal_writer) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGTERM, SIGINT] {
-        let tell = tell.try_clone().context("cannot handle signals")?;
-        pipe::register(signal, tell).context("cannot handle signals")?;
+        let signal_pipe = signal_writer.try_clone().context("cannot handle signals")?;
+        pipe::register(signal, signal_pipe).context("cannot handle signals")?;
     }
-    let ends = move || {
-        confine::thread(&Needs::default());
-        if told.read_exact(&mut [0]).is_err() {
+    let end_after_signal = move || {
+        confine::restrict_thread(&ThreadNeeds::default());
+        if signalled.read_exact(&mut [0]).is_err() {
             return;
         }
         sleep(LONGEST);
-        let says = || {
+        let log_last_line = || {
             log::warn!("the files were not finished in time: the next agent finishes what is left");
         };
         // Not in this thread, which must not wait for anybody.
-        Builder::new().name("last-line".to_owned()).spawn(says).map(drop).unwrap_or_default();
+        Builder::new()
+            .name("last-line".to_owned())
+            .spawn(log_last_line)
+            .map(drop)
+            .unwrap_or_default();
         sleep(LAST_LINE);
         exit(INCOMPLETE);
     };
-    let thread = Builder::new().name("ending".to_owned()).spawn(ends);
+    let thread = Builder::new().name("ending".to_owned()).spawn(end_after_signal);
     thread.map(drop).context("cannot start the thread that ends the process")
 }

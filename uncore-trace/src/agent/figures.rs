@@ -3,26 +3,33 @@
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::metrics::{Disk, Unsent};
+use super::metrics::{AgentDisk, Unsent};
 use crate::config::Config;
 use crate::tables::hours;
 
-/// The disks of the ring and the roll-up, as far as they can be looked at.
-pub(super) fn disks(config: &Config) -> Vec<Disk> {
+/// The file systems of the ring and the roll-up that can be read.
+pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
     let ring = config.ring.as_ref().map(|ring| ("ring", &ring.directory));
     let rollup = config.rollup.as_ref().map(|rollup| ("rollup", &rollup.directory));
-    ring.into_iter().chain(rollup).filter_map(|(of, directory)| disk(of, directory)).collect()
+    ring.into_iter()
+        .chain(rollup)
+        .filter_map(|(content, directory)| read_disk(content, directory))
+        .collect()
 }
 
-/// A disk, if it can be looked at.
-pub(super) fn disk(of: &'static str, directory: &Path) -> Option<Disk> {
-    let found = rustix::fs::statvfs(directory).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Some(Disk { of, free_bytes: bytes(found.f_bavail), size_bytes: bytes(found.f_blocks) })
+/// The size of a file system and its free space, if it can be read.
+pub(super) fn read_disk(content: &'static str, directory: &Path) -> Option<AgentDisk> {
+    let file_system = rustix::fs::statvfs(directory).ok()?;
+    let block_bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
+    Some(AgentDisk {
+        content,
+        free_bytes: block_bytes(file_system.f_bavail),
+        size_bytes: block_bytes(file_system.f_blocks),
+    })
 }
 
 /// The files of the roll-up that wait for the object store, if there is one.
-pub(super) fn unsent(config: &Config) -> Option<Unsent> {
+pub(super) fn read_unsent(config: &Config) -> Option<Unsent> {
     config.upload.as_ref()?;
     let files = hours::unsent(&config.rollup.as_ref()?.directory).ok()?;
     let modified =
@@ -47,23 +54,23 @@ mod tests {
         let root = place.path().display();
         let text = format!("[rollup]\ndirectory = '{root}'\n[upload]\nurl = 's3://b/p'\n");
         let config = Config::parse(&text).unwrap();
-        assert_eq!(unsent(&config), Some(Unsent::default()));
+        assert_eq!(read_unsent(&config), Some(Unsent::default()));
         let hour = "cluster=c/date=2026-01-01/hour=00/host=h";
         fs::create_dir_all(place.path().join(hour)).unwrap();
         for (name, bytes) in [("a", 10), ("b", 20)] {
             fs::write(place.path().join(format!("{hour}/{name}.parquet")), vec![0; bytes]).unwrap();
         }
-        let both = unsent(&config).unwrap();
+        let both = read_unsent(&config).unwrap();
         assert_eq!((both.files, both.bytes), (2, 30));
         assert!(both.oldest_s.is_some_and(|time| time > 1.7e9));
         let name = format!("{hour}/a.parquet");
-        let stamp = sent::Stamp::of(&fs::metadata(place.path().join(&name)).unwrap());
+        let stamp = sent::Stamp::from_metadata(&fs::metadata(place.path().join(&name)).unwrap());
         let journal = format!("1\n{}", sent::line(&name, stamp));
         fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
-        let one = unsent(&config).unwrap();
+        let one = read_unsent(&config).unwrap();
         assert_eq!((one.files, one.bytes), (1, 20));
-        assert_eq!(unsent(&Config::parse("[rollup]\n").unwrap()), None);
-        let disks = disks(&config);
+        assert_eq!(read_unsent(&Config::parse("[rollup]\n").unwrap()), None);
+        let disks = read_disks(&config);
         assert!(disks.len() == 1 && disks[0].free_bytes <= disks[0].size_bytes, "{disks:?}");
     }
 }

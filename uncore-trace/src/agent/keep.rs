@@ -3,9 +3,9 @@
 //! The parts of the ring that overlap the span are hard-linked first, so that the ring can remove
 //! its own names of them. Then a thread of the lowest priority copies the span out of them
 //! ([`crate::cut`]). Parts that cannot be joined, because the disk was full between them, are saved
-//! separately. Guarantees: a directory gets its name only when it is complete; the quota of a trigger
-//! holds, and its recordings make room for no other trigger's; a trigger's name cannot lead out of
-//! the directory.
+//! separately. Guarantees: a directory gets its name only when it is complete; the quota of a
+//! trigger holds, and its recordings make room for no other trigger's; a trigger's name cannot lead
+//! out of the directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, Metadata};
@@ -16,9 +16,9 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
 
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
-use crate::tables::writer::Create;
+use crate::tables::writer::CreateOptions;
 use crate::tables::{hours, series};
 use crate::{cut, priority};
 
@@ -35,18 +35,18 @@ const NUMBERED: char = '~';
 
 /// A time span to save, and where.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct SpanToSave {
     pub ring: PathBuf,
     pub kept: PathBuf,
     /// Id of the boot to which the times belong.
-    pub boot: String,
+    pub boot_id: String,
     /// Name of the trigger.
     pub name: String,
     /// Begin and end of the span, `CLOCK_MONOTONIC`, ns.
-    pub from: i64,
-    pub to: i64,
+    pub begin_ns: i64,
+    pub end_ns: i64,
     /// Permissions of the files.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// Most bytes of the saved recordings of this trigger.
     pub quota: u64,
     /// Names of all triggers.
@@ -55,24 +55,25 @@ pub(super) struct Wish {
 
 /// A time span that is being saved.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct SavingSpan {
     pub name: String,
     thread: JoinHandle<Result<PathBuf>>,
 }
 
-impl Keeping {
+impl SavingSpan {
     /// Links the parts and starts the thread that copies.
     ///
     /// # Errors
     ///
     /// No part of the ring overlaps the span, or the parts cannot be linked.
-    pub(super) fn start(wish: Wish) -> Result<Self> {
-        let parts = series::within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
-        ensure!(!parts.is_empty(), "no finished part of the ring covers that time");
+    pub(super) fn start_saving(wish: SpanToSave) -> Result<Self> {
+        let ring_parts =
+            series::parts_within(&wish.ring, &wish.boot_id, wish.begin_ns..=wish.end_ns)?;
+        ensure!(!ring_parts.is_empty(), "no finished part of the ring covers that time");
         let name = wish.name.clone();
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
         let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
-        if let Err(error) = link(&parts, &linked, wish.mode) {
+        if let Err(error) = link_parts(&ring_parts, &linked, wish.mode) {
             // Only the first error is reported.
             fs::remove_dir_all(&linked).ok();
             return Err(error);
@@ -81,7 +82,7 @@ impl Keeping {
             .name("keep".to_owned())
             .spawn(move || {
                 priority::yield_to_others();
-                let kept = keep(&wish, &linked, &stem);
+                let kept = save_span(&wish, &linked, &stem);
                 fs::remove_dir_all(&linked).ok();
                 kept
             })
@@ -89,7 +90,7 @@ impl Keeping {
         Ok(Self { name, thread })
     }
 
-    /// Whether the thread has ended, so that [`Keeping::join`] does not block.
+    /// Whether the thread has ended, so that [`SavingSpan::join_saving`] does not block.
     pub(super) fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
@@ -99,7 +100,7 @@ impl Keeping {
     /// # Errors
     ///
     /// The recording is larger than the quota, or cannot be written.
-    pub(super) fn join(self) -> Result<PathBuf> {
+    pub(super) fn join_saving(self) -> Result<PathBuf> {
         self.thread
             .join()
             .unwrap_or_else(|_| Err(anyhow!("the thread that saves the ring ended early")))
@@ -107,34 +108,35 @@ impl Keeping {
 }
 
 /// Saves the span from the linked parts, then removes older recordings beyond the quota.
-fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
-    let Wish { kept, mode, quota, .. } = wish;
-    hours::make(kept, *mode)?;
+fn save_span(wish: &SpanToSave, linked: &Path, stem: &str) -> Result<PathBuf> {
+    let SpanToSave { kept, mode, quota, .. } = wish;
+    hours::make_directories(kept, *mode)?;
     let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
-    let target = vacant(kept, stem);
-    let made = one(wish, linked, &hidden).or_else(|error| {
+    let final_path = vacant_path(kept, stem);
+    let written = join_parts(wish, linked, &hidden).or_else(|error| {
         log::warn!(
             "trigger {}: saved as separate parts, which cannot be joined: {error:#}",
             wish.name
         );
         fs::remove_dir_all(&hidden).ok();
-        within(*quota, linked)?;
-        link(&parts(linked)?, &hidden, *mode)
+        ensure_within_quota(*quota, linked)?;
+        link_parts(&list_parts(linked)?, &hidden, *mode)
     });
-    let named = made.and_then(|()| {
-        within(*quota, &hidden)?;
-        fs::rename(&hidden, &target).with_context(|| format!("cannot name {}", target.display()))
+    let named = written.and_then(|()| {
+        ensure_within_quota(*quota, &hidden)?;
+        fs::rename(&hidden, &final_path)
+            .with_context(|| format!("cannot name {}", final_path.display()))
     });
     if named.is_err() {
         fs::remove_dir_all(&hidden).ok();
     }
     named?;
-    trim(kept, *quota, &target, &wish.names)?;
-    Ok(target)
+    trim_kept(kept, *quota, &final_path, &wish.names)?;
+    Ok(final_path)
 }
 
 /// Refuses a directory that is larger than the quota.
-fn within(quota: u64, dir: &Path) -> Result<()> {
+fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
     let bytes = series::tree_size(dir);
     ensure!(
         bytes <= quota,
@@ -144,27 +146,31 @@ fn within(quota: u64, dir: &Path) -> Result<()> {
 }
 
 /// Joins the span of all linked parts in one recording.
-fn one(wish: &Wish, linked: &Path, target: &Path) -> Result<()> {
-    let parts = parts(linked)?;
-    let recordings: Result<Vec<Recording>> = parts.iter().map(|it| Recording::open(it)).collect();
-    let create = Create { mode: wish.mode, ..Create::default() };
-    cut::cut(&recordings?, (Some(wish.from), Some(wish.to)), target, create).map(drop)
+fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
+    let linked_parts = list_parts(linked)?;
+    let recordings: Result<Vec<Recording>> =
+        linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
+    let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
+    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create)
+        .map(drop)
 }
 
-fn parts(linked: &Path) -> Result<Vec<PathBuf>> {
+fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(linked);
     let entries = entries.with_context(|| format!("cannot read {}", linked.display()))?;
-    let mut parts: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    parts.sort();
-    Ok(parts)
+    let mut part_paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    part_paths.sort();
+    Ok(part_paths)
 }
 
 /// Removes unfinished directories of an agent that was killed while it saved.
-pub(super) fn clean(dir: &Path) {
+pub(super) fn remove_unfinished(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let left = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(UNFINISHED));
-        if left.is_some_and(is_own)
+        let stem = name
+            .to_str()
+            .and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(UNFINISHED));
+        if stem.is_some_and(is_own)
             && let Err(error) = fs::remove_dir_all(entry.path())
         {
             log::warn!(
@@ -175,45 +181,54 @@ pub(super) fn clean(dir: &Path) {
     }
 }
 
-fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
-    hours::make(dir, mode)?;
-    for part in parts {
-        let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;
-        let to = dir.join(name);
-        hours::make(&to, mode)?;
-        let entries =
-            fs::read_dir(part).with_context(|| format!("cannot read {}", part.display()))?;
+fn link_parts(part_paths: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> {
+    hours::make_directories(dir, mode)?;
+    for part_path in part_paths {
+        let name = part_path
+            .file_name()
+            .with_context(|| format!("{} has no name", part_path.display()))?;
+        let linked_part = dir.join(name);
+        hours::make_directories(&linked_part, mode)?;
+        let entries = fs::read_dir(part_path)
+            .with_context(|| format!("cannot read {}", part_path.display()))?;
         for entry in entries {
-            let from = entry.with_context(|| format!("cannot read {}", part.display()))?.path();
-            let file = to.join(from.file_name().unwrap_or_default());
+            let original =
+                entry.with_context(|| format!("cannot read {}", part_path.display()))?.path();
+            let linked_file = linked_part.join(original.file_name().unwrap_or_default());
             // Hard links do not cross file systems.
-            let linked = fs::hard_link(&from, &file).or_else(|_| fs::copy(&from, &file).map(drop));
-            linked.with_context(|| format!("cannot keep {}", from.display()))?;
+            let linked = fs::hard_link(&original, &linked_file)
+                .or_else(|_| fs::copy(&original, &linked_file).map(drop));
+            linked.with_context(|| format!("cannot keep {}", original.display()))?;
         }
     }
     Ok(())
 }
 
-/// Removes the oldest recordings of the trigger of `made`, but never `made`, until they have at most
-/// `quota` bytes; likewise those of all triggers that are no longer there, which share one quota.
-fn trim(kept: &Path, quota: u64, made: &Path, names: &[String]) -> Result<()> {
+/// Removes the oldest recordings of the trigger of `newest`, but never that, until they have at
+/// most `quota` bytes; likewise those of all triggers that are no longer there, which share one
+/// quota.
+fn trim_kept(kept: &Path, quota: u64, newest: &Path, names: &[String]) -> Result<()> {
     let entries = fs::read_dir(kept).with_context(|| format!("cannot read {}", kept.display()))?;
-    let current = made.file_name().and_then(trigger_of);
-    let own = |entry: DirEntry| {
-        let found = entry.metadata().ok().filter(Metadata::is_dir)?;
+    let current = newest.file_name().and_then(trigger_of);
+    let own_recording = |entry: DirEntry| {
+        let metadata = entry.metadata().ok().filter(Metadata::is_dir)?;
         let name = entry.file_name();
         let trigger = trigger_of(&name)?;
         let is_gone = !names.iter().any(|name| name == trigger);
         (is_gone || current == Some(trigger))
-            .then(|| (is_gone, found.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
+            .then(|| (is_gone, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
     };
-    let dirs: Vec<(bool, SystemTime, PathBuf)> = entries.flatten().filter_map(own).collect();
+    let dirs: Vec<(bool, SystemTime, PathBuf)> =
+        entries.flatten().filter_map(own_recording).collect();
     for is_gone in [false, true] {
-        let mut dirs: Vec<_> =
-            dirs.iter().filter(|it| it.0 == is_gone).map(|(_, time, dir)| (time, dir)).collect();
+        let mut dirs: Vec<_> = dirs
+            .iter()
+            .filter(|kept_dir| kept_dir.0 == is_gone)
+            .map(|(_, time, dir)| (time, dir))
+            .collect();
         dirs.sort();
         let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
-        for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != made) {
+        for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != newest) {
             if bytes <= quota {
                 break;
             }
@@ -234,12 +249,12 @@ fn is_own(name: &str) -> bool {
 /// The trigger in the name of a saved recording.
 fn trigger_of(name: &OsStr) -> Option<&str> {
     let name = name.to_str()?;
-    let rest = is_own(name).then(|| name.get(STAMP.len()..)).flatten()?;
-    Some(rest.split_once(NUMBERED).map_or(rest, |(trigger, _)| trigger))
+    let trigger_and_number = is_own(name).then(|| name.get(STAMP.len()..)).flatten()?;
+    Some(trigger_and_number.split_once(NUMBERED).map_or(trigger_and_number, |(trigger, _)| trigger))
 }
 
 /// The name, with a number appended if it is taken.
-fn vacant(dir: &Path, name: &str) -> PathBuf {
+fn vacant_path(dir: &Path, name: &str) -> PathBuf {
     let numbered = (1..).map(|number| dir.join(format!("{name}{NUMBERED}{number}")));
     let mut names = std::iter::once(dir.join(name)).chain(numbered);
     names.find(|path| !path.exists()).unwrap_or_else(|| dir.join(name))
@@ -269,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_what_was_kept_makes_room_and_nothing_else() {
+    fn only_the_oldest_kept_directory_makes_room() {
         let place = tempfile::tempdir().unwrap();
         // By its name it is the oldest, as after the clock was set back.
         let made = dir(place.path(), "20200101T000000Z-a", 0);
@@ -281,13 +296,13 @@ mod tests {
         }
         fs::write(place.path().join("20230101T000000Z-file"), [0; 1000]).unwrap();
         let triggers = ["a".to_owned()];
-        trim(place.path(), 2500, &made, &triggers).unwrap();
+        trim_kept(place.path(), 2500, &made, &triggers).unwrap();
         let left = |kept: &[&str]| {
             let all = kept.iter().chain(&others).chain(&["20230101T000000Z-file"]);
             all.map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()
         };
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a", "20240101T000000Z-a"]));
-        trim(place.path(), 10, &made, &triggers).unwrap();
+        trim_kept(place.path(), 10, &made, &triggers).unwrap();
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a"]));
     }
 
@@ -305,9 +320,9 @@ mod tests {
         for day in 5..15 {
             let name = format!("{}-faults", stamp(day));
             made = dir(place.path(), &name, u64::from(30 - day));
-            trim(place.path(), 1500, &made, &triggers).unwrap();
+            trim_kept(place.path(), 1500, &made, &triggers).unwrap();
         }
-        let again = vacant(place.path(), made.file_name().unwrap().to_str().unwrap());
+        let again = vacant_path(place.path(), made.file_name().unwrap().to_str().unwrap());
         assert_eq!(again.file_name().and_then(trigger_of), Some("faults"));
         // What is of no trigger any more shares one quota.
         let left = [incident, format!("{}-faults.1", stamp(2)), gone[1].clone()];
@@ -316,12 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_agent_was_making_is_cleaned() {
+    fn only_unfinished_directories_of_an_agent_are_removed() {
         let place = tempfile::tempdir().unwrap();
         for name in [".20250101T000000Z-a.tmp", ".other.tmp", ".20250101T000000Z-a", "b.tmp"] {
             dir(place.path(), name, 0);
         }
-        clean(place.path());
+        remove_unfinished(place.path());
         let left = [".20250101T000000Z-a", ".other.tmp", "b.tmp"].map(str::to_owned);
         assert_eq!(names(place.path()), left.into());
     }

@@ -21,11 +21,11 @@ use arrow::array::{Float64Array, Int16Array, RecordBatch, TimestampMicrosecondAr
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use self::canary::Ratio;
-use self::counted::{Counted, Name, Row};
+use self::canary::CanaryRatios;
+use self::counted::{OwnerName, OwnerShare, TrafficCounts};
 use self::table::unit_of;
 use crate::schema::cgroups::whole_job;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
 
@@ -34,16 +34,16 @@ pub const NAMES: usize = 1000;
 
 /// A direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Thing {
+enum MeteredTraffic {
     Link { link: String, direction: String, socket: Option<i16> },
     Event { event: String, filter: String, unit: String },
 }
 
 /// A file system that the agent writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
+pub struct AgentDisk {
     /// What is written there: `ring` or `rollup`.
-    pub of: &'static str,
+    pub content: &'static str,
     /// Bytes that the agent may still write.
     pub free_bytes: u64,
     /// Its size, bytes.
@@ -63,7 +63,7 @@ pub struct Unsent {
 
 /// Metrics of the agent itself.
 #[derive(Debug, Clone, Default)]
-pub struct Own {
+pub struct AgentMetrics {
     /// CPU time used, s.
     pub cpu_s: f64,
     /// Memory used, bytes.
@@ -79,7 +79,7 @@ pub struct Own {
     /// End of the last window of the roll-up, s since 1970; `None` before the first.
     pub last_window_s: Option<f64>,
     /// The file systems that it writes.
-    pub disks: Vec<Disk>,
+    pub disks: Vec<AgentDisk>,
     /// What waits for `uncore-trace upload`; `None` without `[upload]`.
     pub unsent: Option<Unsent>,
 }
@@ -95,36 +95,36 @@ pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>
 
 /// All counters of the page.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct MetricsPage {
     owners: usize,
-    things: BTreeMap<Thing, Counted>,
+    traffic: BTreeMap<MeteredTraffic, TrafficCounts>,
     /// Rows of links and events beyond [`NAMES`].
     left_out: u64,
     /// Shares whose owner had no series, and owners that lost theirs.
-    joined: u64,
+    without_series: u64,
     lost: BTreeMap<String, u64>,
-    own: Own,
+    agent_metrics: AgentMetrics,
     /// When the counters of the agent began, ns since 1970.
     since_ns: i64,
     /// Begin and end of the last window, ns since 1970.
     window: Option<(i64, i64)>,
     /// What the canary was credited.
-    pub(super) canary: Ratio,
+    pub(super) canary: CanaryRatios,
 }
 
-impl Metrics {
+impl MetricsPage {
     /// No counts yet; `owners` is the number of owners of each link with series.
     pub fn new(owners: usize) -> Self {
         Self {
             owners,
-            things: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             left_out: 0,
-            joined: 0,
+            without_series: 0,
             lost: BTreeMap::new(),
-            own: Own::default(),
+            agent_metrics: AgentMetrics::default(),
             since_ns: now_ns(),
             window: None,
-            canary: Ratio::default(),
+            canary: CanaryRatios::default(),
         }
     }
 
@@ -139,8 +139,8 @@ impl Metrics {
     }
 
     /// Sets the metrics of the agent itself.
-    pub fn set_own(&mut self, own: Own) {
-        self.own = own;
+    pub fn set_agent_metrics(&mut self, figures: AgentMetrics) {
+        self.agent_metrics = figures;
     }
 
     /// Adds the rows of a window of the roll-up.
@@ -148,90 +148,100 @@ impl Metrics {
     /// # Errors
     ///
     /// The batch has not the columns of the table.
-    pub fn window(&mut self, batch: &RecordBatch) -> Result<()> {
-        let words = |name| columns::words(batch, name);
+    pub fn add_window(&mut self, batch: &RecordBatch) -> Result<()> {
+        let words = |name| columns::word_column(batch, name);
         let (links, directions) = (words("link")?, words("direction")?);
-        let sockets: &Int16Array = columns::column(batch, "socket")?;
+        let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let (events, filters, units) = (words("event")?, words("filter")?, words("unit")?);
         let (owners, comms) = (words("owner")?, words("comm")?);
         let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
         let jobs = words("job")?;
-        let values: &Float64Array = columns::f64s(batch, "value")?;
-        let (peaks, peak_directions) = (columns::f64s(batch, "peak")?, words("peak_direction")?);
-        let confidences = columns::f32s(batch, "confidence")?;
-        let (lows, highs) = (columns::f64s(batch, "low")?, columns::f64s(batch, "high")?);
-        let lengths = columns::i64s(batch, "window_ns")?;
-        let seconds = |row: usize| get(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
+        let values: &Float64Array = columns::f64_column(batch, "value")?;
+        let (peaks, peak_directions) =
+            (columns::f64_column(batch, "peak")?, words("peak_direction")?);
+        let confidences = columns::f32_column(batch, "confidence")?;
+        let (lows, highs) =
+            (columns::f64_column(batch, "low")?, columns::f64_column(batch, "high")?);
+        let lengths = columns::i64_column(batch, "window_ns")?;
+        let seconds =
+            |row: usize| nullable_value(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
         let length = (0..batch.num_rows()).map(seconds).fold(0.0, f64::max);
-        let ends: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let end = (batch.num_rows() > 0).then(|| get(ends, 0)).flatten();
+        let ends: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let end = (batch.num_rows() > 0).then(|| nullable_value(ends, 0)).flatten();
         let end_ns = end.map_or_else(now_ns, |us: i64| us.saturating_mul(1000));
         let begin_ns = end_ns.saturating_sub((length * 1e9) as i64);
         self.window = Some((begin_ns, end_ns));
         // The clock may have been set back.
         self.since_ns = self.since_ns.min(end_ns);
-        self.things.values_mut().for_each(|counted| counted.begin((begin_ns, end_ns)));
+        self.traffic.values_mut().for_each(|counted| counted.begin_window((begin_ns, end_ns)));
         for row in 0..batch.num_rows() {
             let unit = units.get(row).unwrap_or_default();
             let (_, scale) = unit_of(unit);
-            let Some(value) = get(values, row).map(|value| scale * value.max(0.0)) else {
+            let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0))
+            else {
                 continue;
             };
-            let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
+            let text = |word: columns::WordColumn<'_>| word.get(row).unwrap_or_default().to_owned();
             if let (Some(link), Some(direction)) = (links.get(row), directions.get(row)) {
-                self.canary.credited((link, direction), cgroups.get(row), value);
+                self.canary.add_credited((link, direction), cgroups.get(row), value);
             }
-            let thing = match links.get(row) {
-                Some(link) => Thing::Link {
+            let traffic = match links.get(row) {
+                Some(link) => MeteredTraffic::Link {
                     link: link.to_owned(),
                     direction: text(directions),
-                    socket: get(sockets, row),
+                    socket: nullable_value(sockets, row),
                 },
-                None => {
-                    Thing::Event { event: text(events), filter: text(filters), unit: text(units) }
-                }
+                None => MeteredTraffic::Event {
+                    event: text(events),
+                    filter: text(filters),
+                    unit: text(units),
+                },
             };
-            if self.things.len() >= NAMES && !self.things.contains_key(&thing) {
+            if self.traffic.len() >= NAMES && !self.traffic.contains_key(&traffic) {
                 self.left_out += 1;
                 continue;
             }
-            let begun = || Counted::new((begin_ns, end_ns));
-            let counted = self.things.entry(thing).or_insert_with(begun);
-            counted.total += value;
+            let new_counts = || TrafficCounts::new((begin_ns, end_ns));
+            let counts = self.traffic.entry(traffic).or_insert_with(new_counts);
+            counts.total += value;
             // A peak for the sum of both directions is not the peak of one.
-            let is_own = peak_directions.get(row) == directions.get(row);
-            counted.peak = get(peaks, row).filter(|_| is_own).or(counted.peak);
-            let kind = owners.get(row).unwrap_or_default();
-            if kind == UNATTRIBUTED {
-                counted.unattributed += value;
+            let is_peak_of_direction = peak_directions.get(row) == directions.get(row);
+            counts.peak =
+                nullable_value(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
+            let owner_kind = owners.get(row).unwrap_or_default();
+            if owner_kind == UNATTRIBUTED {
+                counts.unattributed += value;
                 continue;
             }
-            if kind == OTHER_TASKS {
-                counted.other += value;
-                self.joined += 1;
+            if owner_kind == OTHER_TASKS {
+                counts.other_owners += value;
+                self.without_series += 1;
                 continue;
             }
-            let name = Name {
-                owner: kind.to_owned(),
+            let owner_name = OwnerName {
+                owner: owner_kind.to_owned(),
                 // Interrupts are not told apart: there are many, with few bytes each.
-                device: if kind == crate::schema::owner::DEVICE {
+                device: if owner_kind == crate::schema::owner::DEVICE {
                     text(comms)
                 } else {
                     String::new()
                 },
-                cgroup: if kind == TASK { text(cgroups) } else { String::new() },
+                cgroup: if owner_kind == TASK { text(cgroups) } else { String::new() },
                 container: text(containers),
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
             };
-            let ends = get(lows, row).zip(get(highs, row)).filter(|_| seconds(row) > 0.0);
-            let interval = ends.map(|(low, high)| (scale * low, scale * high, seconds(row)));
-            let its = Row { value, confidence: get(confidences, row), interval };
-            let is_joined = counted.add(name, its, self.owners);
-            self.joined += u64::from(is_joined);
+            let bounds = nullable_value(lows, row)
+                .zip(nullable_value(highs, row))
+                .filter(|_| seconds(row) > 0.0);
+            let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
+            let share =
+                OwnerShare { value, confidence: nullable_value(confidences, row), interval };
+            let is_joined = counts.add_share(owner_name, share, self.owners);
+            self.without_series += u64::from(is_joined);
         }
-        for counted in self.things.values_mut() {
-            self.joined += counted.settle(self.owners, length);
+        for counted in self.traffic.values_mut() {
+            self.without_series += counted.choose_series(self.owners, length);
         }
         Ok(())
     }
@@ -241,7 +251,7 @@ impl Metrics {
     /// # Errors
     ///
     /// It cannot be formatted.
-    pub fn page(&self) -> Result<String> {
+    pub fn encode_page(&self) -> Result<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
         let mut page = String::new();
@@ -252,13 +262,13 @@ impl Metrics {
 
 /// The time, ns since 1970.
 fn now_ns() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The page as `node_exporter` reads it, in Prometheus' text format: a counter's type and help have
 /// the name of its series, and no line ends the text.
-pub fn textfile(page: &str) -> String {
+pub fn format_textfile(page: &str) -> String {
     let counters =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
     let counters: BTreeSet<&str> = counters.collect();
@@ -273,8 +283,8 @@ pub fn textfile(page: &str) -> String {
                     && described.contains(&head.1)
                     && counters.contains(name) =>
             {
-                let rest = words.next().unwrap_or_default();
-                text.extend(["# ", head.1, " ", name, "_total ", rest]);
+                let help = words.next().unwrap_or_default();
+                text.extend(["# ", head.1, " ", name, "_total ", help]);
             }
             _ => text.push_str(line),
         }

@@ -35,24 +35,24 @@ use std::sync::mpsc;
 use anyhow::{Context as _, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
-use self::consumer::Consumer;
-use self::http::Shared;
+use self::consumer::TapConsumer;
+use self::http::HttpState;
 use self::notify::Notify;
 use self::pulse::Pulse;
 use self::reload::Reload;
-use self::room::Room;
+use self::room::RingReserve;
 use self::trigger::Condition;
-use self::wishes::{Wishes, kept_directory};
+use self::wishes::{SpanSaver, kept_directory};
 use crate::config::Config;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::record::{self, Outcome};
+use crate::record::{self, RecordingOutcome};
 use crate::schema::{TableDef, canary, fabric, readings};
 use crate::signals::Signals;
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 use crate::tables::{hours, lock, place, series};
 use crate::workload::Workload;
 
@@ -62,7 +62,7 @@ const WAITING: usize = 16;
 
 /// Requests by signals and HTTP that are not served yet.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequests {
     /// SIGHUP: read the configuration again.
     reload: Arc<AtomicBool>,
     /// SIGUSR1 or `POST /trigger`: save the newest time span of the ring.
@@ -70,7 +70,8 @@ pub(crate) struct Asked {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers. Also returns what ring and roll-up lack, if that is anything.
+/// roll-up, the metrics and the triggers. Also returns what ring and roll-up lack, if that is
+/// anything.
 ///
 /// # Errors
 ///
@@ -80,31 +81,31 @@ pub fn run(
     plan: &Plan,
     config: &Config,
     path: &Path,
-    mut options: record::Options,
-) -> Result<(Outcome, Option<String>)> {
+    mut options: record::RecordOptions,
+) -> Result<(RecordingOutcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.
-    let asked = Asked::default();
-    flag(SIGHUP, &asked.reload)?;
-    flag(SIGUSR1, &asked.keep)?;
+    let asked = PendingRequests::default();
+    set_flag_on_signal(SIGHUP, &asked.reload)?;
+    set_flag_on_signal(SIGUSR1, &asked.keep)?;
     // Before anything is repaired: only the lock shows that no other agent is writing there.
-    let _locks = locks(config)?;
+    let _locks = lock_directories(config)?;
     if let Some(ring) = &config.ring {
-        series::repair(&ring.directory)?;
-        keep::clean(&ring.directory);
-        keep::clean(&kept_directory(&config.kept, ring));
+        series::repair_parts(&ring.directory)?;
+        keep::remove_unfinished(&ring.directory);
+        keep::remove_unfinished(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
-        for file in hours::repair(&rollup.directory)? {
+        for file in hours::repair_hours(&rollup.directory)? {
             log::info!("finished the hour {} that an earlier agent left", file.display());
         }
     }
-    let conditions = conditions(config, plan)?;
-    let listeners = http::listeners(config)?;
-    let shared = Arc::new(Shared::new(asked.clone(), config)?);
-    let (sender, tapped) = mpsc::sync_channel(WAITING);
+    let parsed_conditions = parse_conditions(config, plan)?;
+    let listeners = http::open_listeners(config)?;
+    let shared = Arc::new(HttpState::new(asked.clone(), config)?);
+    let (sender, tap_messages) = mpsc::sync_channel(WAITING);
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
-    if conditions.iter().any(Option::is_some) {
+    if parsed_conditions.iter().any(Option::is_some) {
         tables.push(&readings::TABLE);
     }
     if options.canary {
@@ -114,18 +115,19 @@ pub fn run(
     let target = config
         .ring
         .as_ref()
-        .map_or(Target::Nowhere, |ring| Target::Dataset(ring.directory.clone()));
+        .map_or(RecordingTarget::Nowhere, |ring| RecordingTarget::Dataset(ring.directory.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let wishes = Wishes::new(config, conditions, Arc::clone(&shared), options.control.clone());
-    let mut consumer = Consumer::new(
+    let wishes =
+        SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
+    let mut consumer = TapConsumer::new(
         config.clone(),
         (
             Reload::new(path.to_owned()),
             Pulse::new(options.control.clone(), options.flush),
-            config.ring.as_ref().map(|ring| Room::new(ring, options.control.clone())),
+            config.ring.as_ref().map(|ring| RingReserve::new(ring, options.control.clone())),
         ),
         wishes,
         Arc::clone(&shared),
@@ -133,22 +135,23 @@ pub fn run(
         Notify::from_environment(),
     );
     // Before the server starts, so that its first answer is a complete page.
-    consumer.publish();
-    let needs = needs(config, path);
+    consumer.publish_metrics();
+    let needs = consumer_needs(config, path);
     std::thread::scope(|scope| {
         // Before the recorder confines the process: a confined process can open no socket.
         if !listeners.is_empty() {
-            http::serve(listeners, Arc::clone(&shared))?;
+            http::start_http_thread(listeners, Arc::clone(&shared))?;
         }
-        let summed = std::thread::Builder::new()
+        let consumer_thread = std::thread::Builder::new()
             .name("rollup".to_owned())
             .spawn_scoped(scope, move || {
-                confine::thread(&needs);
-                consumer.run(&tapped)
+                confine::restrict_thread(&needs);
+                consumer.run(&tap_messages)
             })
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::none());
+            let (mut signals, mut workload) =
+                (Signals::without_hangup()?, Workload::without_command());
             ending::within_ten_seconds()?;
             let record =
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);
@@ -156,35 +159,36 @@ pub fn run(
         });
         // Drops the sender of the tap, which ends the consumer thread.
         drop(options);
-        let summed =
-            summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
+        let consumer_result = consumer_thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
         // First: if the consumer failed, the recorder's error says only that nobody takes its rows.
-        let lacking = summed?;
-        Ok((recorded?, lacking))
+        let rollup_gap = consumer_result?;
+        Ok((recorded?, rollup_gap))
     })
 }
 
 /// Sets `flag` when the signal arrives.
-fn flag(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
+fn set_flag_on_signal(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
     signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot handle signals")?;
     Ok(())
 }
 
 /// Creates each directory that is written, because Landlock permits writing only below existing
 /// directories. Locks those that only one agent may use.
-fn locks(config: &Config) -> Result<Vec<Lock>> {
+fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
     let ring = config.ring.as_ref().map(|ring| (&ring.directory, ring.mode));
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
     let mut locks = Vec::new();
     for (dir, mode) in ring.into_iter().chain(rollup) {
-        place::no_link(dir)?;
-        hours::make(dir, mode)?;
-        locks.push(lock::directory(dir, mode)?);
+        place::refuse_link(dir)?;
+        hours::make_directories(dir, mode)?;
+        locks.push(lock::lock_directory(dir, mode)?);
     }
     if let Some(ring) = &config.ring {
         let kept = kept_directory(&config.kept, ring);
-        place::no_link(&kept)?;
-        hours::make(&kept, ring.mode)?;
+        place::refuse_link(&kept)?;
+        hours::make_directories(&kept, ring.mode)?;
     }
     Ok(locks)
 }
@@ -194,31 +198,33 @@ fn locks(config: &Config) -> Result<Vec<Lock>> {
 /// # Errors
 ///
 /// A condition cannot be evaluated on this machine.
-pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
-    let of = |trigger: &crate::config::Trigger| {
+pub fn parse_conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
+    let parse_condition = |trigger: &crate::config::TriggerConfig| {
         let when = trigger.when.as_deref();
         when.map(|when| Condition::new(when, plan))
             .transpose()
             .with_context(|| format!("trigger {}", trigger.name))
     };
-    config.triggers.iter().map(of).collect()
+    config.triggers.iter().map(parse_condition).collect()
 }
 
 /// Files and directories that the consumer thread needs.
-fn needs(config: &Config, path: &Path) -> Needs {
+fn consumer_needs(config: &Config, path: &Path) -> ThreadNeeds {
     // `/proc/self` for its own memory and CPU time. The directory of the configuration, because the
     // file may be replaced before it is read again.
     let mut reads = vec![path.to_owned(), "/proc/self".into()];
-    let found = [std::path::absolute(path), fs::canonicalize(path)];
-    reads.extend(found.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
-    let mut needs = Needs { reads, ..Needs::default() };
+    let config_paths = [std::path::absolute(path), fs::canonicalize(path)];
+    reads.extend(
+        config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())),
+    );
+    let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
     writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));
     writes.extend(config.kept.directory.clone());
     needs.writes = writes;
     let textfile = config.metrics.as_ref().and_then(|metrics| metrics.textfile.as_deref());
-    textfile.map_or(needs.clone(), |file| needs.and(Needs::to_write(file)))
+    textfile.map_or(needs.clone(), |file| needs.merged_with(ThreadNeeds::to_write(file)))
 }
 
 #[cfg(test)]
@@ -226,21 +232,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_confined_thread_writes_is_made_and_what_it_reads_may_be_replaced() {
+    fn a_confined_thread_can_write_its_outputs_and_read_replaced_files() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         let shown = root.display();
         let text =
             format!("[ring]\ndirectory = '{shown}/a/ring'\n[kept]\ndirectory = '{shown}/b/kept'\n");
         let config = Config::parse(&text).unwrap();
-        let _locks = locks(&config).unwrap();
+        let _locks = lock_directories(&config).unwrap();
         // As Kubernetes mounts a ConfigMap: the file is a link into a directory that is replaced.
         fs::create_dir(root.join("data")).unwrap();
         fs::create_dir(root.join("etc")).unwrap();
         fs::write(root.join("data/agent.toml"), text).unwrap();
         let path = root.join("etc/agent.toml");
         std::os::unix::fs::symlink(root.join("data/agent.toml"), &path).unwrap();
-        let Needs { reads, writes, .. } = needs(&config, &path);
+        let ThreadNeeds { reads, writes, .. } = consumer_needs(&config, &path);
         assert!(writes.contains(&root.join("b/kept")) && writes.iter().all(|dir| dir.is_dir()));
         for dir in ["etc", "data"] {
             assert!(reads.contains(&root.join(dir)), "{reads:?}");

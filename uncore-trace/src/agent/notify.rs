@@ -16,13 +16,13 @@ pub(super) struct Notify {
     socket: Option<UnixDatagram>,
     /// Interval at which the agent must report that it is alive.
     watchdog: Option<Duration>,
-    told: Instant,
+    alive_sent_at: Instant,
     is_ready: bool,
 }
 
 impl Notify {
-    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`. If the socket cannot be reached, nobody is told: a
-    /// shell that systemd started passes the variable on to what runs after its service.
+    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`. If the socket cannot be reached, nobody is told:
+    /// a shell that systemd started passes the variable on to what runs after its service.
     pub(super) fn from_environment() -> Self {
         let path = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
         let socket = path.and_then(|path| {
@@ -30,38 +30,38 @@ impl Notify {
                 let path = path.to_string_lossy();
                 log::warn!("cannot reach the socket {path} of NOTIFY_SOCKET: {error}");
             };
-            connected(&path).map_err(warn).ok()
+            connect_socket(&path).map_err(warn).ok()
         });
         let watchdog = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
         // Half of the watchdog's time, as systemd.service(5) recommends.
         let watchdog = watchdog.map(|us: u64| Duration::from_micros(us / 2));
-        Self { socket, watchdog, told: Instant::now(), is_ready: false }
+        Self { socket, watchdog, alive_sent_at: Instant::now(), is_ready: false }
     }
 
     /// Reports once that the first rows have arrived.
-    pub(super) fn ready(&mut self) {
+    pub(super) fn report_ready(&mut self) {
         if !self.is_ready {
             self.is_ready = true;
-            self.send("READY=1\nSTATUS=recording");
+            self.send_state("READY=1\nSTATUS=recording");
         }
     }
 
     /// Reports that the agent is alive, if that is due and `pulse` says that all of it has made
     /// progress since the last report.
-    pub(super) fn alive(&mut self, pulse: &mut Pulse) {
-        let is_due = self.watchdog.is_some_and(|time| self.told.elapsed() >= time);
-        if is_due && pulse.beats() {
-            self.told = Instant::now();
-            self.send("WATCHDOG=1");
+    pub(super) fn report_alive(&mut self, pulse: &mut Pulse) {
+        let is_due = self.watchdog.is_some_and(|time| self.alive_sent_at.elapsed() >= time);
+        if is_due && pulse.take_beat() {
+            self.alive_sent_at = Instant::now();
+            self.send_state("WATCHDOG=1");
         }
     }
 
     /// Reports that the agent is finishing its files.
-    pub(super) fn stopping(&self) {
-        self.send("STOPPING=1");
+    pub(super) fn report_stopping(&self) {
+        self.send_state("STOPPING=1");
     }
 
-    fn send(&self, text: &str) {
+    fn send_state(&self, text: &str) {
         if let Some(socket) = &self.socket {
             // Without a reader there is nobody to tell.
             socket.send(text.as_bytes()).ok();
@@ -69,7 +69,7 @@ impl Notify {
     }
 }
 
-fn connected(path: &OsStr) -> io::Result<UnixDatagram> {
+fn connect_socket(path: &OsStr) -> io::Result<UnixDatagram> {
     let address = match path.as_encoded_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(path),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::record::Control;
+use crate::record::RecorderControl;
 
 /// Flushes of rows after which they are missed. One may wait for a busy disk.
 const FLUSHES: u32 = 3;
@@ -14,35 +14,35 @@ const SLACK: Duration = Duration::from_secs(5);
 /// The progress of the thread that drains the ring and of the one that writes tables.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    control: Control,
+    control: RecorderControl,
     /// Number of drains at the last beat.
     drains: u64,
     /// When rows last arrived.
-    rows: Instant,
+    rows_at: Instant,
     /// Time without rows after which they are missed.
-    most: Duration,
+    longest_pause: Duration,
 }
 
 impl Pulse {
     /// Of a recorder with this control that sends rows after each time `flush`.
-    pub(super) fn new(control: Control, flush: Duration) -> Self {
-        let most = flush.saturating_mul(FLUSHES).saturating_add(SLACK);
-        Self { drains: control.drains(), control, rows: Instant::now(), most }
+    pub(super) fn new(control: RecorderControl, flush: Duration) -> Self {
+        let longest_pause = flush.saturating_mul(FLUSHES).saturating_add(SLACK);
+        Self { drains: control.drain_count(), control, rows_at: Instant::now(), longest_pause }
     }
 
-    /// Rows have arrived.
-    pub(super) fn rows(&mut self) {
-        self.rows = Instant::now();
+    /// Notes that rows have arrived.
+    pub(super) fn note_rows(&mut self) {
+        self.rows_at = Instant::now();
     }
 
-    /// Whether the ring was drained since the last beat, and rows arrive. If so, this is a beat.
-    pub(super) fn beats(&mut self) -> bool {
-        let drains = self.control.drains();
-        let does = drains != self.drains && self.rows.elapsed() < self.most;
-        if does {
+    /// Whether the ring was drained since the last beat, and rows arrive; if so, this is a beat.
+    pub(super) fn take_beat(&mut self) -> bool {
+        let drains = self.control.drain_count();
+        let has_progress = drains != self.drains && self.rows_at.elapsed() < self.longest_pause;
+        if has_progress {
             self.drains = drains;
         }
-        does
+        has_progress
     }
 }
 
@@ -51,18 +51,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_the_drain_and_the_rows_must_go_on() {
-        let control = Control::default();
+    fn a_beat_needs_progress_of_the_drain_and_of_the_rows() {
+        let control = RecorderControl::default();
         let mut pulse = Pulse::new(control.clone(), Duration::from_secs(2));
-        assert!(!pulse.beats());
-        control.has_drained();
-        assert!(pulse.beats());
-        assert!(!pulse.beats(), "it was not drained again");
-        control.has_drained();
-        pulse.most = Duration::ZERO;
-        assert!(!pulse.beats(), "no rows arrive");
-        pulse.most = Duration::from_mins(1);
-        pulse.rows();
-        assert!(pulse.beats());
+        assert!(!pulse.take_beat());
+        control.count_drain();
+        assert!(pulse.take_beat());
+        assert!(!pulse.take_beat(), "it was not drained again");
+        control.count_drain();
+        pulse.longest_pause = Duration::ZERO;
+        assert!(!pulse.take_beat(), "no rows arrive");
+        pulse.longest_pause = Duration::from_mins(1);
+        pulse.note_rows();
+        assert!(pulse.take_beat());
     }
 }

@@ -1,16 +1,16 @@
-//! Free space on the disk of the ring, which the roll-up mostly shares: the oldest parts of the ring
-//! are removed before the reserve is used up, whoever uses it.
+//! Free space on the disk of the ring, which the roll-up mostly shares: the oldest parts of the
+//! ring are removed before the reserve is used up, whoever uses it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::figures::disk;
-use crate::config::Ring;
-use crate::record::Control;
+use super::figures::read_disk;
+use crate::config::RingConfig;
+use crate::record::RecorderControl;
 use crate::tables::series;
 
-/// The reserve, if the configuration names none: this part of the disk, but at most so many bytes.
-const PART: u64 = 20;
+/// The reserve, if the configuration names none: the size of the disk divided by this, but at most
+const RESERVE_DIVISOR: u64 = 20;
 const MOST: u64 = 1 << 30;
 
 /// A file system may free the space of removed files only after a while.
@@ -21,33 +21,35 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The ring, and the space that it leaves free.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct RingReserve {
     ring: PathBuf,
     reserve: Option<u64>,
     /// No look at the disk before this time.
-    next: Option<Instant>,
-    control: Control,
+    next_look: Option<Instant>,
+    control: RecorderControl,
 }
 
-impl Room {
-    pub(super) fn new(ring: &Ring, control: Control) -> Self {
-        Self { ring: ring.directory.clone(), reserve: ring.reserve, next: None, control }
+impl RingReserve {
+    pub(super) fn new(ring: &RingConfig, control: RecorderControl) -> Self {
+        Self { ring: ring.directory.clone(), reserve: ring.reserve, next_look: None, control }
     }
 
     /// Removes the oldest parts if less than the reserve is free. Without a finished part the live
     /// one ends, so that it can be removed next.
-    pub(super) fn make(&mut self) {
-        let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) {
+    pub(super) fn free_reserve(&mut self) {
+        let checked_at = Instant::now();
+        if self.next_look.is_some_and(|earliest| checked_at < earliest) {
             return;
         }
-        self.next = now.checked_add(LOOK);
-        let Some(lacking) = lacking(&self.ring, self.reserve) else { return };
-        self.next = now.checked_add(PAUSE);
-        let (mut parts, mut bytes) = (0, 0);
-        while bytes < lacking {
+        self.next_look = checked_at.checked_add(LOOK);
+        let Some(lacking) = missing_reserve(&self.ring, self.reserve) else { return };
+        self.next_look = checked_at.checked_add(PAUSE);
+        let (mut removed_parts, mut removed_bytes) = (0, 0);
+        while removed_bytes < lacking {
             match series::remove_oldest(&self.ring) {
-                Ok(Some(size)) => (parts, bytes) = (parts + 1, bytes + size),
+                Ok(Some(size)) => {
+                    (removed_parts, removed_bytes) = (removed_parts + 1, removed_bytes + size);
+                }
                 Ok(None) => {
                     self.control.end_part();
                     break;
@@ -58,9 +60,9 @@ impl Room {
                 }
             }
         }
-        if parts > 0 {
+        if removed_parts > 0 {
             log::warn!(
-                "less than ring.reserve is free on the disk of {}: {parts} of its oldest parts were removed",
+                "less than ring.reserve is free on the disk of {}: {removed_parts} of its oldest parts were removed",
                 self.ring.display()
             );
         }
@@ -68,9 +70,9 @@ impl Room {
 }
 
 /// Bytes that lack from the reserve, if any do.
-fn lacking(ring: &Path, reserve: Option<u64>) -> Option<u64> {
-    let disk = disk("ring", ring)?;
-    let reserve = reserve.unwrap_or_else(|| MOST.min(disk.size_bytes / PART));
+fn missing_reserve(ring: &Path, reserve: Option<u64>) -> Option<u64> {
+    let disk = read_disk("ring", ring)?;
+    let reserve = reserve.unwrap_or_else(|| MOST.min(disk.size_bytes / RESERVE_DIVISOR));
     reserve.checked_sub(disk.free_bytes).filter(|lacks| *lacks > 0)
 }
 
@@ -100,17 +102,17 @@ mod tests {
         let room = |reserve: u64| {
             let text = format!("[ring]\ndirectory = '{shown}'\nreserve = '{reserve}B'\n");
             let ring = Config::parse(&text).unwrap().ring.unwrap();
-            Room::new(&ring, Control::default())
+            RingReserve::new(&ring, RecorderControl::default())
         };
-        room(1).make();
+        room(1).free_reserve();
         assert_eq!(names().len(), 4);
         // More than all of them have.
-        let free = disk("ring", place.path()).unwrap().free_bytes;
+        let free = read_disk("ring", place.path()).unwrap().free_bytes;
         let mut room = room(free + (1 << 40));
-        room.make();
+        room.free_reserve();
         assert_eq!(names(), ["kept"]);
         assert!(room.control.take_end_part(), "the live part is the oldest");
-        room.make();
+        room.free_reserve();
         assert!(!room.control.take_end_part(), "not at once again");
     }
 }

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::schema::{SCHEMA_VERSION, fabric, metadata};
 
 /// One counter and one owner in windows of 10 ms that end at these times.
-pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
+pub(super) fn sample_fabric(ends: &[i64]) -> RecordBatch {
     let mut rows = fabric::Builder::default();
     for &mono_ns in ends {
         rows.append(&fabric::Row {
@@ -48,7 +48,7 @@ pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
 }
 
 /// Metadata of a recording of these rows.
-pub(super) fn pairs() -> BTreeMap<String, String> {
+pub(super) fn sample_metadata() -> BTreeMap<String, String> {
     let plan = serde_json::to_string(&Plan::default()).unwrap();
     [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),

@@ -18,13 +18,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
-use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::plan::Plan;
 use crate::record::parse_duration;
 use crate::schema::link::Direction;
 use crate::view::links::limit;
 
-pub use self::watch::Watch;
+pub use self::watch::ConditionWatch;
 
 /// A parsed condition.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,14 +32,14 @@ pub struct Condition {
     /// The condition as typed.
     text: String,
     /// The rates that are compared; the condition is true when one of them is above its level.
-    meters: Vec<Meter>,
+    meters: Vec<WatchedRate>,
     /// How long a rate must be above its level, ns.
     lasting_ns: i64,
 }
 
 /// A sum of counters and its level.
 #[derive(Debug, Clone, PartialEq)]
-struct Meter {
+struct WatchedRate {
     /// Counter, and the factor from its counts to the unit of the level.
     counters: Vec<(u32, f64)>,
     /// In units per second.
@@ -48,7 +48,7 @@ struct Meter {
 
 /// A level as typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Level {
+enum TriggerLevel {
     /// Fraction of the peak.
     OfPeak(f64),
     /// Units per second.
@@ -67,10 +67,10 @@ impl Condition {
                 "{text:?} is not a condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
             )
         };
-        let (subject, rest) = split(text).ok_or_else(usage)?;
-        let (level, time) = match rest.split_once(" for ") {
+        let (subject, level_and_time) = split_condition(text).ok_or_else(usage)?;
+        let (level, time) = match level_and_time.split_once(" for ") {
             Some((level, time)) => (level, Some(time)),
-            None => (rest, None),
+            None => (level_and_time, None),
         };
         let lasting = time.map_or(Ok(Duration::ZERO), |time| {
             parse_duration(time.trim(), Duration::from_millis(1))
@@ -78,7 +78,7 @@ impl Condition {
         let lasting = lasting.map_err(|error| anyhow!("{text:?}: {error}"))?;
         ensure!(lasting <= Duration::from_mins(1), "{text:?}: choose at most 1min");
         let level = parse_level(level.trim()).with_context(|| format!("{text:?}"))?;
-        let meters = meters(subject, level, plan).with_context(|| format!("{text:?}"))?;
+        let meters = parse_meters(subject, level, plan).with_context(|| format!("{text:?}"))?;
         let lasting_ns = i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX);
         Ok(Self { text: text.to_owned(), meters, lasting_ns })
     }
@@ -86,27 +86,27 @@ impl Condition {
 
 /// The metric of the catalog that the condition names, if any: it must be recorded too.
 pub fn metric_of<'a>(text: &'a str, catalog: &Catalog) -> Option<&'a str> {
-    let (subject, _) = split(text)?;
+    let (subject, _) = split_condition(text)?;
     let mut metrics = catalog.families.iter().flat_map(|family| &family.metrics);
     metrics.any(|metric| metric.name == subject).then_some(subject)
 }
 
 /// Subject, level and time of a condition, as text.
-fn split(text: &str) -> Option<(&str, &str)> {
-    text.split_once('>').map(|(subject, rest)| (subject.trim(), rest))
+fn split_condition(text: &str) -> Option<(&str, &str)> {
+    text.split_once('>').map(|(subject, level_and_time)| (subject.trim(), level_and_time))
 }
 
-fn parse_level(text: &str) -> Result<Level> {
+fn parse_level(text: &str) -> Result<TriggerLevel> {
     if let Some(percent) = text.strip_suffix('%') {
         let percent: f64 = percent.trim().parse().context("the level before % is not a number")?;
         ensure!(percent > 0.0 && percent <= 1000.0, "choose a level above 0%");
-        return Ok(Level::OfPeak(percent / 100.0));
+        return Ok(TriggerLevel::OfPeak(percent / 100.0));
     }
     let Some(amount) = text.strip_suffix("/s") else {
         bail!("write the level as 80%, 5GB/s or 1000/s");
     };
-    let at = amount.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(amount.len());
-    let (number, unit) = amount.split_at(at);
+    let unit_begin = amount.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(amount.len());
+    let (number, unit) = amount.split_at(unit_begin);
     let number: f64 = number.trim().parse().context("the level is not a number")?;
     ensure!(number > 0.0 && number.is_finite(), "choose a level above 0");
     let factor = match unit.trim() {
@@ -115,13 +115,15 @@ fn parse_level(text: &str) -> Result<Level> {
         "MB" => 1e6,
         "GB" => 1e9,
         "TB" => 1e12,
-        other => bail!("{other:?} is not a unit of a level: write kB/s, MB/s, GB/s, TB/s or /s"),
+        unknown => {
+            bail!("{unknown:?} is not a unit of a level: write kB/s, MB/s, GB/s, TB/s or /s")
+        }
     };
-    Ok(Level::Rate(number * factor))
+    Ok(TriggerLevel::Rate(number * factor))
 }
 
 /// The meters for a subject.
-fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
+fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<WatchedRate>> {
     let (name, direction) = match subject.rsplit_once(' ') {
         Some((name, "in")) => (name.trim(), Some(Direction::In)),
         Some((name, "out")) => (name.trim(), Some(Direction::Out)),
@@ -129,12 +131,17 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         _ => (subject, None),
     };
     let links: Vec<usize> = (0..plan.links.len())
-        .filter(|at| {
-            [&plan.links[*at].name, &plan.links[*at].subsystem].iter().any(|its| **its == name)
+        .filter(|link_index| {
+            [&plan.links[*link_index].name, &plan.links[*link_index].subsystem]
+                .iter()
+                .any(|name_or_subsystem| **name_or_subsystem == name)
         })
         .collect();
     if !links.is_empty() {
-        return links.into_iter().map(|at| of_link(plan, at, direction, None, level)).collect();
+        return links
+            .into_iter()
+            .map(|link_index| link_meter(plan, link_index, direction, None, level))
+            .collect();
     }
     let measured: Vec<u32> = plan
         .metrics
@@ -143,16 +150,20 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         .flat_map(|metric| metric.inputs.iter().filter_map(|input| input.counter))
         .collect();
     if !measured.is_empty() {
-        let on =
-            |at: &usize| plan.links[*at].counters.iter().any(|its| measured.contains(&its.counter));
-        let links: Vec<usize> = (0..plan.links.len()).filter(on).collect();
+        let is_measured = |link_index: &usize| {
+            plan.links[*link_index]
+                .counters
+                .iter()
+                .any(|link_counter| measured.contains(&link_counter.counter))
+        };
+        let links: Vec<usize> = (0..plan.links.len()).filter(is_measured).collect();
         ensure!(
             !links.is_empty(),
             "the metric {subject} does not measure a link: name a link or an event"
         );
         return links
             .into_iter()
-            .map(|at| of_link(plan, at, None, Some(&measured), level))
+            .map(|link_index| link_meter(plan, link_index, None, Some(&measured), level))
             .collect();
     }
     let of_event: Vec<(u32, f64)> = plan
@@ -172,56 +183,66 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         bail!(
             "{subject} is not a link, metric or event that is recorded{}; there are: {}",
             did_you_mean(subject, &known),
-            list(&known)
+            list_names(&known)
         );
     }
     match level {
-        Level::Rate(level) => Ok(vec![Meter { counters: of_event, level }]),
-        Level::OfPeak(_) => {
+        TriggerLevel::Rate(level) => Ok(vec![WatchedRate { counters: of_event, level }]),
+        TriggerLevel::OfPeak(_) => {
             bail!("no peak is known of {subject}: write the level as a rate, e.g. 5GB/s")
         }
     }
 }
 
 /// The counters of a link in one direction, or in both if `None`, as far as the plan has them.
-fn of_link(
+fn link_meter(
     plan: &Plan,
-    at: usize,
+    link_index: usize,
     direction: Option<Direction>,
-    only: Option<&[u32]>,
-    level: Level,
-) -> Result<Meter> {
-    let link = &plan.links[at];
-    let its = link.counters.iter().filter(|its| {
-        direction.is_none_or(|direction| its.direction == direction)
-            && only.is_none_or(|only| only.contains(&its.counter))
+    measured: Option<&[u32]>,
+    level: TriggerLevel,
+) -> Result<WatchedRate> {
+    let link = &plan.links[link_index];
+    let traffic_counters = link.counters.iter().filter(|link_counter| {
+        direction.is_none_or(|direction| link_counter.direction == direction)
+            && measured.is_none_or(|ids| ids.contains(&link_counter.counter))
     });
-    let its: Vec<_> = its.collect();
+    let traffic_counters: Vec<_> = traffic_counters.collect();
     ensure!(
-        !its.is_empty(),
+        !traffic_counters.is_empty(),
         "no counter counts this traffic of {}: name another direction, or record more events",
         link.name
     );
-    let ways: Vec<Direction> = its.iter().map(|its| its.direction).collect();
+    let directions: Vec<Direction> =
+        traffic_counters.iter().map(|link_counter| link_counter.direction).collect();
     let level = match level {
-        Level::Rate(level) => level,
-        Level::OfPeak(part) => {
-            let way = ways[0];
-            let way = if ways.iter().all(|its| *its == way) { way } else { Direction::Both };
-            let limit = limit(link, way).with_context(|| {
+        TriggerLevel::Rate(level) => level,
+        TriggerLevel::OfPeak(fraction) => {
+            let first_direction = directions[0];
+            let joint_direction =
+                if directions.iter().all(|other_direction| *other_direction == first_direction) {
+                    first_direction
+                } else {
+                    Direction::Both
+                };
+            let limit = limit(link, joint_direction).with_context(|| {
                 format!(
                     "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
                      `uncore-trace calibrate`",
                     link.name,
-                    way.name()
+                    joint_direction.direction_name()
                 )
             })?;
-            part * limit.peak.bytes_per_s
+            fraction * limit.peak.bytes_per_s
         }
     };
-    let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|it| it.scale);
-    let counters = its.iter().filter_map(|its| Some((its.counter, scale(its.counter)?)));
-    Ok(Meter { counters: counters.collect(), level })
+    let scale = |id: u32| {
+        plan.counters.iter().find(|counter| counter.id == id).map(|planned| planned.scale)
+    };
+    let counters = traffic_counters
+        .iter()
+        .filter_map(|link_counter| Some((link_counter.counter, scale(link_counter.counter)?)));
+    Ok(WatchedRate { counters: counters.collect(), level })
 }
 
 #[cfg(test)]

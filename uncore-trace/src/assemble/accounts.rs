@@ -1,66 +1,73 @@
 //! What devices count themselves, as entries of the windows in which it was read.
 //!
-//! A reading belongs to the window that ends before it, if it was made in the first half of the next
-//! one: they are made when a second ends. One that arrives later belongs to a later window, which costs
-//! precision only, as values are sums.
+//! A reading belongs to the window that ends before it, if it was made in the first half of the
+//! next one: they are made when a second ends. One that arrives later belongs to a later window,
+//! which costs precision only, as values are sums.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::output::Output;
-use crate::entries::{Accounted, Entry};
+use super::output::EntryOutput;
+use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
-use crate::schema::io::Direction;
+use crate::schema::io::IoDirection;
 
 /// Accounts that were read together.
 #[derive(Debug)]
-pub struct Reading {
+pub struct AccountReading {
     /// When, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// The accounts.
     pub accounts: Vec<Accounted>,
 }
 
 /// The readings of windows that are not closed.
 #[derive(Debug)]
-pub(super) struct Accounts {
-    start: u64,
+pub(super) struct PendingAccounts {
+    start_ns: u64,
     window_ns: u64,
     /// Oldest first.
-    waiting: VecDeque<Arc<Reading>>,
+    waiting: VecDeque<Arc<AccountReading>>,
 }
 
-impl Accounts {
-    /// Before the first window, which begins at `start`.
-    pub(super) const fn new(start: u64, window_ns: u64) -> Self {
-        Self { start, window_ns, waiting: VecDeque::new() }
+impl PendingAccounts {
+    /// Before the first window, which begins at `start_ns`.
+    pub(super) const fn new(start_ns: u64, window_ns: u64) -> Self {
+        Self { start_ns, window_ns, waiting: VecDeque::new() }
     }
 
-    /// Takes a reading. Readings are in the order of time. The last one before the first window is what
-    /// growth is counted from.
-    pub(super) fn take(&mut self, reading: &Arc<Reading>) {
-        if reading.time < self.start + self.window_ns / 2 {
+    /// Takes a reading. Readings are in the order of time. The last one before the first window is
+    /// what growth is counted from.
+    pub(super) fn feed_reading(&mut self, reading: &Arc<AccountReading>) {
+        if reading.time_ns < self.start_ns + self.window_ns / 2 {
             self.waiting.clear();
         }
         self.waiting.push_back(Arc::clone(reading));
     }
 
-    /// Logs the readings of the window that ends at `end`; of the last one all.
-    pub(super) fn close(&mut self, end: u64, is_last: bool, output: &mut Output<'_>) {
-        let is_due = |its: &mut Arc<Reading>| is_last || its.time < end + self.window_ns / 2;
+    /// Logs the readings of the window that ends at `end_ns`; of the last one all.
+    pub(super) fn close_window(
+        &mut self,
+        end_ns: u64,
+        is_last: bool,
+        output: &mut EntryOutput<'_>,
+    ) {
+        let is_due = |next_reading: &mut Arc<AccountReading>| {
+            is_last || next_reading.time_ns < end_ns + self.window_ns / 2
+        };
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
-                output.entry(Entry::Account(accounted));
+                output.log_entry(LogEntry::Account(accounted));
                 if output.raw {
                     let Accounted { time, account, value } = accounted;
                     output.sink.rows.accounts.append(&accounts::Row {
-                        mono_ns: end as i64,
+                        mono_ns: end_ns as i64,
                         read_ns: *time as i64,
                         bdf: &account.function.to_string(),
-                        source: account.source.name(),
+                        source: account.source.source_name(),
                         name: &account.name,
-                        direction: account.direction.map(Direction::name),
-                        unit: account.unit.name(),
+                        direction: account.direction.map(IoDirection::direction_name),
+                        unit: account.unit.unit_name(),
                         pid: account.pid.map(u32::cast_signed),
                         client: account.client,
                         value: *value,
@@ -76,20 +83,25 @@ mod tests {
     use super::super::Sink;
     use super::super::monitors::tests::Kept;
     use super::*;
-    use crate::discover::accounts::{Account, Source, Unit};
-    use crate::schema::columns::{bits, get, i32s, i64s, words};
+    use crate::discover::accounts::{Account, AccountSource, Unit};
+    use crate::schema::columns::{
+        bits_column, i32_column, i64_column, nullable_value, word_column,
+    };
 
-    fn reading(time: u64, value: Option<u64>) -> Arc<Reading> {
+    fn reading(time: u64, value: Option<u64>) -> Arc<AccountReading> {
         let account = Account {
             function: "0002:01:00.0".parse().unwrap(),
-            source: Source::Drm,
+            source: AccountSource::Drm,
             name: "gfx".into(),
-            direction: Some(Direction::Write),
+            direction: Some(IoDirection::Write),
             unit: Unit::Ns,
             pid: Some(7),
             client: Some(u64::MAX),
         };
-        Arc::new(Reading { time, accounts: vec![Accounted { time, account, value }] })
+        Arc::new(AccountReading {
+            time_ns: time,
+            accounts: vec![Accounted { time, account, value }],
+        })
     }
 
     /// End of the window, time and value of a row.
@@ -98,17 +110,18 @@ mod tests {
     /// The rows and entries of these readings.
     fn closed(readings: &[(u64, Option<u64>)]) -> (Vec<Line>, Vec<Accounted>) {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
-        let mut accounts = Accounts::new(1000, 100);
+        let mut accounts = PendingAccounts::new(1000, 100);
         for (time, value) in readings {
-            accounts.take(&reading(*time, *value));
+            accounts.feed_reading(&reading(*time, *value));
         }
         for end in [1100, 1200, 1300] {
-            let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
-            accounts.close(end, end == 1300, &mut output);
+            let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
+            accounts.close_window(end, end == 1300, &mut output);
         }
         let rows = sink.rows.accounts.finish();
-        let (end, read) = (i64s(&rows, "mono_ns").unwrap(), i64s(&rows, "read_ns").unwrap());
-        let value = bits(&rows, "value").unwrap();
+        let (end, read) =
+            (i64_column(&rows, "mono_ns").unwrap(), i64_column(&rows, "read_ns").unwrap());
+        let value = bits_column(&rows, "value").unwrap();
         let row = |row| (end.value(row), read.value(row), value.get(row));
         ((0..rows.num_rows()).map(row).collect(), consumer.1)
     }
@@ -141,16 +154,17 @@ mod tests {
     #[test]
     fn a_row_has_all_of_the_account() {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
-        let mut accounts = Accounts::new(0, 100);
-        accounts.take(&reading(90, Some(u64::MAX)));
-        let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
-        accounts.close(100, false, &mut output);
+        let mut accounts = PendingAccounts::new(0, 100);
+        accounts.feed_reading(&reading(90, Some(u64::MAX)));
+        let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
+        accounts.close_window(100, false, &mut output);
         let rows = sink.rows.accounts.finish();
-        let word = |name: &str| words(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
+        let word =
+            |name: &str| word_column(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
         let all = ["bdf", "source", "name", "direction", "unit"].map(word);
         assert_eq!(all, ["0002:01:00.0", "drm", "gfx", "write", "ns"]);
-        assert_eq!(get(i32s(&rows, "pid").unwrap(), 0), Some(7));
-        let of = |name: &str| bits(&rows, name).unwrap().get(0);
+        assert_eq!(nullable_value(i32_column(&rows, "pid").unwrap(), 0), Some(7));
+        let of = |name: &str| bits_column(&rows, name).unwrap().get(0);
         assert_eq!((of("client"), of("value")), (Some(u64::MAX), Some(u64::MAX)));
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
-use crate::discover::pci::listed;
+use crate::discover::pci::join_addresses;
 use crate::identity::assignments::Assignment;
 use crate::schema::assignments::Row;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// What the kubelet said.
 #[derive(Debug, Clone)]
-pub struct Assigned {
+pub struct AssignmentReading {
     /// When it was asked, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// The assignments, or why there are none from now on.
     pub list: Result<BTreeSet<Assignment>, String>,
 }
@@ -21,57 +21,63 @@ pub struct Assigned {
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
     /// With the reading in which each was new.
-    held: BTreeMap<Assignment, Option<u64>>,
+    current: BTreeMap<Assignment, Option<u64>>,
     /// The last reading.
-    last: Option<u64>,
+    last_reading_ns: Option<u64>,
     /// Begin of the part.
-    start: u64,
+    start_ns: u64,
 }
 
 impl Assignments {
-    /// Without assignments, for a part that begins at `start`.
-    pub(super) fn new(start: u64) -> Self {
-        Self { start, ..Self::default() }
+    /// Without assignments, for a part that begins at `start_ns`.
+    pub(super) fn new(start_ns: u64) -> Self {
+        Self { start_ns, ..Self::default() }
     }
 
     /// Takes a reading. Those of a part are in the order of time.
-    pub(super) fn read(&mut self, assigned: &Assigned, sink: &mut Sink) {
-        let Assigned { time, list } = assigned;
+    pub(super) fn feed_reading(&mut self, assigned: &AssignmentReading, sink: &mut Sink) {
+        let AssignmentReading { time_ns: time, list } = assigned;
         let Ok(list) = list else {
             // What was assigned after the last reading is not known.
-            let last = self.last;
-            for (assignment, begin) in std::mem::take(&mut self.held) {
-                self.row(&assignment, begin, last, sink);
+            let until_ns = self.last_reading_ns;
+            for (assignment, begin) in std::mem::take(&mut self.current) {
+                self.write_row(&assignment, begin, until_ns, sink);
             }
             return;
         };
-        let gone = self.held.extract_if(.., |assignment, _| !list.contains(assignment));
-        for (assignment, begin) in gone.collect::<Vec<_>>() {
-            self.row(&assignment, begin, Some(*time), sink);
+        let ended = self.current.extract_if(.., |assignment, _| !list.contains(assignment));
+        for (assignment, begin) in ended.collect::<Vec<_>>() {
+            self.write_row(&assignment, begin, Some(*time), sink);
         }
-        let begin = self.last.map(|_| *time);
+        let since_ns = self.last_reading_ns.map(|_| *time);
         for assignment in list {
-            if !self.held.contains_key(assignment) {
-                self.held.insert(assignment.clone(), begin);
+            if !self.current.contains_key(assignment) {
+                self.current.insert(assignment.clone(), since_ns);
             }
         }
-        self.last = Some(*time);
+        self.last_reading_ns = Some(*time);
     }
 
     /// Enters what is still assigned.
-    pub(super) fn finish(&mut self, sink: &mut Sink) {
-        for (assignment, begin) in std::mem::take(&mut self.held) {
-            self.row(&assignment, begin, None, sink);
+    pub(super) fn write_current_rows(&mut self, sink: &mut Sink) {
+        for (assignment, begin) in std::mem::take(&mut self.current) {
+            self.write_row(&assignment, begin, None, sink);
         }
     }
 
     /// A row, unless it ended before the part begins.
-    fn row(&self, assignment: &Assignment, begin: Option<u64>, end: Option<u64>, sink: &mut Sink) {
-        if end.is_some_and(|end| end <= self.start) {
+    fn write_row(
+        &self,
+        assignment: &Assignment,
+        since_ns: Option<u64>,
+        until_ns: Option<u64>,
+        sink: &mut Sink,
+    ) {
+        if until_ns.is_some_and(|end| end <= self.start_ns) {
             return;
         }
-        let begin = begin.filter(|begin| *begin >= self.start);
-        let Origin { host, boot_id, cluster } = &sink.origin;
+        let begin_in_part = since_ns.filter(|begin| *begin >= self.start_ns);
+        let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         sink.rows.assignments.append(&Row {
             host,
             boot_id,
@@ -82,10 +88,10 @@ impl Assignments {
             device: &assignment.device,
             claim: assignment.claim.as_deref(),
             cdi: assignment.cdi.as_deref(),
-            bdf: listed(&assignment.functions).as_deref(),
-            port: listed(&assignment.ports).as_deref(),
-            begin_ns: begin.map(|begin| begin as i64),
-            end_ns: end.map(|end| end as i64),
+            bdf: join_addresses(&assignment.functions).as_deref(),
+            port: join_addresses(&assignment.ports).as_deref(),
+            begin_ns: begin_in_part.map(|begin| begin as i64),
+            end_ns: until_ns.map(|end| end as i64),
         });
     }
 }
@@ -93,24 +99,31 @@ impl Assignments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::columns::{get, i64s, words};
+    use crate::schema::columns::{i64_column, nullable_value, word_column};
 
-    fn assigned(time: u64, devices: &[&str]) -> Assigned {
+    fn assigned(time: u64, devices: &[&str]) -> AssignmentReading {
         let of =
             |device: &&str| Assignment { device: (*device).to_owned(), ..Assignment::default() };
-        Assigned { time, list: Ok(devices.iter().map(of).collect()) }
+        AssignmentReading { time_ns: time, list: Ok(devices.iter().map(of).collect()) }
     }
 
-    fn rows(readings: &[Assigned]) -> Vec<(String, Option<i64>, Option<i64>)> {
+    fn rows(readings: &[AssignmentReading]) -> Vec<(String, Option<i64>, Option<i64>)> {
         let (mut assignments, mut sink) = (Assignments::default(), Sink::default());
         for reading in readings {
-            assignments.read(reading, &mut sink);
+            assignments.feed_reading(reading, &mut sink);
         }
-        assignments.finish(&mut sink);
+        assignments.write_current_rows(&mut sink);
         let rows = sink.rows.assignments.finish();
-        let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
-        let device = words(&rows, "device").unwrap();
-        let line = |row| (device.get(row).unwrap().to_owned(), get(begin, row), get(end, row));
+        let (begin, end) =
+            (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
+        let device = word_column(&rows, "device").unwrap();
+        let line = |row| {
+            (
+                device.get(row).unwrap().to_owned(),
+                nullable_value(begin, row),
+                nullable_value(end, row),
+            )
+        };
         (0..rows.num_rows()).map(line).collect()
     }
 
@@ -135,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_any_more_ends_with_the_last_reading() {
-        let lost = Assigned { time: 40, list: Err("gone".to_owned()) };
+        let lost = AssignmentReading { time_ns: 40, list: Err("gone".to_owned()) };
         let found = rows(&[assigned(10, &["a"]), assigned(20, &["a", "b"]), lost]);
         let line = |device: &str, begin, end| (device.to_owned(), begin, end);
         assert_eq!(found, [line("a", None, Some(20)), line("b", Some(20), Some(20))]);

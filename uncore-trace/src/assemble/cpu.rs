@@ -1,48 +1,48 @@
 //! The time of one CPU, in bins.
 //!
 //! A CPU's time is known from its records, and from a [`Peek`] at its unsent state when a bin must
-//! be closed and the CPU has not switched since. Both add time only after `accounted`. So a record
-//! that arrives after a peek at the same time is not counted twice, and a lost record shows as a
-//! gap.
+//! be closed and the CPU has not switched since. Both add time only after `accounted_ns`. So a
+//! record that arrives after a peek at the same time is not counted twice, and a lost record shows
+//! as a gap.
 //!
 //! Times add up by construction: tasks (without their interrupts), interrupts, offline time and
 //! unknown time sum to the length of the bin.
 
 use std::collections::VecDeque;
 
-use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
-use crate::identity::names::Names;
+use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
+use crate::identity::names::TaskNames;
 
 /// Who used a CPU within one bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bin {
+pub struct CpuBin {
     /// End of the bin, ns on `CLOCK_MONOTONIC`.
-    pub end: u64,
+    pub end_ns: u64,
     /// Length of the bin, ns.
-    pub len: u64,
+    pub len_ns: u64,
     /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is the
     /// interrupt time that was subtracted, and `slices` is the number of slices that ended here.
-    pub tasks: Vec<Slot>,
+    pub tasks: Vec<TaskSlot>,
     /// Interrupts.
-    pub irqs: Vec<IrqSlot>,
+    pub irqs: Vec<IrqTime>,
     /// Nanoseconds for which no user is known.
-    pub unknown: u64,
-    /// The part of `unknown` that interrupts took: the slots of tasks include it, but the interrupts'
-    /// own record was lost.
+    pub unknown_ns: u64,
+    /// The part of `unknown_ns` that interrupts took: the slots of tasks include it, but the
+    /// interrupts' own record was lost.
     pub untold: u64,
     /// Nanoseconds for which the CPU was offline.
-    pub offline: u64,
+    pub offline_ns: u64,
     /// Interrupt nanoseconds that exceed the bin and were cut off. Interrupts that cross the end of
     /// a tick are cut first and are not counted here: spreading them evenly is only an estimate.
-    pub excess: u64,
+    pub excess_ns: u64,
 }
 
 /// A bin that is still being filled.
 #[derive(Clone, Debug, Default)]
 struct OpenBin {
     /// Slots whose interrupt time is known.
-    slots: Vec<Slot>,
-    irqs: Vec<IrqSlot>,
+    slots: Vec<TaskSlot>,
+    irqs: Vec<IrqTime>,
 }
 
 /// The bins of one CPU.
@@ -53,192 +53,201 @@ struct OpenBin {
 pub struct CpuTrack {
     bin_ns: u64,
     /// Start of the first open bin.
-    base: u64,
+    open_begin_ns: u64,
     /// The bins that hold something, by number: their begin divided by the bin length.
     bins: VecDeque<(u64, OpenBin)>,
     /// Slices that cross the end of a bin, in order of time; the parts in closed bins are removed.
-    long: VecDeque<Long>,
+    long: VecDeque<LongSlice>,
     /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
     crossing: Vec<Crossing>,
     /// When the CPU was offline, likewise.
     offline: VecDeque<(u64, u64)>,
     /// Everything before this is in a bin, or known to be lost.
-    accounted: u64,
-    irq_accounted: u64,
+    accounted_ns: u64,
+    irq_accounted_ns: u64,
     /// Interrupt time taken from a peek. Its record may still arrive.
-    peeked: Vec<Irq>,
+    peeked: Vec<IrqRecord>,
     /// Nothing after this time is counted.
-    stop: u64,
-    away: Option<Away>,
+    stop_ns: u64,
+    offline_state: Option<OfflineState>,
 }
 
 /// A slice that crosses the end of a bin, or the rest of it that lies in open bins.
 #[derive(Clone, Copy, Debug)]
-struct Long {
-    task: Task,
-    begin: u64,
-    end: u64,
+struct LongSlice {
+    task: TaskIdentity,
+    begin_ns: u64,
+    end_ns: u64,
     /// Whether the slice ends here. It goes on after a peek, a change of its name or the end of the
     /// recording.
     ends: bool,
 }
 
-/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not known.
+/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not
+/// known.
 #[derive(Clone, Debug)]
 struct Crossing {
-    slots: Vec<IrqSlot>,
+    slots: Vec<IrqTime>,
     /// When they began and ended.
     span: (u64, u64),
     /// The part of the span that is in open bins.
-    begin: u64,
-    end: u64,
+    begin_ns: u64,
+    end_ns: u64,
 }
 
 impl Crossing {
-    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their span. Of
-    /// all bins it sums to their time, since each part is the difference of two rounded sums.
-    fn take(&mut self, bin_end: u64) -> Vec<IrqSlot> {
-        let (from, to) = self.span;
-        let until = bin_end.min(self.end);
-        let begin = std::mem::replace(&mut self.begin, until);
-        let before = |ns, time| share(ns, time - from, to - from);
-        let part = |slot: &IrqSlot| IrqSlot {
-            ns: before(slot.ns, until) - before(slot.ns, begin),
+    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their
+    /// span. Of all bins it sums to their time, since each part is the difference of two rounded
+    /// sums.
+    fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
+        let (span_begin, span_end) = self.span;
+        let until_ns = bin_end.min(self.end_ns);
+        let part_begin_ns = std::mem::replace(&mut self.begin_ns, until_ns);
+        let share_before =
+            |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
+        let slot_part = |slot: &IrqTime| IrqTime {
+            ns: share_before(slot.ns, until_ns) - share_before(slot.ns, part_begin_ns),
             // Counted where it ended.
-            count: if until == to { slot.count } else { 0 },
+            count: if until_ns == span_end { slot.count } else { 0 },
             ..*slot
         };
-        self.slots.iter().map(part).collect()
+        self.slots.iter().map(slot_part).collect()
     }
 }
 
 /// A CPU that is offline.
 #[derive(Clone, Copy, Debug, Default)]
-struct Away {
+struct OfflineState {
     /// The CPU has made a switch since it came back, but its record may not have been drained yet.
-    stirs: bool,
+    has_switched: bool,
 }
 
 impl CpuTrack {
-    /// A CPU whose time counts from `start`. If `start` is not a multiple of `bin_ns`, the first
-    /// bin is shorter.
-    pub const fn new(start: u64, bin_ns: u64) -> Self {
+    /// A CPU whose time counts from `start_ns`. If `start_ns` is not a multiple of `bin_ns`, the
+    /// first bin is shorter.
+    pub const fn new(start_ns: u64, bin_ns: u64) -> Self {
         Self {
             bin_ns,
-            base: start,
+            open_begin_ns: start_ns,
             bins: VecDeque::new(),
             long: VecDeque::new(),
             crossing: Vec::new(),
             offline: VecDeque::new(),
-            accounted: start,
-            irq_accounted: start,
+            accounted_ns: start_ns,
+            irq_accounted_ns: start_ns,
             peeked: Vec::new(),
-            stop: u64::MAX,
-            away: None,
+            stop_ns: u64::MAX,
+            offline_state: None,
         }
     }
 
     /// Ends the recording at this time, which may lie within a bin.
-    pub const fn stop_at(&mut self, stop: u64) {
-        self.stop = stop;
+    pub const fn stop_at(&mut self, stop_ns: u64) {
+        self.stop_ns = stop_ns;
     }
 
     /// The time up to which the CPU's use is known.
-    pub const fn accounted(&self) -> u64 {
-        self.accounted
+    pub const fn accounted_until(&self) -> u64 {
+        self.accounted_ns
     }
 
     /// Takes the CPU offline since its last switch. `peek` is its state that was not sent. Returns
     /// the span before that state for which no record exists.
-    pub fn leave(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
+    pub fn go_offline(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
-            if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
-                gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
-                self.combined(&run.slots, run.begin, run.end);
-                self.accounted = run.end;
+            if run.begin_ns >= self.accounted_ns
+                && run.begin_ns < run.end
+                && run.end <= self.stop_ns
+            {
+                gap =
+                    (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+                self.add_combined_slots(&run.slots, run.begin_ns, run.end);
+                self.accounted_ns = run.end;
             }
             for irq in &peek.irqs {
                 self.peek_irq(irq);
             }
         }
-        self.away = Some(Away::default());
+        self.offline_state = Some(OfflineState::default());
         gap
     }
 
     /// Whether the CPU is offline.
-    pub const fn is_away(&self) -> bool {
-        self.away.is_some()
+    pub const fn is_offline(&self) -> bool {
+        self.offline_state.is_some()
     }
 
-    /// Counts the CPU as offline until `end`. Returns the span that was added.
-    pub fn stay_away(&mut self, end: u64) -> Option<(u64, u64)> {
-        let begin = self.accounted;
-        let end = end.min(self.stop);
-        if begin >= end {
+    /// Counts the CPU as offline until `end_ns`. Returns the span that was added.
+    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<(u64, u64)> {
+        let begin_ns = self.accounted_ns;
+        let clipped_end_ns = end_ns.min(self.stop_ns);
+        if begin_ns >= clipped_end_ns {
             return None;
         }
         match self.offline.back_mut() {
-            Some((_, until)) if *until == begin => *until = end,
-            _ => self.offline.push_back((begin, end)),
+            Some((_, until)) if *until == begin_ns => *until = clipped_end_ns,
+            _ => self.offline.push_back((begin_ns, clipped_end_ns)),
         }
-        self.accounted = end;
-        Some((begin, end))
+        self.accounted_ns = clipped_end_ns;
+        Some((begin_ns, clipped_end_ns))
     }
 
-    /// Ends the CPU's offline time at `time`, its first switch. Returns the span that was added.
-    pub fn come_back(&mut self, time: u64) -> Option<(u64, u64)> {
-        self.away = None;
-        self.stay_away(time)
+    /// Ends the CPU's offline time at `time_ns`, its first switch. Returns the span that was added.
+    pub fn come_online(&mut self, time_ns: u64) -> Option<(u64, u64)> {
+        self.offline_state = None;
+        self.add_offline_until(time_ns)
     }
 
     /// Whether this is the first sign that an offline CPU has switched: `true` if its records must
     /// be waited for.
     pub fn saw_switch(&mut self) -> bool {
-        self.away.as_mut().is_some_and(|away| !std::mem::replace(&mut away.stirs, true))
+        self.offline_state
+            .as_mut()
+            .is_some_and(|offline| !std::mem::replace(&mut offline.has_switched, true))
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
-    pub fn run(&mut self, run: &Run, names: &mut Names) -> Option<(u64, u64)> {
-        if run.end <= self.accounted {
+    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<(u64, u64)> {
+        if run.end <= self.accounted_ns {
             return None;
         }
-        let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
-        let crossing = usize::from(run.last < run.end);
+        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let crossing = usize::from(run.last_slot_begin < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
         let slots = run.slots.get(..combined).unwrap_or_default();
-        self.combined(slots, run.begin, run.last);
+        self.add_combined_slots(slots, run.begin_ns, run.last_slot_begin);
         if crossing == 1
             && let Some(slice) = run.slots.last()
         {
-            self.slice(slice, run.last.max(self.accounted), run.end, names);
+            self.add_slice(slice, run.last_slot_begin.max(self.accounted_ns), run.end, names);
         }
-        self.accounted = run.end;
+        self.accounted_ns = run.end;
         gap
     }
 
     /// Adds interrupt time, unless a peek has already added it.
-    pub fn irq(&mut self, irq: Irq) {
-        match self.peeked.iter().position(|peeked| is_same(peeked, &irq)) {
-            Some(at) => drop(self.peeked.swap_remove(at)),
-            None => self.add_irq(irq),
+    pub fn add_irq_record(&mut self, irq: IrqRecord) {
+        match self.peeked.iter().position(|known| is_same(known, &irq)) {
+            Some(index) => drop(self.peeked.swap_remove(index)),
+            None => self.add_irq_slots(irq),
         }
     }
 
     /// Adds interrupt time whose record may still arrive.
-    fn peek_irq(&mut self, irq: &Irq) {
+    fn peek_irq(&mut self, irq: &IrqRecord) {
         if !self.peeked.iter().any(|peeked| is_same(peeked, irq)) {
-            self.add_irq(irq.clone());
+            self.add_irq_slots(irq.clone());
             self.peeked.push(irq.clone());
         }
     }
 
-    fn add_irq(&mut self, irq: Irq) {
+    fn add_irq_slots(&mut self, irq: IrqRecord) {
         if let Some((begin, end)) = irq.span {
-            self.crossing_irq(irq.slots, begin, end);
-        } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
-            let bin = self.bin(irq.boundary - 1);
+            self.add_crossing_irq(irq.slots, begin, end);
+        } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
+            let bin = self.bin_at(irq.boundary - 1);
             if bin.irqs.is_empty() {
                 bin.irqs = irq.slots;
             } else {
@@ -247,59 +256,59 @@ impl CpuTrack {
         }
     }
 
-    /// Adds the CPU's unsent state up to `end`, which lies before the time of the peek. `running`
-    /// is the task that has run since the CPU's last switch. Returns the span before it for which
-    /// no record exists.
-    pub fn peek(
+    /// Adds the CPU's unsent state up to `end_ns`, which lies before the time of the peek.
+    /// `running` is the task that has run since the CPU's last switch. Returns the span before it
+    /// for which no record exists.
+    pub fn add_peek(
         &mut self,
         peek: &Peek,
-        running: &Task,
-        end: u64,
-        names: &mut Names,
+        running: &TaskIdentity,
+        end_ns: u64,
+        names: &mut TaskNames,
     ) -> Option<(u64, u64)> {
         let run = &peek.run;
-        let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
-        self.combined(&run.slots, run.begin, run.end);
-        let begin = run.end.max(self.accounted);
-        if begin <= end {
-            self.divide(running, begin, end, names);
-            self.accounted = end;
+        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        self.add_combined_slots(&run.slots, run.begin_ns, run.end);
+        let begin_ns = run.end.max(self.accounted_ns);
+        if begin_ns <= end_ns {
+            self.add_running_task(running, begin_ns, end_ns, names);
+            self.accounted_ns = end_ns;
         }
-        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end) {
+        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end_ns) {
             self.peek_irq(irq);
         }
         gap
     }
 
-    /// Closes the first bin, which ends at `end`. Time that is not accounted by then becomes
+    /// Closes the first bin, which ends at `end_ns`. Time that is not accounted by then becomes
     /// unknown.
-    pub fn close(&mut self, end: u64) -> Bin {
-        let len = end - self.base;
-        let number = self.base / self.bin_ns;
-        let open = self.bins.pop_front_if(|(of, _)| *of == number);
+    pub fn close_first_bin(&mut self, end_ns: u64) -> CpuBin {
+        let len = end_ns - self.open_begin_ns;
+        let number = self.open_begin_ns / self.bin_ns;
+        let open = self.bins.pop_front_if(|(number_of_bin, _)| *number_of_bin == number);
         let open = open.map(|(_, open)| open).unwrap_or_default();
-        let pieces = self.take_pieces(end);
-        let spread = self.take_crossing(end);
-        let offline = self.take_offline(end);
-        self.base = end;
-        self.accounted = self.accounted.max(end);
-        self.irq_accounted = self.irq_accounted.max(end);
-        // These bins are closed: `irq` ignores the records, because they end before
-        // `irq_accounted`.
-        self.peeked.retain(|irq| irq.boundary > end);
-        open.close(end, len, &pieces, spread, offline)
+        let pieces = self.take_pieces(end_ns);
+        let spread = self.take_crossing_slots(end_ns);
+        let offline = self.take_offline(end_ns);
+        self.open_begin_ns = end_ns;
+        self.accounted_ns = self.accounted_ns.max(end_ns);
+        self.irq_accounted_ns = self.irq_accounted_ns.max(end_ns);
+        // These bins are closed: `add_irq_slots` ignores them, because they end before
+        // `irq_accounted_ns`.
+        self.peeked.retain(|irq| irq.boundary > end_ns);
+        open.close_bin(end_ns, len, &pieces, spread, offline)
     }
 
-    /// The parts of long slices in the first bin, which ends at `end`.
-    fn take_pieces(&mut self, end: u64) -> Vec<Slot> {
+    /// The parts of long slices in the first bin, which ends at `end_ns`.
+    fn take_pieces(&mut self, end_ns: u64) -> Vec<TaskSlot> {
         let mut pieces = Vec::new();
-        while let Some(long) = self.long.front_mut().filter(|long| long.begin < end) {
-            let until = long.end.min(end);
-            let wall_ns = until - long.begin;
-            let slices = u64::from(long.ends && until == long.end);
-            pieces.push(Slot { task: long.task, wall_ns, irq_ns: 0, slices });
-            long.begin = until;
-            if long.begin < long.end {
+        while let Some(long) = self.long.front_mut().filter(|long| long.begin_ns < end_ns) {
+            let until_ns = long.end_ns.min(end_ns);
+            let wall_ns = until_ns - long.begin_ns;
+            let slices = u64::from(long.ends && until_ns == long.end_ns);
+            pieces.push(TaskSlot { task: long.task, wall_ns, irq_ns: 0, slices });
+            long.begin_ns = until_ns;
+            if long.begin_ns < long.end_ns {
                 break;
             }
             self.long.pop_front();
@@ -307,22 +316,24 @@ impl CpuTrack {
         pieces
     }
 
-    /// The parts of interrupts in the first bin, which ends at `end`, that crossed the end of one.
-    fn take_crossing(&mut self, end: u64) -> Vec<IrqSlot> {
-        let here = self.crossing.iter_mut().filter(|irq| irq.begin < end);
-        let parts = here.flat_map(|irq| irq.take(end)).collect();
-        self.crossing.retain(|irq| irq.begin < irq.end);
-        parts
+    /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of
+    /// one.
+    fn take_crossing_slots(&mut self, end_ns: u64) -> Vec<IrqTime> {
+        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end_ns);
+        let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end_ns)).collect();
+        self.crossing.retain(|irq| irq.begin_ns < irq.end_ns);
+        slots
     }
 
-    /// Nanoseconds in the first bin, which ends at `end`, for which the CPU was offline.
-    fn take_offline(&mut self, end: u64) -> u64 {
+    /// Nanoseconds in the first bin, which ends at `end_ns`, for which the CPU was offline.
+    fn take_offline(&mut self, end_ns: u64) -> u64 {
         let mut ns = 0;
-        while let Some((begin, until)) = self.offline.front_mut().filter(|(begin, _)| *begin < end)
+        while let Some((begin, until)) =
+            self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
         {
-            let to = (*until).min(end);
-            ns += to - *begin;
-            *begin = to;
+            let cut_ns = (*until).min(end_ns);
+            ns += cut_ns - *begin;
+            *begin = cut_ns;
             if *begin < *until {
                 break;
             }
@@ -331,122 +342,142 @@ impl CpuTrack {
         ns
     }
 
-    /// Adds slots that were combined from `begin` to `end`. The programs combine within one tick
-    /// only, so the slots are either all new or all known. If they cross a bin, their division is
-    /// not known: that time stays unknown.
-    fn combined(&mut self, slots: &[Slot], begin: u64, end: u64) {
-        let is_new = begin >= self.accounted && begin < end && end <= self.stop;
-        if is_new && self.number(begin) == self.number(end - 1) {
-            self.bin(begin).slots.extend(slots);
+    /// Adds slots that were combined from `begin_ns` to `end_ns`. The programs combine within one
+    /// tick only, so the slots are either all new or all known. If they cross a bin, their division
+    /// is not known: that time stays unknown.
+    fn add_combined_slots(&mut self, slots: &[TaskSlot], begin_ns: u64, end_ns: u64) {
+        let is_new = begin_ns >= self.accounted_ns && begin_ns < end_ns && end_ns <= self.stop_ns;
+        if is_new && self.bin_number(begin_ns) == self.bin_number(end_ns - 1) {
+            self.bin_at(begin_ns).slots.extend(slots);
         }
     }
 
     /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
-    fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
-        let one_bin = self.number(begin) == self.number(end - 1) && end <= self.stop;
-        let whole = end - begin == slot.wall_ns && one_bin;
-        let parts = names.split(&slot.task, begin, end);
-        if let [(task, ..)] = parts.as_slice()
+    fn add_slice(&mut self, slot: &TaskSlot, begin_ns: u64, end_ns: u64, names: &mut TaskNames) {
+        let one_bin =
+            self.bin_number(begin_ns) == self.bin_number(end_ns - 1) && end_ns <= self.stop_ns;
+        let whole = end_ns - begin_ns == slot.wall_ns && one_bin;
+        let pieces = names.split_slice(&slot.task, begin_ns, end_ns);
+        if let [(task, ..)] = pieces.as_slice()
             && whole
         {
             let task = *task;
-            self.bin(begin).slots.push(Slot { task, ..*slot });
+            self.bin_at(begin_ns).slots.push(TaskSlot { task, ..*slot });
             return;
         }
-        self.add_long(parts, Some(end));
+        self.add_long(pieces, Some(end_ns));
     }
 
-    fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut Names) {
-        self.add_long(names.split(task, begin, end), None);
+    fn add_running_task(
+        &mut self,
+        task: &TaskIdentity,
+        begin_ns: u64,
+        end_ns: u64,
+        names: &mut TaskNames,
+    ) {
+        self.add_long(names.split_slice(task, begin_ns, end_ns), None);
     }
 
-    /// Adds the parts of a slice that ends at `ended`, or of one that goes on.
-    fn add_long(&mut self, parts: Vec<(Task, u64, u64)>, ended: Option<u64>) {
-        for (task, begin, until) in parts {
-            let end = until.min(self.stop);
-            if begin < end {
-                self.long.push_back(Long { task, begin, end, ends: ended == Some(end) });
+    /// Adds the parts of a slice that ends at `ended_ns`, or of one that goes on.
+    fn add_long(&mut self, pieces: Vec<(TaskIdentity, u64, u64)>, ended_ns: Option<u64>) {
+        for (task, begin_ns, until_ns) in pieces {
+            let end_ns = until_ns.min(self.stop_ns);
+            if begin_ns < end_ns {
+                self.long.push_back(LongSlice {
+                    task,
+                    begin_ns,
+                    end_ns,
+                    ends: ended_ns == Some(end_ns),
+                });
             }
         }
     }
 
-    /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual machine that
-    /// is paused within one makes it an hour long.
-    fn crossing_irq(&mut self, slots: Vec<IrqSlot>, from: u64, to: u64) {
-        let (begin, end) = (from.max(self.irq_accounted), to.min(self.stop));
+    /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual
+    /// machine that is paused within one makes it an hour long.
+    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
+        let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
         if begin < end {
-            self.crossing.push(Crossing { slots, span: (from, to), begin, end });
+            self.crossing.push(Crossing {
+                slots,
+                span: (span_begin, span_end),
+                begin_ns: begin,
+                end_ns: end,
+            });
         }
     }
 
     /// The number of the bin that a time is in; what is before the first open bin is in that one.
-    fn number(&self, time: u64) -> u64 {
-        (time / self.bin_ns).max(self.base / self.bin_ns)
+    fn bin_number(&self, time_ns: u64) -> u64 {
+        (time_ns / self.bin_ns).max(self.open_begin_ns / self.bin_ns)
     }
 
-    fn bin(&mut self, time: u64) -> &mut OpenBin {
-        let number = self.number(time);
-        let at = self.bins.binary_search_by_key(&number, |(of, _)| *of).unwrap_or_else(|at| {
-            self.bins.insert(at, (number, OpenBin::default()));
-            at
-        });
-        &mut self.bins[at].1
+    fn bin_at(&mut self, time_ns: u64) -> &mut OpenBin {
+        let number = self.bin_number(time_ns);
+        let index = self
+            .bins
+            .binary_search_by_key(&number, |(number_of_bin, _)| *number_of_bin)
+            .unwrap_or_else(|place_to_insert| {
+                self.bins.insert(place_to_insert, (number, OpenBin::default()));
+                place_to_insert
+            });
+        &mut self.bins[index].1
     }
 }
 
 impl OpenBin {
     /// `pieces` are the parts of slices that cross the end of a bin, `spread` those of interrupts.
-    fn close(
+    fn close_bin(
         self,
-        end: u64,
-        len: u64,
-        pieces: &[Slot],
-        mut spread: Vec<IrqSlot>,
+        end_ns: u64,
+        len_ns: u64,
+        pieces: &[TaskSlot],
+        mut spread: Vec<IrqTime>,
         mut offline: u64,
-    ) -> Bin {
+    ) -> CpuBin {
         let Self { slots, mut irqs } = self;
-        let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
-        let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
+        let wall = |slots: &[TaskSlot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
+        let sum = |irqs: &[IrqTime]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
         let covered = wall(&slots) + wall(pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
         let (certain, estimated) = (sum(&irqs), sum(&spread));
-        let told = certain + estimated;
+        let reported = certain + estimated;
         // Interrupts that no slot includes happened within the pieces, whose interrupt time is not
         // known.
-        let room = wall(pieces);
-        let in_pieces = told.saturating_sub(inside_slots).min(room);
+        let pieces_wall = wall(pieces);
+        let in_pieces = reported.saturating_sub(inside_slots).min(pieces_wall);
         // Next, in the time offline: it is counted from the CPU's last switch to its first one, and
         // the CPU took interrupts after the one and before the other.
-        let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
+        let in_offline = reported.saturating_sub(inside_slots + in_pieces).min(offline);
         // Last, in slices whose record was lost, which is the time that nothing else covers.
-        let lost = len.saturating_sub(covered + offline);
-        offline -= around;
-        let untold = inside_slots.saturating_sub(told);
-        let in_lost = told.saturating_sub(inside_slots + in_pieces + around).min(lost);
-        let fits = inside_slots + in_pieces + around + in_lost;
+        let lost = len_ns.saturating_sub(covered + offline);
+        offline -= in_offline;
+        let untold = inside_slots.saturating_sub(reported);
+        let in_lost = reported.saturating_sub(inside_slots + in_pieces + in_offline).min(lost);
+        let fits = inside_slots + in_pieces + in_offline + in_lost;
         let excess = certain.saturating_sub(fits);
         // Estimates give way to measurements: `irqs` is scaled only if the measured time alone is
         // too long, and `spread` gets what is left.
         if excess > 0 {
-            scale(&mut irqs, fits, certain);
+            scale_irqs(&mut irqs, fits, certain);
         }
-        scale(&mut spread, fits.saturating_sub(certain).min(estimated), estimated);
+        scale_irqs(&mut spread, fits.saturating_sub(certain).min(estimated), estimated);
         irqs.append(&mut spread);
         let kept = sum(&irqs);
         let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
         for slot in slots {
             let irq_ns = slot.irq_ns.min(slot.wall_ns);
-            merge(&mut tasks, Slot { irq_ns, ..slot });
+            merge_slot(&mut tasks, TaskSlot { irq_ns, ..slot });
         }
-        let mut rest = in_pieces;
-        let mut rest_wall = room;
+        let mut irq_left = in_pieces;
+        let mut wall_left = pieces_wall;
         for piece in pieces {
             // The remaining time is divided by the remaining pieces, so that rounding leaves no
             // remainder.
-            let irq_ns = share(rest, piece.wall_ns, rest_wall);
-            rest -= irq_ns;
-            rest_wall -= piece.wall_ns;
-            merge(&mut tasks, Slot { irq_ns, ..*piece });
+            let irq_ns = proportion(irq_left, piece.wall_ns, wall_left);
+            irq_left -= irq_ns;
+            wall_left -= piece.wall_ns;
+            merge_slot(&mut tasks, TaskSlot { irq_ns, ..*piece });
         }
         // `wall_ns` includes interrupts until here. Entries of one task are merged first, because
         // the pieces got their `irq_ns` only above.
@@ -454,32 +485,48 @@ impl OpenBin {
             task.wall_ns -= task.irq_ns;
         }
         let tasks_ns: u64 = wall(&tasks);
-        let unknown = len.saturating_sub(tasks_ns + kept + offline);
-        Bin { end, len, tasks, irqs: merged(irqs), unknown, untold, offline, excess }
+        let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
+        CpuBin {
+            end_ns,
+            len_ns,
+            tasks,
+            irqs: merge_irqs(irqs),
+            unknown_ns: unknown,
+            untold,
+            offline_ns: offline,
+            excess_ns: excess,
+        }
     }
 }
 
 /// Whether both are the same record. The slots of a tick are complete when the tick is over, and
 /// each kind of interrupt has one record for them.
-fn is_same(one: &Irq, other: &Irq) -> bool {
-    let kind = |irq: &Irq| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
-    one.boundary == other.boundary && one.span == other.span && kind(one) == kind(other)
+fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
+    let source_kind =
+        |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
+    peeked.boundary == received.boundary
+        && peeked.span == received.span
+        && source_kind(peeked) == source_kind(received)
 }
 
-/// Scales the sources from `from` nanoseconds in total to `to`.
-fn scale(irqs: &mut [IrqSlot], to: u64, from: u64) {
+/// Scales the sources from `from_ns` nanoseconds in total to `to_ns`.
+fn scale_irqs(irqs: &mut [IrqTime], to_ns: u64, from_ns: u64) {
     for irq in irqs {
-        irq.ns = share(to, irq.ns, from);
+        irq.ns = proportion(to_ns, irq.ns, from_ns);
     }
 }
 
-fn share(whole: u64, part: u64, of: u64) -> u64 {
-    if of == 0 { 0 } else { (u128::from(whole) * u128::from(part) / u128::from(of)) as u64 }
+fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
+    if denominator == 0 {
+        0
+    } else {
+        (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
+    }
 }
 
 /// Adds to the entry of the same task. Bins hold few tasks, so a linear search is faster than a
 /// hash.
-fn merge(tasks: &mut Vec<Slot>, slot: Slot) {
+fn merge_slot(tasks: &mut Vec<TaskSlot>, slot: TaskSlot) {
     if let Some(known) = tasks.iter_mut().find(|known| known.task == slot.task) {
         known.wall_ns += slot.wall_ns;
         known.irq_ns += slot.irq_ns;
@@ -489,24 +536,24 @@ fn merge(tasks: &mut Vec<Slot>, slot: Slot) {
     }
 }
 
-fn merged(irqs: Vec<IrqSlot>) -> Vec<IrqSlot> {
-    let mut all: Vec<IrqSlot> = Vec::with_capacity(irqs.len().min(16));
+fn merge_irqs(irqs: Vec<IrqTime>) -> Vec<IrqTime> {
+    let mut merged: Vec<IrqTime> = Vec::with_capacity(irqs.len().min(16));
     for irq in irqs {
-        if let Some(known) = all.iter_mut().find(|known| known.source == irq.source) {
+        if let Some(known) = merged.iter_mut().find(|known| known.source == irq.source) {
             known.ns += irq.ns;
             known.count += irq.count;
         } else {
-            all.push(irq);
+            merged.push(irq);
         }
     }
-    all
+    merged
 }
 
-impl Bin {
+impl CpuBin {
     /// Nanoseconds in hardware interrupts, or in softirqs if `soft`.
     pub fn irq_ns(&self, soft: bool) -> u64 {
-        let kind = |irq: &&IrqSlot| matches!(irq.source, Context::Softirq(_)) == soft;
-        self.irqs.iter().filter(kind).map(|irq| irq.ns).sum()
+        let is_wanted = |irq: &&IrqTime| matches!(irq.source, CpuContext::Softirq(_)) == soft;
+        self.irqs.iter().filter(is_wanted).map(|irq| irq.ns).sum()
     }
 }
 

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::output::Output;
-use crate::discover::nodes::{Access, Node, Number};
-use crate::discover::pci::Address;
-use crate::drain::Task;
-use crate::entries::{Entry, Held, Owner};
-use crate::identity::names::Names;
+use super::output::EntryOutput;
+use crate::discover::nodes::{DeviceAccess, DeviceNode, DeviceNumber};
+use crate::discover::pci::PciAddress;
+use crate::drain::TaskIdentity;
+use crate::entries::{DeviceHold, LogEntry, Owner};
+use crate::identity::names::TaskNames;
 use crate::schema::held::Row;
 
 /// A device file that a process has open in a tick.
 #[derive(Debug)]
-pub(super) struct Use<'a> {
+pub(super) struct FileUse<'a> {
     /// The file.
-    pub node: &'a Node,
+    pub node: &'a DeviceNode,
     /// The process.
-    pub task: Task,
+    pub task: TaskIdentity,
     /// How long in the tick.
     pub ns: u64,
 }
@@ -25,103 +25,106 @@ pub(super) struct Use<'a> {
 #[derive(Debug)]
 pub(super) struct HeldTimes {
     /// The functions whose traffic a counter counts.
-    counted: BTreeSet<Address>,
+    counted: BTreeSet<PciAddress>,
     /// Nanoseconds by function and owner; none is 0.
-    now: BTreeMap<(Address, Owner), u64>,
+    current: BTreeMap<(PciAddress, Owner), u64>,
     /// End of the last tick.
-    closed: u64,
+    closed_ns: u64,
     /// Time of the last change, or the end of the last tick then if that is later.
-    changed: u64,
+    changed_ns: u64,
 }
 
 impl HeldTimes {
-    /// Before the first tick, which begins at `start`.
-    pub(super) const fn new(start: u64, counted: BTreeSet<Address>) -> Self {
-        Self { counted, now: BTreeMap::new(), closed: start, changed: start }
+    /// Before the first tick, which begins at `start_ns`.
+    pub(super) const fn new(start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
+        Self { counted, current: BTreeMap::new(), closed_ns: start_ns, changed_ns: start_ns }
     }
 
-    /// Somebody begins or ceases to hold a device at this time; `None`: before the first tick.
-    pub(super) fn change(&mut self, time: Option<u64>) {
-        self.changed = self.changed.max(time.unwrap_or_default()).max(self.closed);
+    /// Notes that somebody begins or ceases to hold a device; `None`: before the first tick.
+    pub(super) fn note_change(&mut self, time_ns: Option<u64>) {
+        self.changed_ns = self.changed_ns.max(time_ns.unwrap_or_default()).max(self.closed_ns);
     }
 
     /// Whether a tick that has this time is not closed.
-    pub(super) fn are_open(&self, time: u64) -> bool {
-        !self.counted.is_empty() && time > self.closed
+    pub(super) fn is_open_at(&self, time_ns: u64) -> bool {
+        !self.counted.is_empty() && time_ns > self.closed_ns
     }
 
-    /// Whether the tick from `from` to `to` may differ from the one before.
-    pub(super) fn are_due(&mut self, from: u64, to: u64) -> bool {
-        self.closed = to;
+    /// Whether the tick from `begin_ns` to `end_ns` may differ from the one before.
+    pub(super) fn is_due(&mut self, begin_ns: u64, end_ns: u64) -> bool {
+        self.closed_ns = end_ns;
         // A holder has a part of the tick in which it begins, and the whole next one.
-        !self.counted.is_empty() && from <= self.changed + (to - from)
+        !self.counted.is_empty() && begin_ns <= self.changed_ns + (end_ns - begin_ns)
     }
 
-    /// Returns what is different in the tick from `from` to `to`, in which these processes have these
-    /// files open.
-    pub(super) fn close(
+    /// Returns what is different in the tick from `begin_ns` to `end_ns`, in which these processes
+    /// have these files open.
+    pub(super) fn close_tick(
         &mut self,
-        files: &BTreeMap<(u32, Number), Use<'_>>,
-        (from, to): (u64, u64),
-        names: &mut Names,
-    ) -> Vec<Held> {
+        files: &BTreeMap<(u32, DeviceNumber), FileUse<'_>>,
+        (begin_ns, end_ns): (u64, u64),
+        names: &mut TaskNames,
+    ) -> Vec<DeviceHold> {
         let kinds: BTreeSet<(u32, &str)> =
-            files.iter().map(|((pid, _), file)| (*pid, file.node.kind)).collect();
-        let works = |pid: u32, access: Access| match access {
-            Access::Work => true,
-            Access::With(kind) => kinds.contains(&(pid, kind)),
-            Access::Manage => false,
+            files.iter().map(|((pid, _), file)| (*pid, file.node.kind_name)).collect();
+        let can_work = |pid: u32, access: DeviceAccess| match access {
+            DeviceAccess::Work => true,
+            DeviceAccess::With(kind) => kinds.contains(&(pid, kind)),
+            DeviceAccess::Manage => false,
         };
-        let mut of_processes: BTreeMap<(Address, u32), (Task, u64)> = BTreeMap::new();
+        let mut of_processes: BTreeMap<(PciAddress, u32), (TaskIdentity, u64)> = BTreeMap::new();
         for (&(pid, _), file) in
-            files.iter().filter(|((pid, _), file)| works(*pid, file.node.access))
+            files.iter().filter(|((pid, _), file)| can_work(*pid, file.node.access))
         {
-            for function in file.node.functions.iter().filter(|at| self.counted.contains(at)) {
+            for function in
+                file.node.functions.iter().filter(|address| self.counted.contains(address))
+            {
                 let (_, ns) = of_processes.entry((*function, pid)).or_insert((file.task, 0));
                 *ns = file.ns.max(*ns);
             }
         }
-        let mut now: BTreeMap<(Address, Owner), u64> = BTreeMap::new();
+        let mut new_times: BTreeMap<(PciAddress, Owner), u64> = BTreeMap::new();
         for ((function, _), (task, ns)) in of_processes {
-            *now.entry((function, names.owner_of_process(&task, to))).or_default() += ns;
+            *new_times.entry((function, names.owner_of_process(&task, end_ns))).or_default() += ns;
         }
         // Several processes of one owner may hold a function at the same time.
-        for ns in now.values_mut() {
-            *ns = (*ns).min(to - from);
+        for ns in new_times.values_mut() {
+            *ns = (*ns).min(end_ns - begin_ns);
         }
-        let gone = self.now.keys().filter(|key| !now.contains_key(key)).map(|key| (key, 0));
-        let other = now.iter().filter(|(key, ns)| self.now.get(key) != Some(ns));
-        let changes = gone.chain(other.map(|(key, ns)| (key, *ns)));
-        let changes =
-            changes.map(|(&(function, owner), ns)| Held { function, owner, ns }).collect();
-        self.now = now;
-        changes
+        let released =
+            self.current.keys().filter(|key| !new_times.contains_key(key)).map(|key| (key, 0));
+        let changed = new_times.iter().filter(|(key, ns)| self.current.get(key) != Some(ns));
+        let differences = released.chain(changed.map(|(key, ns)| (key, *ns)));
+        let to_hold = |(&(function, owner), ns)| DeviceHold { function, owner, ns };
+        let holds = differences.map(to_hold).collect();
+        self.current = new_times;
+        holds
     }
 }
 
-/// Ends all times: a row with 0 ns for each owner, in the tick that ends at `end`, the first after the
-/// recording. Where recordings are joined, the next one has new rows for what is still held.
-pub(super) fn end(times: &HeldTimes, end: u64, output: &mut Output<'_>) {
-    for (function, owner) in times.now.keys() {
-        row(&Held { function: *function, owner: *owner, ns: 0 }, end, output);
+/// Ends all times: a row with 0 ns for each owner, in the tick that ends at `end_ns`, the first
+/// after the recording. Where recordings are joined, the next one has new rows for what is held.
+pub(super) fn end_all(times: &HeldTimes, end_ns: u64, output: &mut EntryOutput<'_>) {
+    for (function, owner) in times.current.keys() {
+        write_row(&DeviceHold { function: *function, owner: *owner, ns: 0 }, end_ns, output);
     }
 }
 
-/// Logs what changed in the tick that ends at `end`.
-pub(super) fn log(changes: &[Held], end: u64, output: &mut Output<'_>) {
+/// Logs what changed in the tick that ends at `end_ns`.
+pub(super) fn log_changes(changes: &[DeviceHold], end_ns: u64, output: &mut EntryOutput<'_>) {
     for held in changes {
-        output.entry(Entry::Held(held));
-        row(held, end, output);
+        output.log_entry(LogEntry::Held(held));
+        write_row(held, end_ns, output);
     }
 }
 
-fn row(held: &Held, end: u64, output: &mut Output<'_>) {
+fn write_row(held: &DeviceHold, end_ns: u64, output: &mut EntryOutput<'_>) {
     if !output.raw {
         return;
     }
-    let owner = held.owner.columns();
+    let owner = held.owner.to_columns();
     output.sink.rows.held.append(&Row {
-        mono_ns: end as i64,
+        mono_ns: end_ns as i64,
         bdf: &held.function.to_string(),
         owner: owner.kind,
         pid: owner.pid,

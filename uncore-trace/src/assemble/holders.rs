@@ -1,103 +1,109 @@
 //! Who holds which device, from what the programs report and from readings of all files.
 //!
-//! A report says that a process got its first file of a device or left its last one, and when. What no
-//! report says is found by the next reading: its time is then that of the reading. A report that was
-//! made during or after a reading is newer than it.
+//! A report says that a process got its first file of a device or left its last one, and when. What
+//! no report says is found by the next reading: its time is then that of the reading. A report that
+//! was made during or after a reading is newer than it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::held::{HeldTimes, Use};
+use super::held::{FileUse, HeldTimes};
 use super::sink::Sink;
 use crate::discover::accounts;
-use crate::discover::nodes::{Drivers, Node, Number};
-use crate::discover::pci::{self, Address};
-use crate::drain::{FileChange, FileEvent, Task};
+use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
+use crate::discover::pci::{self, PciAddress};
+use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// Devices of processes that are remembered, some 10 MB. More are not entered.
 const MOST: usize = 1 << 16;
 
 /// A process and a device file.
-type Key = (u32, Number);
+type HolderKey = (u32, DeviceNumber);
 
 /// A device file.
 #[derive(Debug)]
-struct Place {
-    node: Node,
+struct DescribedFile {
+    node: DeviceNode,
     functions: Option<String>,
     ports: Option<String>,
 }
 
 /// A device that a process holds.
 #[derive(Clone, Debug)]
-struct Held {
-    begin: Option<u64>,
+struct HeldFile {
+    begin_ns: Option<u64>,
     learnt: &'static str,
-    task: Task,
-    place: Rc<Place>,
+    task: TaskIdentity,
+    device_file: Rc<DescribedFile>,
 }
 
 /// The holders in a part of a recording.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(super) struct HolderTable {
     root: PathBuf,
-    drivers: Drivers,
-    places: HashMap<Number, Option<Rc<Place>>>,
-    held: BTreeMap<Key, Held>,
+    drivers: DeviceDrivers,
+    device_files: HashMap<DeviceNumber, Option<Rc<DescribedFile>>>,
+    held: BTreeMap<HolderKey, HeldFile>,
     /// The last report of each process and device since the last reading.
-    reported: HashMap<Key, u64>,
+    reported: HashMap<HolderKey, u64>,
     /// Begin of the first reading: earlier reports are in it.
-    since: Option<u64>,
+    first_reading_ns: Option<u64>,
     /// Begin of the part.
-    start: u64,
+    start_ns: u64,
     /// Whether all files should be read again.
     in_doubt: bool,
     /// Those that ended in ticks that are not closed.
-    ended: Vec<(Key, Held, u64)>,
+    ended_files: Vec<(HolderKey, HeldFile, u64)>,
     times: HeldTimes,
 }
 
-impl Holders {
-    /// Starts without holders, for a part that begins at `start`. Sysfs is under `root`.
-    pub(super) fn new(root: &Path, start: u64, counted: BTreeSet<Address>) -> Self {
+impl HolderTable {
+    /// Starts without holders, for a part that begins at `start_ns`. Sysfs is under `root`.
+    pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
         Self {
             root: root.to_owned(),
-            drivers: Drivers::read(root),
-            places: HashMap::new(),
+            drivers: DeviceDrivers::read(root),
+            device_files: HashMap::new(),
             held: BTreeMap::new(),
             reported: HashMap::new(),
-            since: None,
-            start,
+            first_reading_ns: None,
+            start_ns,
             in_doubt: false,
-            ended: Vec::new(),
-            times: HeldTimes::new(start, counted),
+            ended_files: Vec::new(),
+            times: HeldTimes::new(start_ns, counted),
         }
     }
 
     /// Takes a report. Returns the cgroup of a new holder, whose name is needed.
-    pub(super) fn feed(
+    pub(super) fn feed_report(
         &mut self,
-        event: &FileEvent,
-        names: &mut Names,
+        event: &FileRecord,
+        names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
-        if self.since.is_none_or(|since| event.time < since) {
+        if self.first_reading_ns.is_none_or(|since| event.time_ns < since) {
             return Vec::new();
         }
         let pid = event.task.pid;
         match event.change {
             FileChange::Got | FileChange::Seen => {
-                self.report((pid, event.number), event.time);
-                self.hold((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
+                self.note_report((pid, event.number), event.time_ns);
+                self.add_holder(
+                    (pid, event.number),
+                    event.task,
+                    Some(event.time_ns),
+                    OPEN,
+                    (names, sink),
+                )
             }
             FileChange::Left => {
-                self.report((pid, event.number), event.time);
-                self.leave((pid, event.number), event.time, sink);
+                self.note_report((pid, event.number), event.time_ns);
+                self.remove_holder((pid, event.number), event.time_ns, sink);
                 None
             }
             FileChange::Doubt => {
@@ -105,13 +111,14 @@ impl Holders {
                 None
             }
             FileChange::Fork(parent) => {
-                let devices: Vec<Number> = self.of(parent).map(|(number, _)| number).collect();
+                let devices: Vec<DeviceNumber> =
+                    self.files_of_process(parent).map(|(number, _)| number).collect();
                 let mut cgroup = None;
                 for number in devices {
-                    self.report((pid, number), event.time);
+                    self.note_report((pid, number), event.time_ns);
                     let key = (pid, number);
                     cgroup = self
-                        .hold(key, event.task, Some(event.time), FORK, (names, sink))
+                        .add_holder(key, event.task, Some(event.time_ns), FORK, (names, sink))
                         .or(cgroup);
                 }
                 cgroup
@@ -122,64 +129,73 @@ impl Holders {
     }
 
     /// Takes a reading of all files; all reports from before its end have been fed.
-    pub(super) fn read(
+    pub(super) fn feed_reading(
         &mut self,
         (begin, _): (u64, u64),
-        files: &[FileEvent],
-        names: &mut Names,
+        files: &[FileRecord],
+        names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
         // A reading that was begun before the part, whose own is newer.
-        if self.since.is_some_and(|since| begin < since) {
+        if self.first_reading_ns.is_some_and(|since| begin < since) {
             return Vec::new();
         }
-        self.times.change(Some(begin));
-        self.places.clear();
-        let is_first = self.since.is_none();
-        let is_older = |reported: &HashMap<Key, u64>, key: &Key| {
+        self.times.note_change(Some(begin));
+        self.device_files.clear();
+        let is_first = self.first_reading_ns.is_none();
+        let is_older = |reported: &HashMap<HolderKey, u64>, key: &HolderKey| {
             reported.get(key).is_none_or(|time| *time < begin)
         };
-        let seen: BTreeSet<Key> = files.iter().map(|file| (file.task.pid, file.number)).collect();
-        let gone = self.held.keys().filter(|key| !seen.contains(key));
-        let gone: Vec<Key> = gone.filter(|key| is_older(&self.reported, key)).copied().collect();
-        for key in gone {
-            self.leave(key, begin, sink);
+        let seen: BTreeSet<HolderKey> =
+            files.iter().map(|file| (file.task.pid, file.number)).collect();
+        let unseen = self.held.keys().filter(|key| !seen.contains(key));
+        let vanished: Vec<HolderKey> =
+            unseen.filter(|key| is_older(&self.reported, key)).copied().collect();
+        for key in vanished {
+            self.remove_holder(key, begin, sink);
         }
         let mut cgroups = Vec::new();
         for file in files {
             let key = (file.task.pid, file.number);
             let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
             if is_older(&self.reported, &key) {
-                cgroups.extend(self.hold(key, file.task, since, learnt, (names, sink)));
+                cgroups.extend(self.add_holder(key, file.task, since, learnt, (names, sink)));
             }
         }
         self.reported.retain(|_, time| *time >= begin);
-        self.since.get_or_insert(begin);
+        self.first_reading_ns.get_or_insert(begin);
         cgroups
     }
 
-    /// A process executes another program.
-    pub(super) fn renamed(&mut self, task: &Task, time: u64) {
-        let all = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
-        for held in self.held.range_mut(all).map(|(_, held)| held) {
-            held.task.comm = task.comm.clean();
-            self.times.change(Some(time));
+    /// Notes that a process executes another program.
+    pub(super) fn rename_process(&mut self, task: &TaskIdentity, time_ns: u64) {
+        let keys = (task.pid, DeviceNumber::MIN)..=(task.pid, DeviceNumber::MAX);
+        for held in self.held.range_mut(keys).map(|(_, held)| held) {
+            held.task.comm = task.comm.to_table_form();
+            self.times.note_change(Some(time_ns));
         }
     }
 
-    /// A process comes to a cgroup.
-    pub(super) fn moved(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
-        let held: Vec<(Number, Held)> = self.of(pid).map(|(it, held)| (it, held.clone())).collect();
-        let came = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
-        let mut any = false;
-        for (number, held) in came {
-            any = true;
-            self.leave((pid, number), time, sink);
-            let task = Task { cgroup_id, ..held.task };
-            let held = Held { begin: Some(time), learnt: MOVE, task, ..held };
+    /// Notes that a process came to a cgroup. `true` if it holds a device.
+    pub(super) fn move_process(
+        &mut self,
+        pid: u32,
+        cgroup_id: u64,
+        time_ns: u64,
+        sink: &mut Sink,
+    ) -> bool {
+        let held: Vec<(DeviceNumber, HeldFile)> =
+            self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
+        let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
+        let mut has_moved = false;
+        for (number, held) in moved {
+            has_moved = true;
+            self.remove_holder((pid, number), time_ns, sink);
+            let task = TaskIdentity { cgroup_id, ..held.task };
+            let held = HeldFile { begin_ns: Some(time_ns), learnt: MOVE, task, ..held };
             self.held.insert((pid, number), held);
         }
-        any
+        has_moved
     }
 
     /// Whether all files should be read again, since the last call.
@@ -188,145 +204,152 @@ impl Holders {
     }
 
     /// Who holds what, of which accounts are read.
-    pub(super) fn held(&self) -> accounts::Held {
-        let mut all = accounts::Held::default();
+    pub(super) fn held_devices(&self) -> accounts::HeldDevices {
+        let mut devices = accounts::HeldDevices::default();
         for ((pid, _), held) in &self.held {
-            let Node { functions, .. } = &held.place.node;
-            all.functions.extend(functions);
-            if held.place.node.has_clients() {
-                all.clients.entry(*pid).or_default().extend(functions);
+            let DeviceNode { functions, .. } = &held.device_file.node;
+            devices.functions.extend(functions);
+            if held.device_file.node.has_clients() {
+                devices.clients.entry(*pid).or_default().extend(functions);
             }
         }
-        all
+        devices
     }
 
     /// The times in which functions are held.
-    pub(super) const fn times(&self) -> &HeldTimes {
+    pub(super) const fn held_times(&self) -> &HeldTimes {
         &self.times
     }
 
     /// Enters what is still held.
-    pub(super) fn finish(&mut self, sink: &mut Sink) {
+    pub(super) fn write_held_rows(&mut self, sink: &mut Sink) {
         for ((pid, number), held) in std::mem::take(&mut self.held) {
-            row((pid, number), &held, self.start, None, sink);
+            write_row((pid, number), &held, self.start_ns, None, sink);
         }
     }
 
     /// The devices of a process.
-    fn of(&self, pid: u32) -> impl Iterator<Item = (Number, &Held)> {
-        let all = (pid, Number::MIN)..=(pid, Number::MAX);
-        self.held.range(all).map(|((_, number), held)| (*number, held))
+    fn files_of_process(&self, pid: u32) -> impl Iterator<Item = (DeviceNumber, &HeldFile)> {
+        let keys = (pid, DeviceNumber::MIN)..=(pid, DeviceNumber::MAX);
+        self.held.range(keys).map(|((_, number), held)| (*number, held))
     }
 
-    fn report(&mut self, key: Key, time: u64) {
+    fn note_report(&mut self, key: HolderKey, time_ns: u64) {
         if self.reported.len() >= MOST {
             // What is forgotten is decided by the next reading.
             self.reported.clear();
             self.in_doubt = true;
         }
-        self.reported.insert(key, time);
+        self.reported.insert(key, time_ns);
     }
 
     /// Enters a holder. Returns its cgroup, if it is new.
-    fn hold(
+    fn add_holder(
         &mut self,
-        key: Key,
-        task: Task,
-        begin: Option<u64>,
+        key: HolderKey,
+        task: TaskIdentity,
+        begin_ns: Option<u64>,
         learnt: &'static str,
-        (names, sink): (&mut Names, &mut Sink),
+        (names, sink): (&mut TaskNames, &mut Sink),
     ) -> Option<u64> {
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
             // Another process with its number, or its move was missed.
-            Some(_) => self.leave(key, begin.unwrap_or_default(), sink),
+            Some(_) => self.remove_holder(key, begin_ns.unwrap_or_default(), sink),
             None if self.held.len() >= MOST => {
                 self.in_doubt = true;
                 return None;
             }
             None => {}
         }
-        let place = self.place(key.1)?;
-        self.times.change(begin);
-        let task = Task { comm: names.process_name(&task).clean(), ..task };
-        self.held.insert(key, Held { begin, learnt, task, place });
+        let device_file = self.look_up_file(key.1)?;
+        self.times.note_change(begin_ns);
+        let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
+        self.held.insert(key, HeldFile { begin_ns, learnt, task, device_file });
         Some(task.cgroup_id)
     }
 
-    fn leave(&mut self, key: Key, time: u64, sink: &mut Sink) {
+    fn remove_holder(&mut self, key: HolderKey, time_ns: u64, sink: &mut Sink) {
         if let Some(held) = self.held.remove(&key) {
-            row(key, &held, self.start, Some(time), sink);
-            self.times.change(Some(time));
-            if self.times.are_open(time) {
-                self.ended.push((key, held, time));
+            write_row(key, &held, self.start_ns, Some(time_ns), sink);
+            self.times.note_change(Some(time_ns));
+            if self.times.is_open_at(time_ns) {
+                self.ended_files.push((key, held, time_ns));
             }
         }
     }
 
-    /// Closes the tick from `from` to `to`. Returns how long owners hold functions where that changed.
-    pub(super) fn close(
+    /// Closes the tick from `begin_ns` to `end_ns`. Returns the changed times of owners.
+    pub(super) fn close_tick(
         &mut self,
-        (from, to): (u64, u64),
-        names: &mut Names,
-    ) -> Vec<entries::Held> {
-        if !self.times.are_due(from, to) {
+        (begin_ns, end_ns): (u64, u64),
+        names: &mut TaskNames,
+    ) -> Vec<entries::DeviceHold> {
+        if !self.times.is_due(begin_ns, end_ns) {
             return Vec::new();
         }
         let held = self.held.iter().map(|(key, held)| (*key, held, u64::MAX));
-        let ended = self.ended.iter().map(|(key, held, end)| (*key, held, *end));
-        let mut spans: BTreeMap<Key, Use<'_>> = BTreeMap::new();
+        let ended = self.ended_files.iter().map(|(key, held, end)| (*key, held, *end));
+        let mut spans: BTreeMap<HolderKey, FileUse<'_>> = BTreeMap::new();
         for (key, held, end) in held.chain(ended) {
-            let begin = held.begin.unwrap_or(from).max(from);
-            let ns = end.min(to).saturating_sub(begin);
+            let held_from_ns = held.begin_ns.unwrap_or(begin_ns).max(begin_ns);
+            let ns = end.min(end_ns).saturating_sub(held_from_ns);
             if ns > 0 {
-                let span = Use { node: &held.place.node, task: held.task, ns: 0 };
+                let span = FileUse { node: &held.device_file.node, task: held.task, ns: 0 };
                 spans.entry(key).or_insert(span).ns += ns;
             }
         }
-        let changes = self.times.close(&spans, (from, to), names);
-        self.ended.retain(|(.., end)| *end > to);
+        let changes = self.times.close_tick(&spans, (begin_ns, end_ns), names);
+        self.ended_files.retain(|(.., end)| *end > end_ns);
         changes
     }
 
-    fn place(&mut self, number: Number) -> Option<Rc<Place>> {
-        if self.places.len() >= MOST {
-            self.places.clear();
+    fn look_up_file(&mut self, number: DeviceNumber) -> Option<Rc<DescribedFile>> {
+        if self.device_files.len() >= MOST {
+            self.device_files.clear();
         }
-        let Self { places, drivers, root, .. } = self;
-        let place = places.entry(number).or_insert_with(|| {
-            let node = drivers.node(root, number)?;
-            let ports: BTreeSet<Address> =
-                node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
-            let (functions, ports) = (pci::listed(&node.functions), pci::listed(&ports));
-            Some(Rc::new(Place { node, functions, ports }))
+        let Self { device_files: known_files, drivers, root, .. } = self;
+        let device_file = known_files.entry(number).or_insert_with(|| {
+            let node = drivers.device_file(root, number)?;
+            let ports: BTreeSet<PciAddress> =
+                node.functions.iter().filter_map(|function| pci::top(root, *function)).collect();
+            let (functions, ports) =
+                (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
+            Some(Rc::new(DescribedFile { node, functions, ports }))
         });
-        place.clone()
+        device_file.clone()
     }
 }
 
 /// A row, unless it ended before the part begins.
-fn row(key: Key, held: &Held, start: u64, end: Option<u64>, sink: &mut Sink) {
-    if end.is_some_and(|end| end <= start) {
+fn write_row(
+    key: HolderKey,
+    held: &HeldFile,
+    start_ns: u64,
+    until_ns: Option<u64>,
+    sink: &mut Sink,
+) {
+    if until_ns.is_some_and(|end| end <= start_ns) {
         return;
     }
-    let ((pid, number), Place { node, functions, ports }) = (key, &*held.place);
-    let Origin { host, boot_id, cluster } = &sink.origin;
+    let ((pid, number), DescribedFile { node, functions, ports }) = (key, &*held.device_file);
+    let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
     sink.rows.holders.append(&Row {
         host,
         boot_id,
         cluster: cluster.as_deref(),
         pid: pid as i32,
-        comm: &held.task.comm.text(),
+        comm: &held.task.comm.to_text(),
         cgroup_id: held.task.cgroup_id,
         device: &node.path,
-        kind: node.kind,
+        kind: node.kind_name,
         is_block: i32::from(number.is_block),
         major: number.major as i32,
         minor: number.minor as i32,
         bdf: functions.as_deref(),
         port: ports.as_deref(),
-        begin_ns: held.begin.filter(|begin| *begin >= start).map(|begin| begin as i64),
-        end_ns: end.map(|end| end as i64),
+        begin_ns: held.begin_ns.filter(|begin| *begin >= start_ns).map(|begin| begin as i64),
+        end_ns: until_ns.map(|end| end as i64),
         learnt: held.learnt,
     });
 }
@@ -339,10 +362,12 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
     use crate::identity::cgroups::Cgroups;
-    use crate::schema::columns::{bits, get, i32s, i64s, words};
+    use crate::schema::columns::{
+        bits_column, i32_column, i64_column, nullable_value, word_column,
+    };
 
-    const CARD: Number = Number { is_block: false, major: 226, minor: 0 };
-    const RENDER: Number = Number { is_block: false, major: 226, minor: 128 };
+    const CARD: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 0 };
+    const RENDER: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 128 };
 
     /// A row: process, cgroup, device, root port, begin, end, and how it was learnt.
     type Line = (i32, u64, String, Option<String>, Option<i64>, Option<i64>, String);
@@ -350,8 +375,8 @@ mod tests {
     /// Two files of a GPU below a root port, and what was entered.
     struct Case {
         _dir: tempfile::TempDir,
-        holders: Holders,
-        names: Names,
+        holders: HolderTable,
+        names: TaskNames,
         sink: Sink,
     }
 
@@ -374,37 +399,46 @@ mod tests {
                 fs::write(dir.join("uevent"), format!("DEVNAME=dri/{name}\n")).unwrap();
             }
             link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
-            let names = Names::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
-            let holders = Holders::new(root, start, BTreeSet::new());
+            let names = TaskNames::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
+            let holders = HolderTable::new(root, start, BTreeSet::new());
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }
 
-        fn feed(&mut self, time: u64, change: FileChange, number: Number, pid: u32) -> Vec<u64> {
+        fn feed(
+            &mut self,
+            time: u64,
+            change: FileChange,
+            number: DeviceNumber,
+            pid: u32,
+        ) -> Vec<u64> {
             let event = event(time, change, number, pid);
-            self.holders.feed(&event, &mut self.names, &mut self.sink)
+            self.holders.feed_report(&event, &mut self.names, &mut self.sink)
         }
 
-        fn read(&mut self, span: (u64, u64), files: &[(Number, u32)]) {
+        fn read(&mut self, span: (u64, u64), files: &[(DeviceNumber, u32)]) {
             let event = |&(number, pid)| event(span.0, FileChange::Seen, number, pid);
             let files: Vec<_> = files.iter().map(event).collect();
-            self.holders.read(span, &files, &mut self.names, &mut self.sink);
+            self.holders.feed_reading(span, &files, &mut self.names, &mut self.sink);
         }
 
         fn end(mut self) -> Vec<Line> {
-            self.holders.finish(&mut self.sink);
+            self.holders.write_held_rows(&mut self.sink);
             let rows = self.sink.rows.holders.finish();
-            let (pid, cgroup) = (i32s(&rows, "pid").unwrap(), bits(&rows, "cgroup_id").unwrap());
-            let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
-            let word =
-                |name: &str, row: usize| words(&rows, name).unwrap().get(row).map(str::to_owned);
+            let (pid, cgroup) =
+                (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
+            let (begin, end) =
+                (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
+            let word = |name: &str, row: usize| {
+                word_column(&rows, name).unwrap().get(row).map(str::to_owned)
+            };
             let line = |row| {
                 (
                     pid.value(row),
-                    cgroup.value(row),
+                    cgroup.value_or_zero(row),
                     word("device", row).unwrap(),
                     word("port", row),
-                    get(begin, row),
-                    get(end, row),
+                    nullable_value(begin, row),
+                    nullable_value(end, row),
                     word("learnt", row).unwrap(),
                 )
             };
@@ -412,10 +446,10 @@ mod tests {
         }
     }
 
-    fn event(time: u64, change: FileChange, number: Number, pid: u32) -> FileEvent {
+    fn event(time: u64, change: FileChange, number: DeviceNumber, pid: u32) -> FileRecord {
         let comm = Comm::from_bytes(b"train");
-        let task = Task { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
-        FileEvent { time, change, number, task }
+        let task = TaskIdentity { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
+        FileRecord { time_ns: time, change, number, task }
     }
 
     fn line(pid: u32, device: &str, span: (Option<i64>, Option<i64>), learnt: &str) -> Line {
@@ -433,13 +467,13 @@ mod tests {
         assert_eq!(case.feed(20, FileChange::Got, RENDER, 8), [1008]);
         // It has it already.
         assert!(case.feed(21, FileChange::Got, RENDER, 8).is_empty());
-        case.feed(30, FileChange::Fork(7), Number::MIN, 9);
+        case.feed(30, FileChange::Fork(7), DeviceNumber::MIN, 9);
         case.feed(40, FileChange::Left, CARD, 7);
         case.feed(41, FileChange::Left, CARD, 7);
         case.feed(50, FileChange::Left, RENDER, 8);
         case.feed(60, FileChange::Got, RENDER, 8);
         // A device that is not known.
-        case.feed(61, FileChange::Got, Number { minor: 99, ..CARD }, 8);
+        case.feed(61, FileChange::Got, DeviceNumber { minor: 99, ..CARD }, 8);
         assert_eq!(
             case.end(),
             [
@@ -458,9 +492,9 @@ mod tests {
         let mut case = Case::new(0);
         case.read((10, 12), &[(CARD, 7), (RENDER, 7), (CARD, 8)]);
         case.feed(20, FileChange::Left, CARD, 8);
-        let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
+        let gpu: BTreeSet<PciAddress> = ["0002:01:00.0".parse().unwrap()].into();
         let clients = [(7, gpu.clone())].into();
-        assert_eq!(case.holders.held(), accounts::Held { functions: gpu, clients });
+        assert_eq!(case.holders.held_devices(), accounts::HeldDevices { functions: gpu, clients });
     }
 
     #[test]
@@ -493,8 +527,8 @@ mod tests {
         // Before the part begins.
         case.feed(20, FileChange::Left, CARD, 8);
         case.feed(30, FileChange::Got, RENDER, 7);
-        assert!(case.holders.moved(7, 5, 100, &mut case.sink));
-        assert!(!case.holders.moved(7, 5, 110, &mut case.sink));
+        assert!(case.holders.move_process(7, 5, 100, &mut case.sink));
+        assert!(!case.holders.move_process(7, 5, 110, &mut case.sink));
         let rows: Vec<_> = case.end().into_iter().map(|it| (it.1, it.2, it.4, it.5)).collect();
         let (card, render) = ("/dev/dri/card0".to_owned(), "/dev/dri/renderD128".to_owned());
         assert_eq!(

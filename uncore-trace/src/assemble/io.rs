@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use super::sink::Sink;
 use super::statistics::Completed;
-use crate::assemble::moves::{Flow, Transfers};
+use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
-use crate::discover::pci::listed;
-use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
-use crate::entries::{Moved, Owner};
-use crate::identity::names::Names;
-use crate::plan::Direction;
+use crate::discover::pci::join_addresses;
+use crate::drain::{IoKind, IoRecord, IoTransfer, Mover};
+use crate::entries::{DeviceTransfer, Owner};
+use crate::identity::names::TaskNames;
+use crate::plan::IoDirection;
 use crate::schema::io;
 
 /// I/O is fed to the time line with this delay, ns. A request is reported when it ends; one that
@@ -27,7 +27,7 @@ const MOST_NAMES: usize = 4096;
 
 /// What is known of a device.
 #[derive(Debug)]
-struct Device {
+struct NamedDevice {
     name: Rc<str>,
     /// The PCI functions behind the device, separated by commas.
     functions: Option<String>,
@@ -41,120 +41,129 @@ pub(super) struct IoUse {
     netns: Option<u64>,
     tick_ns: u64,
     transfers: Transfers,
-    devices: HashMap<String, Device>,
+    devices: HashMap<String, NamedDevice>,
     /// Names by network namespace and interface number.
     interfaces: HashMap<(u32, u32), String>,
     /// By CPU: the combined records that were read from its state and not received since, oldest
     /// first.
     peeked: HashMap<u32, VecDeque<u64>>,
     /// Bytes that requests and packets moved, by the end of the tick in which they ended.
-    ended: BTreeMap<u64, Completed>,
+    completed_by_tick: BTreeMap<u64, Completed>,
     /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
     /// that received the data may send its record later than the reader's CPU.
-    unnamed: Vec<(IoSlot, u64)>,
+    unnamed: Vec<(IoTransfer, u64)>,
 }
 
 impl IoUse {
-    /// Starts before the tick that begins at `start`; sysfs is under `root`.
-    pub(super) fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
+    /// Starts before the tick that begins at `start_ns`; sysfs is under `root`.
+    pub(super) fn new(root: &Path, tick_ns: u64, start_ns: u64) -> Self {
         let netns = fs::metadata(root.join("proc/self/ns/net"));
         Self {
             root: root.to_owned(),
             netns: netns.ok().map(|file| file.ino()),
             tick_ns,
-            transfers: Transfers::new(tick_ns, start),
+            transfers: Transfers::new(tick_ns, start_ns),
             devices: HashMap::new(),
             interfaces: HashMap::new(),
             peeked: HashMap::new(),
-            ended: BTreeMap::new(),
+            completed_by_tick: BTreeMap::new(),
             unnamed: Vec::new(),
         }
     }
 
     /// Takes a record.
-    pub(super) fn feed(&mut self, io: &IoRecord, names: &mut Names) {
+    pub(super) fn feed_record(&mut self, io: &IoRecord, names: &mut TaskNames) {
         if let Some((peeked, sequence)) = self.peeked.get_mut(&io.cpu).zip(io.sequence) {
             // Records of a CPU come in order.
-            while peeked.pop_front_if(|first| *first < sequence).is_some() {}
-            if peeked.pop_front_if(|first| *first == sequence).is_some() {
+            while peeked.pop_front_if(|oldest| *oldest < sequence).is_some() {}
+            if peeked.pop_front_if(|oldest| *oldest == sequence).is_some() {
                 return;
             }
         }
-        self.take(io, names);
+        self.add_slots(io, names);
     }
 
-    fn take(&mut self, io: &IoRecord, names: &mut Names) {
+    fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
         for slot in &io.slots {
-            self.slot(slot, io.boundary, io.span, names);
+            self.add_slot(slot, io.tick_end_ns, io.span, names);
         }
     }
 
-    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end`.
-    pub(super) fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
-        if io.boundary > end || io.slots.is_empty() {
+    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end_ns`.
+    pub(super) fn add_peek(&mut self, io: &IoRecord, end_ns: u64, names: &mut TaskNames) {
+        if io.tick_end_ns > end_ns || io.slots.is_empty() {
             return;
         }
         if let Some(sequence) = io.sequence {
             let peeked = self.peeked.entry(io.cpu).or_default();
-            if peeked.back().is_some_and(|last| *last >= sequence) {
+            if peeked.back().is_some_and(|newest| *newest >= sequence) {
                 return;
             }
             peeked.push_back(sequence);
         }
-        self.take(io, names);
+        self.add_slots(io, names);
     }
 
-    /// The bytes that ended in the ticks up to `end`, since the last call.
-    pub(super) fn completed(&mut self, end: u64) -> Completed {
-        let mut all = Completed::new();
-        while let Some(tick) = self.ended.first_entry().filter(|tick| *tick.key() <= end) {
+    /// The bytes that ended in the ticks up to `end_ns`, since the last call.
+    pub(super) fn take_completed(&mut self, end_ns: u64) -> Completed {
+        let mut completed = Completed::new();
+        while let Some(tick) =
+            self.completed_by_tick.first_entry().filter(|tick| *tick.key() <= end_ns)
+        {
             for (key, bytes) in tick.remove() {
-                *all.entry(key).or_default() += bytes;
+                *completed.entry(key).or_default() += bytes;
             }
         }
-        all
+        completed
     }
 
-    fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut Names) {
+    fn add_slot(
+        &mut self,
+        slot: &IoTransfer,
+        tick_end_ns: u64,
+        span: Option<(u64, u64)>,
+        names: &mut TaskNames,
+    ) {
         let (flow, direction) = match slot.kind {
-            IoKind::Read => (Flow::Direct, Direction::Read),
-            IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
-            IoKind::Received => (Flow::Received, Direction::Read),
-            IoKind::Taken => (Flow::Taken, Direction::Read),
+            IoKind::Read => (TransferFlow::Direct, IoDirection::Read),
+            IoKind::Write | IoKind::Sent => (TransferFlow::Direct, IoDirection::Write),
+            IoKind::Received => (TransferFlow::Received, IoDirection::Read),
+            IoKind::Taken => (TransferFlow::Taken, IoDirection::Read),
         };
-        let Some(device) = self.device(slot) else {
-            self.unnamed.push((slot.clone(), boundary));
+        let Some(device) = self.find_device(slot) else {
+            self.unnamed.push((slot.clone(), tick_end_ns));
             return;
         };
-        if flow != Flow::Taken {
-            let ended = self.ended.entry(boundary).or_default();
-            *ended.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
+        if flow != TransferFlow::Taken {
+            let completed = self.completed_by_tick.entry(tick_end_ns).or_default();
+            *completed.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
         }
-        let now = span.map_or(boundary, |(_, end)| end);
+        let moved_ns = span.map_or(tick_end_ns, |(_, end)| end);
         let owner = match slot.mover {
-            Mover::Task(task) => names.owner(&task, now),
-            Mover::Cgroup(id) => names.owner_in(id, now),
+            Mover::Task(task) => names.task_owner(&task, moved_ns),
+            Mover::Cgroup(id) => names.owner_in(id, moved_ns),
             Mover::Interrupt(context) => {
                 Owner::of_interrupt(context).unwrap_or(Owner::Unattributed)
             }
             Mover::Nobody => Owner::Unattributed,
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
-        let moved = Moved { device, direction, owner, bytes, requests };
-        self.transfers.add(flow, &moved, boundary, span);
+        let moved = DeviceTransfer { device, direction, owner, bytes, requests };
+        self.transfers.add_transfer(flow, &moved, tick_end_ns, span);
     }
 
     /// The device of a slot; `None` if nothing was received yet on the interface that was read.
-    fn device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
+    fn find_device(&mut self, slot: &IoTransfer) -> Option<Rc<str>> {
         let name = match slot.kind {
             IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
             IoKind::Read | IoKind::Write => slot.device.clone(),
             IoKind::Sent | IoKind::Received => {
                 let (netns, _) = slot.interface;
                 // A kernel without network namespaces reports no number.
-                let own = netns == 0 || self.netns.is_none_or(|own| own == u64::from(netns));
+                let is_own =
+                    netns == 0 || self.netns.is_none_or(|own_inode| own_inode == u64::from(netns));
                 let name = &slot.device;
-                let name = if own { name.clone() } else { format!("{name}@{netns}") };
+                let name = if is_own { name.clone() } else { format!("{name}@{netns}") };
                 let known = self.interfaces.entry(slot.interface).or_default();
                 if *known != name {
                     known.clone_from(&name);
@@ -164,33 +173,34 @@ impl IoUse {
         };
         let root = &self.root;
         let device = self.devices.entry(name).or_insert_with_key(|name| {
-            let functions = listed(devices::functions(root, name));
-            Device { name: name.as_str().into(), functions }
+            let functions = join_addresses(devices::functions(root, name));
+            NamedDevice { name: name.as_str().into(), functions }
         });
         Some(Rc::clone(&device.name))
     }
 
-    /// Closes the tick that ends at `end`, after all its records have been fed. Returns what was
+    /// Closes the tick that ends at `end_ns`, after all its records have been fed. Returns what was
     /// moved.
-    pub(super) fn close(
+    pub(super) fn close_tick(
         &mut self,
-        end: u64,
+        end_ns: u64,
         is_last: bool,
-        names: &mut Names,
+        names: &mut TaskNames,
         sink: &mut Sink,
-    ) -> Vec<Moved> {
-        let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
-        for (slot, boundary) in due {
-            self.slot(&slot, boundary, None, names);
+    ) -> Vec<DeviceTransfer> {
+        let due: Vec<_> =
+            self.unnamed.extract_if(.., |(_, tick_end_ns)| *tick_end_ns <= end_ns).collect();
+        for (slot, unnamed_tick) in due {
+            self.add_slot(&slot, unnamed_tick, None, names);
         }
         // Nothing was received on these interfaces, so readers have nothing to take over.
-        self.unnamed.retain(|(_, boundary)| *boundary > end);
-        let all = self.transfers.close(end, is_last);
-        if sink.wants(&io::TABLE) {
-            for moved in &all {
+        self.unnamed.retain(|(_, boundary)| *boundary > end_ns);
+        let all_moved = self.transfers.close_tick(end_ns, is_last);
+        if sink.wants_table(&io::TABLE) {
+            for moved in &all_moved {
                 let device = self.devices.get(&*moved.device);
                 let functions = device.and_then(|device| device.functions.as_deref());
-                row(moved, end, self.tick_ns, functions, &mut sink.rows.io);
+                append_row(moved, end_ns, self.tick_ns, functions, &mut sink.rows.io);
             }
         }
         if self.devices.len() > MOST_NAMES {
@@ -199,18 +209,24 @@ impl IoUse {
         if self.interfaces.len() > MOST_NAMES {
             self.interfaces.clear();
         }
-        all
+        all_moved
     }
 }
 
-fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
-    let owner = moved.owner.columns();
+fn append_row(
+    moved: &DeviceTransfer,
+    end_ns: u64,
+    tick_ns: u64,
+    functions: Option<&str>,
+    builder: &mut io::Builder,
+) {
+    let owner = moved.owner.to_columns();
     builder.append(&io::Row {
-        mono_ns: end as i64,
+        mono_ns: end_ns as i64,
         tick_ns: tick_ns as i64,
         device: &moved.device,
         bdf: functions,
-        direction: moved.direction.name(),
+        direction: moved.direction.direction_name(),
         owner: owner.kind,
         pid: owner.pid,
         comm: owner.process.as_deref(),
@@ -224,50 +240,52 @@ fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::{Comm, Task};
+    use crate::drain::{Comm, TaskIdentity};
     use crate::identity::cgroups::Cgroups;
 
     #[test]
     fn a_reader_has_its_bytes_though_its_record_comes_first() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut moved = IoUse::new(root.path(), 1000, 0);
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
-            let slot = IoSlot { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
-            IoRecord { cpu, boundary: 1000, slots: vec![slot], ..IoRecord::default() }
+            let slot =
+                IoTransfer { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
+            IoRecord { cpu, tick_end_ns: 1000, slots: vec![slot], ..IoRecord::default() }
         };
-        let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
-        moved.feed(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
-        moved.feed(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
-        let rows = moved.close(1000, true, &mut names, &mut Sink::default());
+        let reader =
+            TaskIdentity { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
+        moved.feed_record(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
+        moved.feed_record(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
+        let rows = moved.close_tick(1000, true, &mut names, &mut Sink::default());
         let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
-        assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
+        assert_eq!(found, [("eth0", names.task_owner(&reader, 1000), 64)]);
     }
 
     #[test]
     fn a_record_counts_once_though_it_was_read_before_it_was_sent() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         let record = |sequence, boundary| {
             let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
             let device = "sda".to_owned();
-            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
             let sequence = Some(sequence);
-            IoRecord { boundary, sequence, slots: vec![slot], ..IoRecord::default() }
+            IoRecord { tick_end_ns: boundary, sequence, slots: vec![slot], ..IoRecord::default() }
         };
         let (first, second, third) = (record(1, 1000), record(2, 2000), record(3, 3000));
-        used.peek(&first, 1000, &mut names);
-        used.peek(&first, 1000, &mut names);
+        used.add_peek(&first, 1000, &mut names);
+        used.add_peek(&first, 1000, &mut names);
         // The first was sent, and the second is read before the first is received.
-        used.peek(&second, 2000, &mut names);
+        used.add_peek(&second, 2000, &mut names);
         for record in [&first, &second, &third] {
-            used.feed(record, &mut names);
+            used.feed_record(record, &mut names);
         }
-        let ended: u64 = used.completed(3000).values().sum();
+        let ended: u64 = used.take_completed(3000).values().sum();
         assert_eq!(ended, 3 * 64);
     }
 
@@ -275,18 +293,19 @@ mod tests {
     fn interfaces_that_come_and_go_are_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         for number in 0..2 * MOST_NAMES as u64 {
             let boundary = (number + 1) * 1_000_000;
             let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
             let device = format!("veth{number}");
-            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
-            let record = IoRecord { boundary, slots: vec![slot], ..IoRecord::default() };
-            used.feed(&record, &mut names);
-            used.close(boundary, false, &mut names, &mut Sink::default());
+            let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let record =
+                IoRecord { tick_end_ns: boundary, slots: vec![slot], ..IoRecord::default() };
+            used.feed_record(&record, &mut names);
+            used.close_tick(boundary, false, &mut names, &mut Sink::default());
         }
         assert!(used.devices.len() <= MOST_NAMES && used.interfaces.len() <= MOST_NAMES);
-        assert!(used.transfers.waiting() < 200, "{}", used.transfers.waiting());
+        assert!(used.transfers.unread_devices() < 200, "{}", used.transfers.unread_devices());
     }
 }

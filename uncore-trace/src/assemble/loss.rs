@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::monitors::MonitorLost;
-use super::sink::{Dropped, Refused, Sink};
-use crate::entries::{Lack, Missing, Relief};
-use crate::open::Why;
-use crate::schema::loss::{Cause, Cost, Losses, Row};
-use crate::schema::origin::Origin;
+use super::monitors::MonitorLoss;
+use super::sink::{DroppedSlices, RefusedEntries, Sink};
+use crate::entries::{MissingCount, MissingReason, Relief};
+use crate::open::StopCause;
+use crate::schema::loss::{Cause, LossCost, Losses, Row};
+use crate::schema::origin::RecordingOrigin;
 
 /// One loss.
 #[derive(Clone, Debug)]
-struct Entry {
+struct LossEntry {
     cause: Cause,
-    time: u64,
-    span: u64,
+    time_ns: u64,
+    span_ns: u64,
     cpu: Option<u32>,
     counter: Option<u32>,
     count: u64,
@@ -24,9 +24,9 @@ struct Entry {
 /// All losses.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pending: Vec<Entry>,
+    pending: Vec<LossEntry>,
     totals: BTreeMap<Cause, u64>,
-    first: BTreeMap<Cause, u64>,
+    first_begin_ns: BTreeMap<Cause, u64>,
     /// Counters whose loss does not make the recording incomplete.
     optional: BTreeSet<u32>,
 }
@@ -37,26 +37,33 @@ impl Ledger {
         self.optional.extend(counters);
     }
 
-    /// Enters a loss noticed at `time`, covering the `span` nanoseconds before it.
-    pub fn add(
+    /// Enters a loss noticed at `time_ns`, covering the `span_ns` nanoseconds before it.
+    pub fn add_loss(
         &mut self,
         cause: Cause,
-        time: u64,
-        span: u64,
+        time_ns: u64,
+        span_ns: u64,
         cpu: Option<u32>,
         counter: Option<u32>,
         count: u64,
     ) {
-        self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
+        self.enter_loss(LossEntry { cause, time_ns, span_ns, cpu, counter, count, detail: None });
     }
 
     /// Enters that the counters of `cpu` are read on `reader` from `time` on, after `missing` ticks
     /// of `tick_ns` without a reading.
-    pub fn moved(&mut self, time: u64, cpu: u32, reader: u32, missing: u64, tick_ns: u64) {
-        self.enter(Entry {
+    pub fn add_reader_move(
+        &mut self,
+        time_ns: u64,
+        cpu: u32,
+        reader: u32,
+        missing: u64,
+        tick_ns: u64,
+    ) {
+        self.enter_loss(LossEntry {
             cause: Cause::ReaderOffline,
-            time,
-            span: missing * tick_ns,
+            time_ns,
+            span_ns: missing * tick_ns,
             cpu: Some(cpu),
             counter: None,
             count: missing.max(1),
@@ -65,11 +72,11 @@ impl Ledger {
     }
 
     /// Enters rows of `slices` that could not be written in time.
-    fn dropped(&mut self, dropped: Dropped) {
-        self.enter(Entry {
+    fn add_dropped_slices(&mut self, dropped: DroppedSlices) {
+        self.enter_loss(LossEntry {
             cause: Cause::SlicesDropped,
-            time: dropped.end_ns as u64,
-            span: dropped.end_ns.abs_diff(dropped.begin_ns),
+            time_ns: dropped.end_ns as u64,
+            span_ns: dropped.end_ns.abs_diff(dropped.begin_ns),
             cpu: None,
             counter: None,
             count: dropped.rows,
@@ -78,11 +85,11 @@ impl Ledger {
     }
 
     /// Enters readings of a hardware monitor that are missing.
-    pub fn monitor_lost(&mut self, lost: &MonitorLost) {
-        self.enter(Entry {
+    pub fn add_monitor_loss(&mut self, lost: &MonitorLoss) {
+        self.enter_loss(LossEntry {
             cause: Cause::MonitorLost,
-            time: lost.time,
-            span: lost.span_ns,
+            time_ns: lost.time_ns,
+            span_ns: lost.span_ns,
             cpu: None,
             counter: None,
             count: lost.count,
@@ -91,12 +98,12 @@ impl Ledger {
     }
 
     /// Enters that `cpu` came online at `time` and is not in the plan.
-    pub fn not_planned(&mut self, time: u64, cpu: u32) {
+    pub fn add_unplanned_cpu(&mut self, time_ns: u64, cpu: u32) {
         let detail = "the CPU was offline when the recording began: it is not counted".to_owned();
-        self.enter(Entry {
+        self.enter_loss(LossEntry {
             cause: Cause::CpuNotPlanned,
-            time,
-            span: 0,
+            time_ns,
+            span_ns: 0,
             cpu: Some(cpu),
             counter: None,
             count: 1,
@@ -105,11 +112,11 @@ impl Ledger {
     }
 
     /// Enters `count` marks that were rejected, for the reason in `detail`.
-    pub fn not_marked(&mut self, time: u64, count: u64, detail: &str) {
-        self.enter(Entry {
+    pub fn add_rejected_marks(&mut self, time_ns: u64, count: u64, detail: &str) {
+        self.enter_loss(LossEntry {
             cause: Cause::MarkLost,
-            time,
-            span: 0,
+            time_ns,
+            span_ns: 0,
             cpu: None,
             counter: None,
             count,
@@ -118,101 +125,140 @@ impl Ledger {
     }
 
     /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
-    pub fn relieved(&mut self, time: u64, span: u64, before: Relief, after: Relief) {
-        let detail = match before {
-            Relief::None => format!("the recorder is late: from here {}", after.words()),
-            _ => format!("until here {}, from here {}", before.words(), after.words()),
+    pub fn add_relief_change(
+        &mut self,
+        time_ns: u64,
+        span_ns: u64,
+        old_relief: Relief,
+        new_relief: Relief,
+    ) {
+        let detail = match old_relief {
+            Relief::None => format!("the recorder is late: from here {}", new_relief.in_words()),
+            _ => {
+                format!("until here {}, from here {}", old_relief.in_words(), new_relief.in_words())
+            }
         };
-        self.enter(Entry {
+        self.enter_loss(LossEntry {
             cause: Cause::Overload,
-            time,
-            span,
+            time_ns,
+            span_ns,
             cpu: None,
             counter: None,
             // Rows that say how it ended are not losses of their own.
-            count: u64::from(after > before),
+            count: u64::from(new_relief > old_relief),
             detail: Some(detail),
         });
     }
 
     /// Enters that a counter of `cpu` stopped, and why. With `span`, the ns for which it did not
     /// count, enters that it counts again.
-    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, why: Why, span: Option<u64>) {
-        let detail = match (span, why) {
+    pub fn add_stopped_counter(
+        &mut self,
+        time_ns: u64,
+        cpu: u32,
+        counter: u32,
+        why: StopCause,
+        span_ns: Option<u64>,
+    ) {
+        let detail = match (span_ns, why) {
             (Some(_), _) => "it counts again",
-            (None, Why::Pmu) => "its PMU is gone: the driver was unloaded or taken from its device",
-            (None, Why::Cpu | Why::Purpose) => "it went offline with its CPU",
+            (None, StopCause::Pmu) => {
+                "its PMU is gone: the driver was unloaded or taken from its device"
+            }
+            (None, StopCause::Cpu | StopCause::Purpose) => "it went offline with its CPU",
         };
-        self.enter(Entry {
+        self.enter_loss(LossEntry {
             cause: Cause::CounterStopped,
-            time,
-            span: span.unwrap_or(0),
+            time_ns,
+            span_ns: span_ns.unwrap_or(0),
             cpu: Some(cpu),
             counter: Some(counter),
             // This is one loss, however many rows describe it.
-            count: u64::from(span.is_none()),
+            count: u64::from(span_ns.is_none()),
             detail: Some(detail.to_owned()),
         });
     }
 
     /// Enters a window without a count.
-    pub fn missing(&mut self, missing: &Missing) {
-        let Missing { lack, counter, cpu, time, span_ns } = *missing;
+    pub fn add_missing_window(&mut self, missing: &MissingCount) {
+        let MissingCount { reason: lack, counter, cpu, time, span_ns } = *missing;
         match lack {
-            Lack::NoBoundary => {
-                self.add(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
+            MissingReason::NoBoundary => {
+                self.add_loss(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
             }
-            Lack::NotScheduled => {
-                self.add(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
+            MissingReason::NotScheduled => {
+                self.add_loss(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
             }
-            Lack::ReadFailed(errno) => {
+            MissingReason::ReadFailed(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                self.explain(Cause::ReadFailed, time, Some(counter), &error.to_string());
+                self.add_explained(Cause::ReadFailed, time, Some(counter), &error.to_string());
             }
-            Lack::NoReader => {
+            MissingReason::NoReader => {
                 let text = "no online CPU can read the counter";
-                self.explain(Cause::ReadFailed, time, Some(counter), text);
+                self.add_explained(Cause::ReadFailed, time, Some(counter), text);
             }
         }
     }
 
     /// Enters a loss with an explanation.
-    pub fn explain(&mut self, cause: Cause, time: u64, counter: Option<u32>, detail: &str) {
+    pub fn add_explained(
+        &mut self,
+        cause: Cause,
+        time_ns: u64,
+        counter: Option<u32>,
+        detail: &str,
+    ) {
         let detail = Some(detail.to_owned());
-        self.enter(Entry { cause, time, span: 0, cpu: None, counter, count: 1, detail });
+        self.enter_loss(LossEntry {
+            cause,
+            time_ns,
+            span_ns: 0,
+            cpu: None,
+            counter,
+            count: 1,
+            detail,
+        });
     }
 
-    fn enter(&mut self, mut entry: Entry) {
+    fn enter_loss(&mut self, mut entry: LossEntry) {
         let is_optional = entry.counter.is_some_and(|counter| self.optional.contains(&counter));
-        if is_optional && entry.cause.cost() != Cost::Precision {
+        if is_optional && entry.cause.cost() != LossCost::Precision {
             entry.cause = Cause::WitnessLost;
         }
         *self.totals.entry(entry.cause).or_default() += entry.count;
-        let begin = entry.time.saturating_sub(entry.span);
-        let first = self.first.entry(entry.cause).or_insert(begin);
-        *first = begin.min(*first);
+        let begin_ns = entry.time_ns.saturating_sub(entry.span_ns);
+        let first_begin = self.first_begin_ns.entry(entry.cause).or_insert(begin_ns);
+        *first_begin = begin_ns.min(*first_begin);
         self.pending.push(entry);
     }
 
-    /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of the log that
-    /// were refused.
-    pub fn rows(&mut self, sink: &mut Sink) {
+    /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of
+    /// the log that were refused.
+    pub fn write_rows(&mut self, sink: &mut Sink) {
         for dropped in sink.take_dropped() {
-            self.dropped(dropped);
+            self.add_dropped_slices(dropped);
         }
-        if let Some(Refused { count, time, why }) = sink.take_refused() {
+        if let Some(RefusedEntries { count, time_ns: time, why }) = sink.take_refused() {
             let detail = Some(why.to_string());
             let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
-            self.enter(Entry { cause, time, span, cpu, counter, count, detail });
+            self.enter_loss(LossEntry {
+                cause,
+                time_ns: time,
+                span_ns: span,
+                cpu,
+                counter,
+                count,
+                detail,
+            });
         }
-        let Origin { host, boot_id, cluster } = &sink.origin;
+        let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {
             sink.rows.loss.append(&Row {
                 host,
                 boot_id,
                 cluster: cluster.as_deref(),
-                mono_ns: entry.time as i64,
-                span_ns: entry.span as i64,
+                mono_ns: entry.time_ns as i64,
+                span_ns: entry.span_ns as i64,
                 cause: entry.cause.name(),
                 cpu: entry.cpu.map(|cpu| cpu as i32),
                 counter: entry.counter.map(|counter| counter as i32),
@@ -228,13 +274,13 @@ impl Ledger {
     }
 
     /// Begin of the first loss of each cause, ns on `CLOCK_MONOTONIC`.
-    pub const fn first(&self) -> &BTreeMap<Cause, u64> {
-        &self.first
+    pub const fn first_losses(&self) -> &BTreeMap<Cause, u64> {
+        &self.first_begin_ns
     }
 
     /// Totals in two lists: losses of precision, and missing data.
-    pub fn losses(&self) -> Losses {
-        Losses::of(&self.totals)
+    pub fn loss_summary(&self) -> Losses {
+        Losses::from_causes(&self.totals)
     }
 }
 
@@ -246,23 +292,23 @@ mod tests {
     fn what_is_lost_of_an_optional_counter_costs_precision() {
         let mut ledger = Ledger::default();
         ledger.set_optional([7]);
-        ledger.stopped(10, 0, 7, Why::Cpu, None);
-        ledger.explain(Cause::NotOpened, 11, Some(7), "no such event");
-        ledger.add(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
-        ledger.add(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
-        assert!(ledger.losses().is_complete());
+        ledger.add_stopped_counter(10, 0, 7, StopCause::Cpu, None);
+        ledger.add_explained(Cause::NotOpened, 11, Some(7), "no such event");
+        ledger.add_loss(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
+        ledger.add_loss(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
+        assert!(ledger.loss_summary().is_complete());
         let totals = [(Cause::NoBoundary, 1), (Cause::WitnessLost, 3)];
         assert_eq!(ledger.totals().clone(), totals.into());
-        ledger.stopped(20, 0, 8, Why::Cpu, None);
-        assert!(!ledger.losses().is_complete());
+        ledger.add_stopped_counter(20, 0, 8, StopCause::Cpu, None);
+        assert!(!ledger.loss_summary().is_complete());
     }
 
     #[test]
     fn a_lost_count_makes_the_recording_incomplete_and_a_late_tick_does_not() {
         let mut ledger = Ledger::default();
-        ledger.add(Cause::LateTick, 0, 0, None, None, 12);
-        assert!(ledger.losses().is_complete());
-        ledger.add(Cause::RingFull, 0, 0, None, None, 1);
-        assert!(!ledger.losses().is_complete());
+        ledger.add_loss(Cause::LateTick, 0, 0, None, None, 12);
+        assert!(ledger.loss_summary().is_complete());
+        ledger.add_loss(Cause::RingFull, 0, 0, None, None, 1);
+        assert!(!ledger.loss_summary().is_complete());
     }
 }

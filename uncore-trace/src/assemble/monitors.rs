@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::output::Output;
-use crate::entries::{Entry, Monitored};
+use super::output::EntryOutput;
+use crate::entries::{LogEntry, Monitored};
 use crate::schema::monitors;
 
 /// With monitors, ticks are closed with this delay, ns: to read a group takes an interrupt of a CPU
@@ -17,22 +17,22 @@ const WAIT_NS: u64 = 20_000_000;
 
 /// What was measured between two readings of all monitors.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MonitorReading {
     /// When the monitors were read, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// Time since they were read before, ns.
     pub span_ns: u64,
     /// The bytes.
     pub bytes: Vec<Monitored>,
     /// What could not be read.
-    pub lost: Vec<MonitorLost>,
+    pub lost: Vec<MonitorLoss>,
 }
 
 /// Readings of a group that are missing: their windows are divided without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MonitorLost {
+pub struct MonitorLoss {
     /// When it was noticed, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// Time before that without bytes, ns.
     pub span_ns: u64,
     /// Number of readings.
@@ -43,46 +43,48 @@ pub struct MonitorLost {
 
 /// The readings of windows that are not closed.
 #[derive(Debug)]
-pub(super) struct Monitors {
-    start: u64,
+pub(super) struct PendingMonitors {
+    start_ns: u64,
     window_ns: u64,
     /// Oldest first.
-    waiting: VecDeque<Arc<Measured>>,
+    waiting: VecDeque<Arc<MonitorReading>>,
     /// Whether there was one.
-    are_read: bool,
+    has_readings: bool,
 }
 
-impl Monitors {
-    /// Before the first window, which begins at `start`.
-    pub(super) const fn new(start: u64, window_ns: u64) -> Self {
-        Self { start, window_ns, waiting: VecDeque::new(), are_read: false }
+impl PendingMonitors {
+    /// Before the first window, which begins at `start_ns`.
+    pub(super) const fn new(start_ns: u64, window_ns: u64) -> Self {
+        Self { start_ns, window_ns, waiting: VecDeque::new(), has_readings: false }
     }
 
     /// How long a tick waits for readings, ns.
     pub(super) const fn lag_ns(&self) -> u64 {
-        if self.are_read { WAIT_NS } else { 0 }
+        if self.has_readings { WAIT_NS } else { 0 }
     }
 
     /// Takes a reading. Readings are in the order of time.
-    pub(super) fn take(&mut self, measured: &Arc<Measured>) {
-        self.are_read = true;
+    pub(super) fn feed_reading(&mut self, measured: &Arc<MonitorReading>) {
+        self.has_readings = true;
         // One in the first half of the first window is of a window before the recording.
-        if measured.time >= self.start + self.window_ns / 2 {
+        if measured.time_ns >= self.start_ns + self.window_ns / 2 {
             self.waiting.push_back(Arc::clone(measured));
         }
     }
 
-    /// Logs the readings of the window that ends at `end`: those that arrived, up to the middle of
-    /// the next window.
-    pub(super) fn close(&mut self, end: u64, output: &mut Output<'_>) {
-        let is_due = |its: &mut Arc<Measured>| its.time < end + self.window_ns / 2;
+    /// Logs the readings of the window that ends at `end_ns`: those that arrived, up to the middle
+    /// of the next window.
+    pub(super) fn close_window(&mut self, end_ns: u64, output: &mut EntryOutput<'_>) {
+        let is_due = |next_reading: &mut Arc<MonitorReading>| {
+            next_reading.time_ns < end_ns + self.window_ns / 2
+        };
         while let Some(measured) = self.waiting.pop_front_if(is_due) {
             for monitored in &measured.bytes {
-                output.entry(Entry::Monitored(monitored));
+                output.log_entry(LogEntry::Monitored(monitored));
                 if output.raw {
                     output.sink.rows.monitors.append(&monitors::Row {
-                        mono_ns: end as i64,
-                        read_ns: measured.time as i64,
+                        mono_ns: end_ns as i64,
+                        read_ns: measured.time_ns as i64,
                         span_ns: measured.span_ns as i64,
                         cgroup: monitored.cgroup.as_deref(),
                         socket: monitored.socket,
@@ -97,32 +99,37 @@ impl Monitors {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::entries::{Accounted, Consumer, Disorder, Missing};
-    use crate::schema::columns::{bits, i64s};
+    use crate::entries::{Accounted, Disorder, LogConsumer, MissingCount};
+    use crate::schema::columns::{bits_column, i64_column};
     use crate::schema::fabric;
 
-    /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if there is one.
+    /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if
+    /// there is one.
     #[derive(Debug, Default)]
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
-    impl Consumer for Kept {
-        fn take(&mut self, entry: Entry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
+    impl LogConsumer for Kept {
+        fn take_entry(
+            &mut self,
+            entry: LogEntry<'_>,
+            _: &mut fabric::Builder,
+        ) -> Result<(), Disorder> {
             match entry {
-                Entry::Monitored(monitored) => self.0.push(monitored.bytes),
-                Entry::Account(accounted) => self.1.push(accounted.clone()),
-                Entry::EndOfTick { .. } => return self.2.map_or(Ok(()), Err),
+                LogEntry::Monitored(monitored) => self.0.push(monitored.bytes),
+                LogEntry::Account(accounted) => self.1.push(accounted.clone()),
+                LogEntry::EndOfTick { .. } => return self.2.map_or(Ok(()), Err),
                 _ => {}
             }
             Ok(())
         }
 
-        fn more(&mut self, _: &mut fabric::Builder) -> bool {
+        fn make_rows(&mut self, _: &mut fabric::Builder) -> bool {
             true
         }
 
-        fn finish(&mut self, _: &mut fabric::Builder) {}
+        fn finish_windows(&mut self, _: &mut fabric::Builder) {}
 
-        fn waits(&self) -> bool {
+        fn has_waiting_windows(&self) -> bool {
             false
         }
 
@@ -142,7 +149,7 @@ pub(super) mod tests {
             0
         }
 
-        fn take_missing(&mut self) -> Vec<Missing> {
+        fn take_missing(&mut self) -> Vec<MissingCount> {
             Vec::new()
         }
     }
@@ -150,20 +157,25 @@ pub(super) mod tests {
     #[test]
     fn a_reading_is_of_the_window_that_ends_before_it() {
         let (mut consumer, mut sink) = (Kept::default(), super::super::Sink::default());
-        let mut monitors = Monitors::new(1000, 100);
+        let mut monitors = PendingMonitors::new(1000, 100);
         assert_eq!(monitors.lag_ns(), 0);
         // One of the window before the first, two of the first, one of the second, and one in the
         // middle of the third, which is of that one.
         for (time, bytes) in [(1001, 1), (1102, 2), (1149, 3), (1201, 4), (1250, 5)] {
             let bytes = vec![Monitored { cgroup: None, socket: 0, bytes }];
-            monitors.take(&Arc::new(Measured { time, span_ns: 100, bytes, lost: Vec::new() }));
+            monitors.feed_reading(&Arc::new(MonitorReading {
+                time_ns: time,
+                span_ns: 100,
+                bytes,
+                lost: Vec::new(),
+            }));
         }
         assert_eq!(monitors.lag_ns(), WAIT_NS);
         let mut ends = Vec::new();
         for end in [1100, 1200, 1300] {
             let before = consumer.0.len();
-            let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
-            monitors.close(end, &mut output);
+            let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
+            monitors.close_window(end, &mut output);
             ends.extend(vec![end as i64; consumer.0.len() - before]);
         }
         assert_eq!(
@@ -171,9 +183,10 @@ pub(super) mod tests {
             (&[1100, 1100, 1200, 1300][..], &[2, 3, 4, 5][..])
         );
         let rows = sink.rows.monitors.finish();
-        let (end, bytes) = (i64s(&rows, "mono_ns").unwrap(), bits(&rows, "bytes").unwrap());
+        let (end, bytes) =
+            (i64_column(&rows, "mono_ns").unwrap(), bits_column(&rows, "bytes").unwrap());
         let logged: Vec<_> =
-            (0..rows.num_rows()).map(|row| (end.value(row), bytes.value(row))).collect();
+            (0..rows.num_rows()).map(|row| (end.value(row), bytes.value_or_zero(row))).collect();
         assert_eq!(logged, ends.into_iter().zip(consumer.0).collect::<Vec<_>>());
     }
 }

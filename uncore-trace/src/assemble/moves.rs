@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::entries::{Moved, Owner, Sum};
-use crate::plan::Direction;
+use crate::entries::{DeviceTransfer, MovedSum, Owner};
+use crate::plan::IoDirection;
 
 /// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
 /// device. Traffic that is forwarded, or read without a copy, is reported
@@ -18,7 +18,7 @@ pub(super) const UNREAD_NS: u64 = 100_000_000;
 
 /// How the owner of bytes is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum TransferFlow {
     /// The bytes belong to the given owner.
     Direct,
     /// An interface received the bytes; their owner is known when they are read.
@@ -30,74 +30,80 @@ pub(super) enum Flow {
 /// Received and unread data, oldest first: tick, bytes, packets.
 type Unread = VecDeque<(u64, u64, u64)>;
 
-/// The open ticks.
+/// The transfers of the ticks that are open.
 #[derive(Debug)]
 pub(super) struct Transfers {
     tick_ns: u64,
     /// Transfers before this time are not counted.
-    start: u64,
+    start_ns: u64,
     /// End of the last closed tick.
-    closed: u64,
+    closed_ns: u64,
     /// By the end of the tick.
-    open: BTreeMap<u64, OpenTick>,
+    open_ticks: BTreeMap<u64, OpenTick>,
     unread: BTreeMap<Rc<str>, Unread>,
 }
 
 #[derive(Debug, Default)]
 struct OpenTick {
-    direct: Sum,
+    direct: MovedSum,
     received: HashMap<Rc<str>, (u64, u64)>,
-    taken: Sum,
+    read_by_tasks: MovedSum,
 }
 
 impl Transfers {
-    /// Starts with the tick that begins at `start`, a multiple of `tick_ns`.
-    pub(super) const fn new(tick_ns: u64, start: u64) -> Self {
-        Self { tick_ns, start, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
-    }
-
-    /// Adds a transfer: to the tick that ends at `boundary`, or spread evenly over `span`. The part
-    /// before the start is ignored.
-    pub(super) fn add(
-        &mut self,
-        flow: Flow,
-        moved: &Moved,
-        boundary: u64,
-        span: Option<(u64, u64)>,
-    ) {
-        let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
-            if boundary > self.start {
-                self.put(flow, moved, boundary.max(self.closed + self.tick_ns));
-            }
-            return;
-        };
-        let mut from = begin.max(self.start);
-        let mut given = portion(moved.bytes, from.min(end) - begin, end - begin);
-        while from < end {
-            // The part in closed ticks goes to the first open tick.
-            let until = self.tick_after(from.max(self.closed)).min(end);
-            let bytes = portion(moved.bytes, until - begin, end - begin) - given;
-            given += bytes;
-            let requests = if until == end { moved.requests } else { 0 };
-            if bytes > 0 || requests > 0 {
-                let part = Moved { bytes, requests, ..moved.clone() };
-                self.put(flow, &part, self.tick_after((until - 1).max(self.closed)));
-            }
-            from = until;
+    /// Starts with the tick that begins at `start_ns`, a multiple of `tick_ns`.
+    pub(super) const fn new(tick_ns: u64, start_ns: u64) -> Self {
+        Self {
+            tick_ns,
+            start_ns,
+            closed_ns: start_ns,
+            open_ticks: BTreeMap::new(),
+            unread: BTreeMap::new(),
         }
     }
 
-    /// End of the tick that contains `time`.
-    const fn tick_after(&self, time: u64) -> u64 {
-        (time / self.tick_ns + 1) * self.tick_ns
+    /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The
+    /// part before the start is ignored.
+    pub(super) fn add_transfer(
+        &mut self,
+        flow: TransferFlow,
+        moved: &DeviceTransfer,
+        tick_end_ns: u64,
+        span: Option<(u64, u64)>,
+    ) {
+        let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
+            if tick_end_ns > self.start_ns {
+                self.add_to_tick(flow, moved, tick_end_ns.max(self.closed_ns + self.tick_ns));
+            }
+            return;
+        };
+        let mut from_ns = begin.max(self.start_ns);
+        let mut assigned_bytes = portion_of(moved.bytes, from_ns.min(end) - begin, end - begin);
+        while from_ns < end {
+            // The part in closed ticks goes to the first open tick.
+            let until_ns = self.tick_after(from_ns.max(self.closed_ns)).min(end);
+            let bytes = portion_of(moved.bytes, until_ns - begin, end - begin) - assigned_bytes;
+            assigned_bytes += bytes;
+            let requests = if until_ns == end { moved.requests } else { 0 };
+            if bytes > 0 || requests > 0 {
+                let piece = DeviceTransfer { bytes, requests, ..moved.clone() };
+                self.add_to_tick(flow, &piece, self.tick_after((until_ns - 1).max(self.closed_ns)));
+            }
+            from_ns = until_ns;
+        }
     }
 
-    fn put(&mut self, flow: Flow, moved: &Moved, tick: u64) {
-        let open = self.open.entry(tick).or_default();
+    /// End of the tick that contains `time_ns`.
+    const fn tick_after(&self, time_ns: u64) -> u64 {
+        (time_ns / self.tick_ns + 1) * self.tick_ns
+    }
+
+    fn add_to_tick(&mut self, flow: TransferFlow, moved: &DeviceTransfer, tick_end_ns: u64) {
+        let open = self.open_ticks.entry(tick_end_ns).or_default();
         match flow {
-            Flow::Direct => open.direct.add(moved),
-            Flow::Taken => open.taken.add(moved),
-            Flow::Received => {
+            TransferFlow::Direct => open.direct.add_moved(moved),
+            TransferFlow::Taken => open.read_by_tasks.add_moved(moved),
+            TransferFlow::Received => {
                 let (bytes, packets) = open.received.entry(Rc::clone(&moved.device)).or_default();
                 *bytes += moved.bytes;
                 *packets += moved.requests;
@@ -105,64 +111,67 @@ impl Transfers {
         }
     }
 
-    /// Closes the tick that ends at `tick`. With the last tick, unread data goes to the device at
-    /// once.
-    pub(super) fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
-        self.closed = tick;
-        let mut open = self.open.remove(&tick).unwrap_or_default();
+    /// Closes the tick that ends at `tick_end_ns`. With the last tick, unread data goes to the
+    /// device at once.
+    pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<DeviceTransfer> {
+        self.closed_ns = tick_end_ns;
+        let mut open = self.open_ticks.remove(&tick_end_ns).unwrap_or_default();
         for (device, (bytes, packets)) in open.received.drain() {
-            self.unread.entry(device).or_default().push_back((tick, bytes, packets));
+            self.unread.entry(device).or_default().push_back((tick_end_ns, bytes, packets));
         }
-        for mut moved in open.taken.take() {
+        for mut moved in open.read_by_tasks.take_all() {
             let unread = self.unread.get_mut(&moved.device);
-            moved.bytes = unread.map_or(0, |unread| read(unread, moved.bytes));
+            moved.bytes = unread.map_or(0, |unread| take_unread(unread, moved.bytes));
             if moved.bytes > 0 {
-                open.direct.add(&moved);
+                open.direct.add_moved(&moved);
             }
         }
-        let old = if is_last { u64::MAX } else { tick.saturating_sub(UNREAD_NS) };
+        let unread_limit_ns =
+            if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
-            while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= old) {
-                let (device, who) = (Rc::clone(device), Owner::Device);
-                open.direct.add(&Moved {
+            while let Some((_, bytes, requests)) =
+                unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns)
+            {
+                let (device, owner) = (Rc::clone(device), Owner::Device);
+                open.direct.add_moved(&DeviceTransfer {
                     device,
-                    direction: Direction::Read,
-                    owner: who,
+                    direction: IoDirection::Read,
+                    owner,
                     bytes,
                     requests,
                 });
             }
         }
         self.unread.retain(|_, unread| !unread.is_empty());
-        open.direct.take()
+        open.direct.take_all()
     }
 
     /// Number of devices with received and unread data.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn unread_devices(&self) -> usize {
         self.unread.len()
     }
 }
 
 /// Takes up to `wanted` bytes, oldest first. Returns how many there were.
-fn read(unread: &mut Unread, wanted: u64) -> u64 {
-    let mut left = wanted;
-    while left > 0
+fn take_unread(unread: &mut Unread, wanted: u64) -> u64 {
+    let mut remaining = wanted;
+    while remaining > 0
         && let Some((_, bytes, _)) = unread.front_mut()
     {
-        let part = left.min(*bytes);
-        *bytes -= part;
-        left -= part;
+        let chunk = remaining.min(*bytes);
+        *bytes -= chunk;
+        remaining -= chunk;
         if *bytes == 0 {
             unread.pop_front();
         }
     }
-    wanted - left
+    wanted - remaining
 }
 
-/// `whole` x `part` / `of`, rounded down.
-fn portion(whole: u64, part: u64, of: u64) -> u64 {
-    (u128::from(whole) * u128::from(part) / u128::from(of)) as u64
+/// `whole` x `numerator` / `denominator`, rounded down.
+fn portion_of(whole: u64, numerator: u64, denominator: u64) -> u64 {
+    (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
 }
 
 #[cfg(test)]
@@ -173,39 +182,45 @@ mod tests {
 
     const TICK: u64 = 1000;
 
-    fn moved(who: Owner, bytes: u64) -> Moved {
-        Moved { device: "sda".into(), direction: Direction::Read, owner: who, bytes, requests: 1 }
+    fn moved(who: Owner, bytes: u64) -> DeviceTransfer {
+        DeviceTransfer {
+            device: "sda".into(),
+            direction: IoDirection::Read,
+            owner: who,
+            bytes,
+            requests: 1,
+        }
     }
 
-    fn total(rows: &[Moved]) -> (u64, u64) {
+    fn total(rows: &[DeviceTransfer]) -> (u64, u64) {
         rows.iter().fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.requests))
     }
 
     #[test]
     fn a_request_over_two_ticks_is_spread_by_time() {
         let mut transfers = Transfers::new(TICK, 0);
-        let flow = Flow::Direct;
-        transfers.add(flow, &moved(Owner::Irq(1), 1000), 0, Some((750, 1750)));
-        assert_eq!(total(&transfers.close(1000, false)), (250, 0));
-        assert_eq!(total(&transfers.close(2000, false)), (750, 1));
+        let flow = TransferFlow::Direct;
+        transfers.add_transfer(flow, &moved(Owner::Irq(1), 1000), 0, Some((750, 1750)));
+        assert_eq!(total(&transfers.close_tick(1000, false)), (250, 0));
+        assert_eq!(total(&transfers.close_tick(2000, false)), (750, 1));
     }
 
     #[test]
     fn what_is_read_is_the_readers_and_the_rest_is_the_devices_in_the_end() {
         let mut transfers = Transfers::new(TICK, 0);
-        transfers.add(Flow::Received, &moved(Owner::Device, 1500), 1000, None);
+        transfers.add_transfer(TransferFlow::Received, &moved(Owner::Device, 1500), 1000, None);
         let reader = Owner::Irq(9);
-        transfers.add(Flow::Taken, &moved(reader, 1400), 2000, None);
-        assert_eq!(transfers.close(1000, false), []);
-        assert_eq!(transfers.close(2000, false), [moved(reader, 1400)]);
+        transfers.add_transfer(TransferFlow::Taken, &moved(reader, 1400), 2000, None);
+        assert_eq!(transfers.close_tick(1000, false), []);
+        assert_eq!(transfers.close_tick(2000, false), [moved(reader, 1400)]);
         // More is read than was received: what came before the recording.
-        transfers.add(Flow::Taken, &moved(reader, 5000), 3000, None);
-        assert_eq!(total(&transfers.close(3000, false)).0, 100);
-        transfers.add(Flow::Received, &moved(Owner::Device, 70), 4000, None);
-        assert_eq!(transfers.close(4000, false), []);
+        transfers.add_transfer(TransferFlow::Taken, &moved(reader, 5000), 3000, None);
+        assert_eq!(total(&transfers.close_tick(3000, false)).0, 100);
+        transfers.add_transfer(TransferFlow::Received, &moved(Owner::Device, 70), 4000, None);
+        assert_eq!(transfers.close_tick(4000, false), []);
         let end = 4000 + UNREAD_NS;
-        assert_eq!(transfers.close(end - TICK, false), []);
-        assert_eq!(transfers.close(end, false), [moved(Owner::Device, 70)]);
+        assert_eq!(transfers.close_tick(end - TICK, false), []);
+        assert_eq!(transfers.close_tick(end, false), [moved(Owner::Device, 70)]);
     }
 
     proptest! {
@@ -215,22 +230,22 @@ mod tests {
             closed_first in 0u64..12,
         ) {
             let mut transfers = Transfers::new(TICK, 0);
-            let flow = Flow::Direct;
+            let flow = TransferFlow::Direct;
             let mut found = (0, 0);
             let mut add = |sum: (u64, u64)| {
                 found = (found.0 + sum.0, found.1 + sum.1);
             };
             for tick in 1..=closed_first {
-                add(total(&transfers.close(tick * TICK, false)));
+                add(total(&transfers.close_tick(tick * TICK, false)));
             }
             for &(begin, len, bytes) in &requests {
                 let end = begin + len;
                 let span = (len > 0).then_some((begin, end));
                 let boundary = (end / TICK + 1) * TICK;
-                transfers.add(flow, &moved(Owner::Irq(1), bytes), boundary, span);
+                transfers.add_transfer(flow, &moved(Owner::Irq(1), bytes), boundary, span);
             }
             for tick in closed_first + 1..=40 {
-                add(total(&transfers.close(tick * TICK, false)));
+                add(total(&transfers.close_tick(tick * TICK, false)));
             }
             let sent: u64 = requests.iter().map(|(.., bytes)| bytes).sum();
             prop_assert_eq!(found, (sent, requests.len() as u64));

@@ -10,53 +10,59 @@ const REPORT_NS: u64 = 1_000_000_000;
 
 /// An offline CPU.
 #[derive(Debug)]
-struct Away {
+struct OfflineCpu {
     /// Time up to which it is reported.
-    reported: u64,
-    until: u64,
+    reported_ns: u64,
+    until_ns: u64,
     /// Whether nothing of it was reported yet.
     is_new: bool,
 }
 
 /// The CPUs that are offline.
 #[derive(Debug, Default)]
-pub(super) struct Offline(BTreeMap<u32, Away>);
+pub(super) struct OfflineCpus(BTreeMap<u32, OfflineCpu>);
 
-impl Offline {
+impl OfflineCpus {
     /// Adds `span` to the time of `cpu`, which stays offline.
-    pub(super) fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
+    pub(super) fn extend_offline(&mut self, cpu: u32, span: Option<(u64, u64)>) {
         if let Some((begin, end)) = span {
-            let away =
-                self.0.entry(cpu).or_insert(Away { reported: begin, until: begin, is_new: true });
-            away.until = end;
+            let offline_cpu = self.0.entry(cpu).or_insert(OfflineCpu {
+                reported_ns: begin,
+                until_ns: begin,
+                is_new: true,
+            });
+            offline_cpu.until_ns = end;
         }
     }
 
     /// Adds `span` to the time of `cpu`, which is back online.
-    pub(super) fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
-        self.stay(cpu, span);
-        if let Some(mut away) = self.0.remove(&cpu) {
-            away.report(cpu, ledger);
+    pub(super) fn end_offline(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
+        self.extend_offline(cpu, span);
+        if let Some(mut offline_cpu) = self.0.remove(&cpu) {
+            offline_cpu.report_loss(cpu, ledger);
         }
     }
 
-    /// Enters the losses that are due, or all of them at the end.
-    pub(super) fn report(&mut self, all: bool, ledger: &mut Ledger) {
-        for (&cpu, away) in &mut self.0 {
-            if all || away.is_new || away.until - away.reported >= REPORT_NS {
-                away.report(cpu, ledger);
+    /// Enters the losses that are due, or all of them if `is_last`.
+    pub(super) fn report_due(&mut self, is_last: bool, ledger: &mut Ledger) {
+        for (&cpu, offline_cpu) in &mut self.0 {
+            if is_last
+                || offline_cpu.is_new
+                || offline_cpu.until_ns - offline_cpu.reported_ns >= REPORT_NS
+            {
+                offline_cpu.report_loss(cpu, ledger);
             }
         }
     }
 }
 
-impl Away {
-    fn report(&mut self, cpu: u32, ledger: &mut Ledger) {
-        if self.until > self.reported {
+impl OfflineCpu {
+    fn report_loss(&mut self, cpu: u32, ledger: &mut Ledger) {
+        if self.until_ns > self.reported_ns {
             // A CPU is offline once, however many rows describe it.
-            let (span, count) = (self.until - self.reported, u64::from(self.is_new));
-            ledger.add(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
-            (self.reported, self.is_new) = (self.until, false);
+            let (span, count) = (self.until_ns - self.reported_ns, u64::from(self.is_new));
+            ledger.add_loss(Cause::CpuOffline, self.until_ns, span, Some(cpu), None, count);
+            (self.reported_ns, self.is_new) = (self.until_ns, false);
         }
     }
 }

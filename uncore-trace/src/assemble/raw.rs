@@ -1,31 +1,31 @@
 //! Rows of the raw tables that say who used the CPUs.
 
 use super::sink::Sink;
-use super::span::Span;
-use crate::assemble::cpu::Bin;
-use crate::drain::{Context, Run};
-use crate::entries::{Columns, Owner, softirq};
+use super::span::TimelineSpan;
+use crate::assemble::cpu::CpuBin;
+use crate::drain::{CpuContext, RunRecord};
+use crate::entries::{Owner, OwnerFields, softirq_label};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
 
 /// Writes the rows of one bin of one CPU. `owners` are those of the bin's tasks, in order. The
 /// times of the rows sum to the length of the bin.
-pub(super) fn rows(
+pub(super) fn append_usage_rows(
     cpu: u32,
-    bin: &Bin,
+    bin: &CpuBin,
     owners: &[Owner],
     irq_names: &mut IrqNames,
     sink: &mut Sink,
 ) {
-    let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
+    let (mono_ns, tick_ns, cpu) = (bin.end_ns as i64, bin.len_ns as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
-        let comm = slot.task.comm.text();
-        let Columns { kind, process, cgroup_id, .. } = owner.columns();
+        let comm = slot.task.comm.to_text();
+        let OwnerFields { kind: owner_kind, process, cgroup_id, .. } = owner.to_columns();
         sink.rows.runtime.append(&runtime::Row {
             mono_ns,
             tick_ns,
             cpu,
-            owner: kind,
+            owner: owner_kind,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
             comm: &comm,
@@ -36,13 +36,15 @@ pub(super) fn rows(
             owner_cgroup_id: cgroup_id,
         });
     }
-    for (kind, ns) in [(owner::UNATTRIBUTED, bin.unknown), (runtime::OFFLINE, bin.offline)] {
+    for (owner_kind, ns) in
+        [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)]
+    {
         if ns > 0 {
             sink.rows.runtime.append(&runtime::Row {
                 mono_ns,
                 tick_ns,
                 cpu,
-                owner: kind,
+                owner: owner_kind,
                 tid: 0,
                 pid: 0,
                 comm: "",
@@ -56,19 +58,19 @@ pub(super) fn rows(
     }
     for irq in &bin.irqs {
         let softirq_name;
-        let (kind, number, name) = match irq.source {
-            Context::Irq(number) => (owner::IRQ, number, irq_names.irq(number)),
-            Context::Softirq(vector) => {
-                softirq_name = softirq(vector);
+        let (owner_kind, number, name) = match irq.source {
+            CpuContext::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
+            CpuContext::Softirq(vector) => {
+                softirq_name = softirq_label(vector);
                 (owner::SOFTIRQ, vector, softirq_name.as_str())
             }
-            Context::Task => continue,
+            CpuContext::Task => continue,
         };
         sink.rows.irqs.append(&irqs::Row {
             mono_ns,
             tick_ns,
             cpu,
-            owner: kind,
+            owner: owner_kind,
             number: number as i32,
             name,
             ns: irq.ns as i64,
@@ -79,24 +81,28 @@ pub(super) fn rows(
 
 /// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
 /// follow one another without gaps from the record's begin to its end.
-pub(super) fn slice_rows(run: &Run, span: &Span, builder: &mut slices::Builder) {
-    let mut begin = run.begin;
+pub(super) fn append_slice_rows(
+    run: &RunRecord,
+    span: &TimelineSpan,
+    builder: &mut slices::Builder,
+) {
+    let mut begin_ns = run.begin_ns;
     for slot in &run.slots {
-        let end = begin + slot.wall_ns;
-        if !span.has(end) {
-            begin = end;
+        let end_ns = begin_ns + slot.wall_ns;
+        if !span.contains_time(end_ns) {
+            begin_ns = end_ns;
             continue;
         }
         builder.append(&slices::Row {
             cpu: run.cpu as i32,
-            begin_ns: begin as i64,
-            end_ns: end as i64,
+            begin_ns: begin_ns as i64,
+            end_ns: end_ns as i64,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
-            comm: &slot.task.comm.text(),
+            comm: &slot.task.comm.to_text(),
             cgroup_id: slot.task.cgroup_id,
             irq_ns: slot.irq_ns as i64,
         });
-        begin = end;
+        begin_ns = end_ns;
     }
 }

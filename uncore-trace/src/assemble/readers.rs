@@ -10,9 +10,11 @@ use std::rc::Rc;
 
 use super::loss::Ledger;
 use crate::count::Count;
-use crate::drain::{self, Sample, Task};
-use crate::entries::{Owner, RAN_GUEST, Reading, STANDS_STILL, Trigger, Value};
-use crate::open::{Change, Layout, Stopped, Why};
+use crate::drain::{self, SampleRecord, TaskIdentity};
+use crate::entries::{
+    CounterReading, CounterValue, Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL,
+};
+use crate::open::{CpuSetChange, Layout, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
@@ -24,24 +26,24 @@ type Slots = Rc<[(u32, Count)]>;
 #[derive(Debug)]
 struct CounterSet {
     /// The first slot.
-    first: u32,
+    first_slot: u32,
     slots: Slots,
     /// How many of the counters are read at every context switch; these come first.
     at_switch: usize,
     /// The place of the first counter that other CPUs read too.
     first_shared: usize,
     /// These CPUs.
-    others: Vec<u32>,
+    other_cpus: Vec<u32>,
 }
 
 /// One reader CPU.
 #[derive(Debug, Default)]
-struct Reader {
+struct ReaderCpu {
     cpu: u32,
     /// The current set of counters, and the set before the last change.
     sets: Vec<CounterSet>,
     /// Whether the CPU reads counters now.
-    active: bool,
+    is_active: bool,
     /// The tick after its last reading.
     next_tick: Option<u64>,
     /// Sequence number of its last sample.
@@ -52,7 +54,7 @@ struct Reader {
 
 /// A counter and its latest entry.
 #[derive(Debug, Default)]
-struct Progress {
+struct CounterProgress {
     /// The CPU on which the plan reads it.
     cpu: u32,
     /// Whether it counts that CPU only.
@@ -60,21 +62,21 @@ struct Progress {
     /// Whether it is a witness that does not count virtual machines.
     is_blind: bool,
     /// Time and tick of its latest entry.
-    newest: (u64, u64),
+    latest_entry: (u64, u64),
     /// CPU and trigger of that entry.
-    last_from: Option<(u32, Trigger)>,
+    last_from: Option<(u32, ReadingTrigger)>,
     /// Time, ns, at which it stopped and why, unless it has started again.
-    stopped: Option<(u64, Why)>,
+    stopped: Option<(u64, StopCause)>,
     /// Tick and time enabled of the timer's last successful reading.
-    read: Option<(u64, u64)>,
+    last_read: Option<(u64, u64)>,
 }
 
 /// All reader CPUs.
 #[derive(Debug)]
 pub(super) struct Readers {
-    cpus: BTreeMap<u32, Reader>,
+    cpus: BTreeMap<u32, ReaderCpu>,
     /// By the counter's id; `None` if it could not be opened.
-    counters: Vec<Option<Progress>>,
+    counters: Vec<Option<CounterProgress>>,
     tick_ns: u64,
     start_tick: u64,
     stop_tick: Option<u64>,
@@ -82,11 +84,11 @@ pub(super) struct Readers {
 }
 
 /// The destination of entries.
-pub(super) trait Log {
+pub(super) trait ReadingLog {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
     /// Logs the readings of one sample. Those that have an owner have the same one.
-    fn readings(&mut self, readings: &[Reading], row: &ReadingColumns<'_>);
+    fn log_readings(&mut self, readings: &[CounterReading], row: &ReadingColumns<'_>);
 }
 
 /// Columns of `readings` that the entry does not have.
@@ -97,12 +99,12 @@ pub(super) struct ReadingColumns<'a> {
     /// Duration of the sample, ns.
     pub width_ns: u64,
     /// The task that was on the CPU.
-    pub task: Option<&'a Task>,
+    pub task: Option<&'a TaskIdentity>,
 }
 
 /// Limits on the time and tick of the next entry.
 #[derive(Clone, Copy, Debug)]
-struct Next {
+struct EntryLimits {
     /// The first tick that has not ended.
     open_tick: u64,
     /// Whether its time is that of a sample. Other entries are moved behind the latest entry.
@@ -120,7 +122,7 @@ impl Readers {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
             let is_blind = counter.is_blind_witness();
-            let start = Progress { cpu, per_cpu, is_blind, ..Progress::default() };
+            let start = CounterProgress { cpu, per_cpu, is_blind, ..CounterProgress::default() };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -142,20 +144,20 @@ impl Readers {
     fn lay_out(&mut self, layouts: &BTreeMap<u32, Layout>) {
         for reader in self.cpus.values_mut() {
             // Only two sets are kept: all samples from before the previous change have been read.
-            let old = reader.sets.len().saturating_sub(1);
-            reader.sets.drain(..old);
-            reader.active = layouts.contains_key(&reader.cpu);
+            let old_sets = reader.sets.len().saturating_sub(1);
+            reader.sets.drain(..old_sets);
+            reader.is_active = layouts.contains_key(&reader.cpu);
         }
         for (&cpu, layout) in layouts {
             let slots = layout.counters.iter().map(|placed| (placed.id, placed.base));
             let reader = self.cpus.entry(cpu).or_default();
-            (reader.cpu, reader.active) = (cpu, true);
+            (reader.cpu, reader.is_active) = (cpu, true);
             reader.sets.push(CounterSet {
-                first: layout.first,
+                first_slot: layout.first_slot,
                 slots: slots.collect(),
                 at_switch: layout.at_switch as usize,
                 first_shared: layout.first_shared(),
-                others: layout.others.clone(),
+                other_cpus: layout.other_cpus.clone(),
             });
         }
     }
@@ -166,9 +168,9 @@ impl Readers {
     }
 
     /// Whether every reader CPU has read this tick or a later one.
-    pub(super) fn have(&self, tick: u64) -> bool {
-        let mut active = self.cpus.values().filter(|reader| reader.active);
-        active.all(|reader| reader.next_tick.is_some_and(|next| next > tick))
+    pub(super) fn have_read(&self, tick: u64) -> bool {
+        let mut active = self.cpus.values().filter(|reader| reader.is_active);
+        active.all(|reader| reader.next_tick.is_some_and(|next_tick| next_tick > tick))
     }
 
     /// Whether a counter did not count where it was expected to, since the last call.
@@ -176,46 +178,51 @@ impl Readers {
         mem::replace(&mut self.is_astray, false)
     }
 
-    /// Logs the final counts of all counters, which the recording stopped at `now`. All samples
+    /// Logs the final counts of all counters, which the recording stopped at `now_ns`. All samples
     /// have been fed.
-    pub(super) fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
-        let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
-        let readers: HashMap<u32, u32> = self.placed().collect();
+    pub(super) fn log_last_counts(
+        &mut self,
+        counts: &[(u32, Count)],
+        now_ns: u64,
+        log: &mut impl ReadingLog,
+    ) {
+        let tick = self.stop_tick.unwrap_or(now_ns / self.tick_ns);
+        let readers: HashMap<u32, u32> = self.placed_counters().collect();
         for &(id, count) in counts {
-            let planned = self.counter(id).map(|counter| counter.cpu);
+            let planned = self.counter_progress(id).map(|counter| counter.cpu);
             if let Some(cpu) = readers.get(&id).copied().or(planned) {
-                self.stop((id, count, Why::Purpose), cpu, (tick, now), log);
+                self.stop_counter((id, count, StopCause::Purpose), cpu, (tick, now_ns), log);
             }
         }
     }
 
-    /// Applies a change of who reads what, at `now`. All samples from before the change have been
-    /// fed.
-    pub(super) fn follow(
+    /// Applies a change of who reads what, at `now_ns`. All samples from before the change have
+    /// been fed.
+    pub(super) fn apply_change(
         &mut self,
-        change: &Change,
-        now: u64,
+        change: &CpuSetChange,
+        now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl Log,
+        log: &mut impl ReadingLog,
     ) {
-        let before: HashMap<u32, u32> = self.placed().collect();
+        let old_readers: HashMap<u32, u32> = self.placed_counters().collect();
         for stopped in &change.stopped {
-            let reader = before.get(&stopped.id).copied();
-            if stopped.why == Why::Purpose {
-                self.retired(stopped, reader, now, log);
+            let reader = old_readers.get(&stopped.id).copied();
+            if stopped.why == StopCause::Purpose {
+                self.log_retired(stopped, reader, now_ns, log);
             } else {
-                self.stopped(stopped, reader, now, ledger, log);
+                self.log_stopped(stopped, reader, now_ns, ledger, log);
             }
         }
         let Some(layouts) = &change.layouts else {
             return;
         };
         self.lay_out(layouts);
-        let after: Vec<(u32, u32)> = self.placed().collect();
-        for (id, cpu) in after {
-            self.place(id, before.get(&id).copied(), cpu, now, ledger, log);
+        let new_readers: Vec<(u32, u32)> = self.placed_counters().collect();
+        for (id, cpu) in new_readers {
+            self.assign_reader(id, old_readers.get(&id).copied(), cpu, now_ns, ledger, log);
         }
-        for reader in self.cpus.values_mut().filter(|reader| !reader.active) {
+        for reader in self.cpus.values_mut().filter(|reader| !reader.is_active) {
             // The CPU's ticks count anew when it comes back.
             reader.next_tick = None;
         }
@@ -223,288 +230,319 @@ impl Readers {
 
     /// Logs that a counter stopped with its CPU or its PMU; `reader` is the CPU that read it, if
     /// any.
-    fn stopped(
+    fn log_stopped(
         &mut self,
         &Stopped { id, count, why }: &Stopped,
         reader: Option<u32>,
-        now: u64,
+        now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl Log,
+        log: &mut impl ReadingLog,
     ) {
-        let Some(planned) = self.counter(id).map(|counter| counter.cpu) else {
+        let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) else {
             return;
         };
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let cpu = reader.unwrap_or(planned);
-        let tick = next_tick.unwrap_or(now / self.tick_ns);
-        self.stop((id, count, why), cpu, (tick, now), log);
+        let tick = next_tick.unwrap_or(now_ns / self.tick_ns);
+        self.stop_counter((id, count, why), cpu, (tick, now_ns), log);
         // A counter that was read at the end of the recording has no missing time.
-        let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
+        let is_over =
+            next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
         if !is_over {
-            ledger.stopped(now, cpu, id, why, None);
+            ledger.add_stopped_counter(now_ns, cpu, id, why, None);
         }
     }
 
     /// Logs that a counter was stopped on purpose; `reader` is the CPU that read it, if any.
-    fn retired(
+    fn log_retired(
         &mut self,
         &Stopped { id, count, why }: &Stopped,
         reader: Option<u32>,
-        now: u64,
-        log: &mut impl Log,
+        now_ns: u64,
+        log: &mut impl ReadingLog,
     ) {
-        if let Some(planned) = self.counter(id).map(|counter| counter.cpu) {
-            let tick = now / self.tick_ns;
-            self.stop((id, count, why), reader.unwrap_or(planned), (tick, now), log);
+        if let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) {
+            let tick = now_ns / self.tick_ns;
+            self.stop_counter((id, count, why), reader.unwrap_or(planned), (tick, now_ns), log);
         }
     }
 
-    fn stop(
+    fn stop_counter(
         &mut self,
-        (id, count, why): (u32, Count, Why),
+        (id, count, why): (u32, Count, StopCause),
         cpu: u32,
-        (tick, now): (u64, u64),
-        log: &mut impl Log,
+        (tick, now_ns): (u64, u64),
+        log: &mut impl ReadingLog,
     ) {
-        let value = Ok(value(count));
-        self.mark(id, cpu, (tick, now), (Trigger::Stop, value, readings::STOP), log);
-        if let Some(counter) = self.counter(id) {
-            counter.stopped = Some((now, why));
+        let value = Ok(logged_value(count));
+        self.log_start_or_stop(
+            id,
+            cpu,
+            (tick, now_ns),
+            (ReadingTrigger::Stop, value, readings::STOP),
+            log,
+        );
+        if let Some(counter) = self.counter_progress(id) {
+            counter.stopped = Some((now_ns, why));
         }
     }
 
-    /// Logs that `cpu` reads a counter from now on; `old` is the CPU that read it before, if any.
-    fn place(
+    /// Logs that `cpu` reads a counter from now on; `old_cpu` is the CPU that read it before, if
+    /// any.
+    fn assign_reader(
         &mut self,
         id: u32,
-        old: Option<u32>,
+        old_cpu: Option<u32>,
         cpu: u32,
-        now: u64,
+        now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl Log,
+        log: &mut impl ReadingLog,
     ) {
-        let Some(counter) = self.counter(id) else {
+        let Some(counter) = self.counter_progress(id) else {
             return;
         };
         let (planned, stopped) = (counter.cpu, counter.stopped.take());
-        if stopped.is_none() && old == Some(cpu) {
+        if stopped.is_none() && old_cpu == Some(cpu) {
             return;
         }
-        let tick = now / self.tick_ns;
-        self.mark(id, cpu, (tick, now), (Trigger::Start, Err(0), readings::START), log);
+        let tick = now_ns / self.tick_ns;
+        self.log_start_or_stop(
+            id,
+            cpu,
+            (tick, now_ns),
+            (ReadingTrigger::Start, Err(0), readings::START),
+            log,
+        );
         if let Some((since, why)) = stopped {
-            if let Some(counter) = self.counter(id) {
-                counter.read = None;
+            if let Some(counter) = self.counter_progress(id) {
+                counter.last_read = None;
             }
-            ledger.stopped(now, cpu, id, why, Some(now.saturating_sub(since)));
+            ledger.add_stopped_counter(now_ns, cpu, id, why, Some(now_ns.saturating_sub(since)));
             return;
         }
         // A counter that had no reader for a while continues from the CPU of its plan.
-        let old = old.unwrap_or(planned);
-        let next_tick = self.cpus.get(&old).and_then(|old| old.next_tick);
-        let since = next_tick.unwrap_or(tick);
+        let from_cpu = old_cpu.unwrap_or(planned);
+        let next_tick = self.cpus.get(&from_cpu).and_then(|from_reader| from_reader.next_tick);
+        let since_tick = next_tick.unwrap_or(tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)
-            && !reader.inherited_from.contains(&(old, since))
+            && !reader.inherited_from.contains(&(from_cpu, since_tick))
         {
-            reader.inherited_from.push((old, since));
+            reader.inherited_from.push((from_cpu, since_tick));
         }
     }
 
     /// The counters and the CPUs that read them.
-    fn placed(&self) -> impl Iterator<Item = (u32, u32)> {
-        let active = self.cpus.values().filter(|reader| reader.active);
+    fn placed_counters(&self) -> impl Iterator<Item = (u32, u32)> {
+        let active = self.cpus.values().filter(|reader| reader.is_active);
         active.flat_map(|reader| {
-            let slots = reader.sets.last().map(|known| Rc::clone(&known.slots));
+            let slots = reader.sets.last().map(|set| Rc::clone(&set.slots));
             let ids: Vec<u32> =
                 slots.iter().flat_map(|slots| slots.iter().map(|slot| slot.0)).collect();
             ids.into_iter().map(move |id| (id, reader.cpu))
         })
     }
 
-    fn counter(&mut self, id: u32) -> Option<&mut Progress> {
+    fn counter_progress(&mut self, id: u32) -> Option<&mut CounterProgress> {
         self.counters.get_mut(id as usize)?.as_mut()
     }
 
-    fn known(&self, sample: &Sample) -> Option<&CounterSet> {
+    fn known_set(&self, sample: &SampleRecord) -> Option<&CounterSet> {
         let sets = &self.cpus.get(&sample.cpu)?.sets;
-        let known = sets.iter().rev().find(|known| known.first == sample.first)?;
+        let set = sets.iter().rev().find(|candidate| candidate.first_slot == sample.first_slot)?;
         let len = sample.readings.len();
-        let part = sample.trigger == drain::Trigger::Sched && len == known.at_switch;
-        (len == known.slots.len() || part).then_some(known)
+        let is_switch_part = sample.trigger == drain::SampleTrigger::Sched && len == set.at_switch;
+        (len == set.slots.len() || is_switch_part).then_some(set)
     }
 
     /// The counters of a sample, and how many of them are read at every context switch. A sample at
     /// a switch may be of counters that another CPU reads at each tick.
-    fn slots(&self, sample: &Sample) -> Option<(Slots, usize)> {
-        if let Some(known) = self.known(sample) {
+    fn sample_slots(&self, sample: &SampleRecord) -> Option<(Slots, usize)> {
+        if let Some(known) = self.known_set(sample) {
             return Some((Rc::clone(&known.slots), known.at_switch));
         }
-        let is_its = |set: &&CounterSet| {
-            let first = set.first as usize + set.first_shared;
+        let matches_sample = |set: &&CounterSet| {
+            let first_shared_slot = set.first_slot as usize + set.first_shared;
             let len = set.slots.len().saturating_sub(set.first_shared);
-            first == sample.first as usize
+            first_shared_slot == sample.first_slot as usize
                 && len == sample.readings.len()
-                && set.others.contains(&sample.cpu)
+                && set.other_cpus.contains(&sample.cpu)
         };
         let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
-        let set = sets.find(is_its).filter(|_| sample.trigger == drain::Trigger::Sched)?;
+        let set =
+            sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
     /// Whether the owner of the counts before this sample is needed; `None` if the sample's
     /// counters are unknown.
-    pub(super) fn wants_owner(&self, sample: &Sample) -> Option<bool> {
-        self.slots(sample).map(|(_, at_switch)| at_switch > 0)
+    pub(super) fn wants_owner(&self, sample: &SampleRecord) -> Option<bool> {
+        self.sample_slots(sample).map(|(_, at_switch)| at_switch > 0)
     }
 
     /// Logs a sample. Counts of counters that are read at every context switch, since the previous
     /// sample, belong to `owner`, which runs a virtual machine if `ran_guest`.
-    pub(super) fn sample(
+    pub(super) fn log_sample(
         &mut self,
-        sample: &Sample,
+        sample: &SampleRecord,
         (owner, ran_guest): (Option<Owner>, bool),
         ledger: &mut Ledger,
-        log: &mut impl Log,
+        log: &mut impl ReadingLog,
     ) {
-        let tick = sample.begin / self.tick_ns;
-        let Some((slots, at_switch)) = self.slots(sample).filter(|_| tick >= self.start_tick)
+        let tick = sample.begin_ns / self.tick_ns;
+        let Some((slots, at_switch)) =
+            self.sample_slots(sample).filter(|_| tick >= self.start_tick)
         else {
             return;
         };
         // A CPU that reads only counters of others is not active: no tick is expected of it.
-        let new = || Reader { cpu: sample.cpu, ..Reader::default() };
-        let reader = self.cpus.entry(sample.cpu).or_insert_with(new);
-        let has_read = |stop| reader.next_tick.map_or(!reader.active, |next| next > stop);
+        let new_reader = || ReaderCpu { cpu: sample.cpu, ..ReaderCpu::default() };
+        let reader = self.cpus.entry(sample.cpu).or_insert_with(new_reader);
+        let has_read =
+            |stop| reader.next_tick.map_or(!reader.is_active, |next_tick| next_tick > stop);
         if self.stop_tick.is_some_and(|stop| tick > stop && has_read(stop)) {
             // This reader has read the last tick.
             return;
         }
-        let after = |last: u64| sample.sequence.saturating_sub(last).saturating_sub(1);
-        let lost = reader.sequence.map_or(0, after);
+        let lost_after =
+            |last_sequence: u64| sample.sequence.saturating_sub(last_sequence).saturating_sub(1);
+        let lost = reader.sequence.map_or(0, lost_after);
         reader.sequence = Some(sample.sequence);
         if lost > 0 {
-            ledger.add(Cause::LostSample, sample.begin, 0, Some(sample.cpu), None, lost);
+            ledger.add_loss(Cause::LostSample, sample.begin_ns, 0, Some(sample.cpu), None, lost);
         }
         let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });
-        let is_tick = sample.trigger == drain::Trigger::Timer;
+        let is_tick = sample.trigger == drain::SampleTrigger::Timer;
         if is_tick {
-            reader.tick(tick, self.tick_ns, self.stop_tick, sample.begin, ledger);
+            reader.note_tick(tick, self.tick_ns, self.stop_tick, sample.begin_ns, ledger);
         }
         let row = ReadingColumns {
             trigger: sample.trigger.name(),
-            width_ns: sample.end.saturating_sub(sample.begin),
+            width_ns: sample.end_ns.saturating_sub(sample.begin_ns),
             task: Some(&sample.task),
         };
-        let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };
-        let next = Next { open_tick: log.open_tick(), is_sample: true };
+        let trigger = if is_tick { ReadingTrigger::Timer } else { ReadingTrigger::Event };
+        let limits = EntryLimits { open_tick: log.open_tick(), is_sample: true };
         let mut readings = Vec::with_capacity(slots.len());
-        for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
-            let is_blind = ran_guest && self.counter(id).is_some_and(|its| its.is_blind);
+        for (slot_index, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+            let is_blind =
+                ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
             let value = match *reading {
-                drain::Reading::Counted { .. } if is_blind => Err(RAN_GUEST),
-                drain::Reading::Counted { enabled, .. }
+                drain::RawReading::Counted { .. } if is_blind => Err(RAN_GUEST),
+                drain::RawReading::Counted { enabled, .. }
                     if is_tick && self.stands_still(id, tick, enabled) =>
                 {
                     self.is_astray = true;
                     Err(STANDS_STILL)
                 }
-                drain::Reading::Counted { value: raw, enabled, running } => {
-                    Ok(value(Count { value: raw, enabled, running }.after(base)))
+                drain::RawReading::Counted { value: raw, enabled, running } => {
+                    Ok(logged_value(Count { value: raw, enabled, running }.add_earlier(base)))
                 }
-                drain::Reading::Failed(errno) => {
-                    let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
+                drain::RawReading::Failed(errno) => {
+                    let per_cpu = self.counter_progress(id).is_some_and(|counter| counter.per_cpu);
                     // The errors of a counter that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
                     self.is_astray |= is_tick && !per_cpu && errno == libc::EINVAL;
                     Err(errno)
                 }
             };
-            let owner = owner.filter(|_| place < at_switch);
-            let when = (tick, sample.begin);
-            readings.extend(self.reading(id, sample.cpu, when, (trigger, value, owner), next));
+            let owner = owner.filter(|_| slot_index < at_switch);
+            let tick_and_time = (tick, sample.begin_ns);
+            readings.extend(self.make_reading(
+                id,
+                sample.cpu,
+                tick_and_time,
+                (trigger, value, owner),
+                limits,
+            ));
         }
-        log.readings(&readings, &row);
+        log.log_readings(&readings, &row);
     }
 
     /// Whether the counter did not count since the tick before. The time enabled of a counter that
     /// counts increases, also while the counter is multiplexed out.
     fn stands_still(&mut self, id: u32, tick: u64, enabled: u64) -> bool {
-        let Some(counter) = self.counter(id).filter(|counter| !counter.per_cpu) else {
+        let Some(counter) = self.counter_progress(id).filter(|counter| !counter.per_cpu) else {
             return false;
         };
-        let before = counter.read.replace((tick, enabled));
-        enabled > 0 && before.is_some_and(|(last, before)| last < tick && before == enabled)
+        let previous = counter.last_read.replace((tick, enabled));
+        enabled > 0
+            && previous.is_some_and(|(last_tick, enabled_before)| {
+                last_tick < tick && enabled_before == enabled
+            })
     }
 
-    /// Logs that a counter stops or starts; `word` is the trigger of the row.
-    fn mark(
+    /// Logs that a counter stops or starts; `row_trigger` is the trigger of the row.
+    fn log_start_or_stop(
         &mut self,
         counter: u32,
         cpu: u32,
-        when: (u64, u64),
-        (trigger, value, word): (Trigger, Result<Value, i32>, &'static str),
-        log: &mut impl Log,
+        tick_and_time: (u64, u64),
+        (trigger, value, row_trigger): (ReadingTrigger, Result<CounterValue, i32>, &'static str),
+        log: &mut impl ReadingLog,
     ) {
-        let next = Next { open_tick: log.open_tick(), is_sample: false };
-        let reading = self.reading(counter, cpu, when, (trigger, value, None), next);
-        log.readings(
+        let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
+        let reading =
+            self.make_reading(counter, cpu, tick_and_time, (trigger, value, None), limits);
+        log.log_readings(
             reading.as_slice(),
-            &ReadingColumns { trigger: word, ..ReadingColumns::default() },
+            &ReadingColumns { trigger: row_trigger, ..ReadingColumns::default() },
         );
     }
 
     /// The entry of a reading, in a tick that has not ended; `None` if a newer entry includes all
     /// of its count.
-    fn reading(
+    fn make_reading(
         &mut self,
         counter: u32,
         cpu: u32,
-        (tick, time): (u64, u64),
-        (trigger, value, owner): (Trigger, Result<Value, i32>, Option<Owner>),
-        next: Next,
-    ) -> Option<Reading> {
-        let progress = self.counter(counter)?;
-        let ((last_time, last_tick), last_from) = (progress.newest, progress.last_from);
+        (tick, time_ns): (u64, u64),
+        (trigger, value, owner): (ReadingTrigger, Result<CounterValue, i32>, Option<Owner>),
+        limits: EntryLimits,
+    ) -> Option<CounterReading> {
+        let progress = self.counter_progress(counter)?;
+        let ((last_time, last_tick), last_from) = (progress.latest_entry, progress.last_from);
         // `readings` is sorted by time, so two entries of a counter need different times. A tick's
         // reading may arrive after that of another CPU, from another ring.
-        let after_another = last_from.is_some_and(|(last, by)| last != cpu && by == Trigger::Event);
-        let moves = !next.is_sample || trigger == Trigger::Timer && after_another;
-        let time = if moves { time.max(last_time + 1) } else { time };
-        if time <= last_time || progress.stopped.is_some() {
+        let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| {
+            last_cpu != cpu && last_trigger == ReadingTrigger::Event
+        });
+        let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
+        let logged_ns = if moves { time_ns.max(last_time + 1) } else { time_ns };
+        if logged_ns <= last_time || progress.stopped.is_some() {
             return None;
         }
-        let tick = tick.max(next.open_tick).max(last_tick);
-        (progress.newest, progress.last_from) = ((time, tick), Some((cpu, trigger)));
-        Some(Reading { tick, time, counter, cpu, trigger, value, owner })
+        let tick = tick.max(limits.open_tick).max(last_tick);
+        (progress.latest_entry, progress.last_from) = ((logged_ns, tick), Some((cpu, trigger)));
+        Some(CounterReading { tick, time: logged_ns, counter, cpu, trigger, value, owner })
     }
 }
 
 /// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
 /// bits are noise of the kernel's clock.
-fn value(count: Count) -> Value {
-    let times = readings::times(count.enabled, count.running);
-    Value { value: count.value, times: times.0.zip(times.1) }
+fn logged_value(count: Count) -> CounterValue {
+    let times = readings::stored_times(count.enabled, count.running);
+    CounterValue { value: count.value, times: times.0.zip(times.1) }
 }
 
-impl Reader {
+impl ReaderCpu {
     /// Notes that a tick arrived, and enters the missing ticks before it.
-    fn tick(
+    fn note_tick(
         &mut self,
         tick: u64,
         tick_ns: u64,
         stop_tick: Option<u64>,
-        time: u64,
+        time_ns: u64,
         ledger: &mut Ledger,
     ) {
-        for (cpu, since) in self.inherited_from.drain(..) {
-            let missing = tick.saturating_sub(since);
-            ledger.moved(time, cpu, self.cpu, missing, tick_ns);
+        for (cpu, since_tick) in self.inherited_from.drain(..) {
+            let missing = tick.saturating_sub(since_tick);
+            ledger.add_reader_move(time_ns, cpu, self.cpu, missing, tick_ns);
         }
         let expected = self.next_tick.unwrap_or(tick);
         if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
             let missing = tick - expected;
-            let span = missing * tick_ns;
-            ledger.add(Cause::LateTick, time, span, Some(self.cpu), None, missing);
+            let span_ns = missing * tick_ns;
+            ledger.add_loss(Cause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
         }
         self.next_tick = Some(expected.max(tick + 1));
     }

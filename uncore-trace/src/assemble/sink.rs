@@ -1,7 +1,7 @@
 //! Rows of every table, before they go to the writer.
 //!
 //! Guarantee: the rows that wait for the writer are bounded, whatever the machine does:
-//! [`BATCH_ROWS`] and the rows of one drain for each table here, and the limit of the [`Store`].
+//! [`BATCH_ROWS`] and the rows of one drain for each table here, and the limit of the [`RowStore`].
 
 use anyhow::Result;
 use arrow::array::{AsArray, RecordBatch};
@@ -9,11 +9,11 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
 use crate::clock::mono_ns;
-use crate::drain::Task;
+use crate::drain::TaskIdentity;
 use crate::entries::{Disorder, ROWS_AT_ONCE};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::origin::Origin;
-use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
+use crate::schema::origin::RecordingOrigin;
+use crate::schema::{Builders, RowStore, TableDef, cgroups, fabric, slices, tasks};
 
 /// Rows of a table that go to the writer together: 4 MB of `fabric`. Every batch may become a
 /// segment, and many small segments cost the writer more time than few large ones.
@@ -27,29 +27,29 @@ pub(super) const BATCH_ROWS: usize = ROWS_AT_ONCE;
 pub struct Sink {
     wanted: Vec<&'static str>,
     /// The origin of the recording.
-    pub origin: Origin,
+    pub origin: RecordingOrigin,
     /// Rows that were not handed to the writer yet.
     pub rows: Builders,
     /// Rows of `fabric` that were handed to the writer.
-    handed: u64,
-    dropped: Vec<Dropped>,
-    refused: Option<Refused>,
+    handed_rows: u64,
+    dropped: Vec<DroppedSlices>,
+    refused: Option<RefusedEntries>,
 }
 
 /// Entries of the log that were refused because they were out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct RefusedEntries {
     /// Number of entries.
     pub count: u64,
     /// When the first one was, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// Why the first one was.
     pub why: Disorder,
 }
 
 /// Rows of `slices` that were dropped because they came faster than they could be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedSlices {
     /// Number of rows.
     pub rows: u64,
     /// Begin of the first one, ns on `CLOCK_MONOTONIC`.
@@ -58,8 +58,8 @@ pub struct Dropped {
     pub end_ns: i64,
 }
 
-impl Dropped {
-    fn of(slices: &RecordBatch) -> Self {
+impl DroppedSlices {
+    fn of_batch(slices: &RecordBatch) -> Self {
         let times = |name| slices.column_by_name(name).map(AsArray::as_primitive::<Int64Type>);
         Self {
             rows: slices.num_rows() as u64,
@@ -71,10 +71,10 @@ impl Dropped {
 
 impl Sink {
     /// Rows for the tables that `writer` wants; `slices` only if every slice is recorded.
-    pub fn new(writer: &dyn Store, every_slice: bool, origin: Origin) -> Self {
+    pub fn new(writer: &dyn RowStore, every_slice: bool, origin: RecordingOrigin) -> Self {
         let wanted = crate::schema::ALL
             .iter()
-            .filter(|table| writer.wants(table))
+            .filter(|table| writer.wants_table(table))
             .filter(|table| every_slice || table.name != slices::TABLE.name)
             .map(|table| table.name)
             .collect();
@@ -82,46 +82,46 @@ impl Sink {
     }
 
     /// Whether rows of this table are kept.
-    pub fn wants(&self, table: &TableDef) -> bool {
+    pub fn wants_table(&self, table: &TableDef) -> bool {
         self.wanted.contains(&table.name)
     }
 
     /// Whether a table has enough rows for [`Sink::hand_over`].
     pub(super) fn is_full(&self) -> bool {
-        self.rows.most() >= BATCH_ROWS
+        self.rows.max_table_rows() >= BATCH_ROWS
     }
 
     /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.
-    pub fn hand_over(&mut self, writer: &mut dyn Store) -> Result<()> {
-        self.hand(writer, BATCH_ROWS)
+    pub fn hand_over(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+        self.hand_rows(writer, BATCH_ROWS)
     }
 
     /// Hands all rows to the writer.
-    pub fn flush(&mut self, writer: &mut dyn Store) -> Result<()> {
-        self.hand(writer, 1)
+    pub fn flush_rows(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+        self.hand_rows(writer, 1)
     }
 
     /// Hands all rows to the writer and waits for room. For the end of a recording, when the ring
     /// is no longer drained.
-    pub fn finish(&mut self, writer: &mut dyn Store) -> Result<()> {
-        self.handed += self.rows.fabric.len() as u64;
-        self.rows.finish(1, |table, batch| writer.write(table, batch))
+    pub fn finish_rows(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+        self.handed_rows += self.rows.fabric.len() as u64;
+        self.rows.finish(1, |table, batch| writer.write_rows(table, batch))
     }
 
-    fn hand(&mut self, writer: &mut dyn Store, least: usize) -> Result<()> {
-        let Self { wanted: _, origin: _, rows, handed, dropped, refused: _ } = self;
-        rows.finish(least, |table, batch| {
+    fn hand_rows(&mut self, writer: &mut dyn RowStore, min_rows: usize) -> Result<()> {
+        let Self { wanted: _, origin: _, rows, handed_rows: handed, dropped, refused: _ } = self;
+        rows.finish(min_rows, |table, batch| {
             if table.name == fabric::TABLE.name {
                 *handed += batch.num_rows() as u64;
             }
             if table.name != slices::TABLE.name {
-                return writer.write(table, batch);
+                return writer.write_rows(table, batch);
             }
             // Slices are dropped rather than waited for: during a wait the ring would fill, and all
             // other tables would lose records. No other table is made from slices.
-            let these = Dropped::of(&batch);
-            if !writer.offer(table, batch)? {
-                dropped.push(these);
+            let dropped_slices = DroppedSlices::of_batch(&batch);
+            if !writer.offer_rows(table, batch)? {
+                dropped.push(dropped_slices);
             }
             Ok(())
         })
@@ -129,40 +129,40 @@ impl Sink {
 
     /// Number of rows of `fabric` so far.
     pub fn fabric_rows(&self) -> u64 {
-        self.handed + self.rows.fabric.len() as u64
+        self.handed_rows + self.rows.fabric.len() as u64
     }
 
     /// The rows of `slices` that were dropped since the last call.
-    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+    pub fn take_dropped(&mut self) -> Vec<DroppedSlices> {
         std::mem::take(&mut self.dropped)
     }
 
     /// Notes that an entry was refused.
-    pub(super) fn refuse(&mut self, why: Disorder) {
-        let first = Refused { count: 0, time: mono_ns() as u64, why };
-        self.refused.get_or_insert(first).count += 1;
+    pub(super) fn refuse_entry(&mut self, why: Disorder) {
+        let first_refusal = RefusedEntries { count: 0, time_ns: mono_ns() as u64, why };
+        self.refused.get_or_insert(first_refusal).count += 1;
     }
 
     /// The entries that were refused since the last call.
-    pub(super) const fn take_refused(&mut self) -> Option<Refused> {
+    pub(super) const fn take_refused(&mut self) -> Option<RefusedEntries> {
         self.refused.take()
     }
 
     /// A row of `tasks`.
-    pub fn task(&mut self, task: &Task, time: u64, what: &str) {
+    pub fn append_task(&mut self, task: &TaskIdentity, time_ns: u64, event_name: &str) {
         self.rows.tasks.append(&tasks::Row {
-            mono_ns: time as i64,
+            mono_ns: time_ns as i64,
             pid: task.pid as i32,
             tid: task.tid as i32,
-            comm: &task.comm.text(),
+            comm: &task.comm.to_text(),
             cgroup_id: task.cgroup_id,
-            what,
+            what: event_name,
         });
     }
 
     /// A row of `cgroups`.
-    pub fn cgroup(&mut self, id: u64, names: &CgroupNames, time: u64) {
-        let Origin { host, boot_id, cluster } = &self.origin;
+    pub fn append_cgroup(&mut self, id: u64, names: &CgroupNames, time_ns: u64) {
+        let RecordingOrigin { host, boot_id, cluster } = &self.origin;
         self.rows.cgroups.append(&cgroups::Row {
             host,
             boot_id,
@@ -172,7 +172,7 @@ impl Sink {
             container: names.container.as_deref(),
             pod: names.pod.as_deref(),
             job: names.job.as_deref(),
-            mono_ns: time as i64,
+            mono_ns: time_ns as i64,
         });
     }
 }

@@ -2,23 +2,23 @@
 
 /// The time span of a time line; its ticks end within it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct TimelineSpan {
     /// Begin of the first tick, ns.
-    pub start: u64,
+    pub start_ns: u64,
     /// End of the last tick, ns, once that is known.
-    pub stop: Option<u64>,
+    pub stop_ns: Option<u64>,
 }
 
-impl Span {
-    /// Whether an event at `time` belongs to this time line. An event at a boundary belongs to
+impl TimelineSpan {
+    /// Whether an event at `time_ns` belongs to this time line. An event at a boundary belongs to
     /// exactly one of the time lines that meet there.
-    pub(super) fn has(&self, time: u64) -> bool {
-        self.start < time && self.stop.is_none_or(|stop| time <= stop)
+    pub(super) fn contains_time(&self, time_ns: u64) -> bool {
+        self.start_ns < time_ns && self.stop_ns.is_none_or(|stop| time_ns <= stop)
     }
 
-    /// Whether a part of `begin` to `end` lies in the span.
-    pub(super) fn overlaps(&self, begin: u64, end: u64) -> bool {
-        self.start < end && self.stop.is_none_or(|stop| begin < stop)
+    /// Whether a part of `begin_ns` to `end_ns` lies in the span.
+    pub(super) fn overlaps_span(&self, begin_ns: u64, end_ns: u64) -> bool {
+        self.start_ns < end_ns && self.stop_ns.is_none_or(|stop| begin_ns < stop)
     }
 }
 
@@ -28,13 +28,19 @@ mod tests {
 
     #[test]
     fn two_that_follow_each_other_share_nothing_and_lack_nothing() {
-        let first = Span { start: 10, stop: Some(20) };
-        let next = Span { start: 20, stop: None };
+        let first = TimelineSpan { start_ns: 10, stop_ns: Some(20) };
+        let next = TimelineSpan { start_ns: 20, stop_ns: None };
         for time in 11..40 {
-            assert_ne!(first.has(time), next.has(time), "{time}");
+            assert_ne!(first.contains_time(time), next.contains_time(time), "{time}");
         }
-        assert!(!first.has(10));
-        assert!(first.overlaps(5, 11) && first.overlaps(19, 30) && next.overlaps(19, 30));
-        assert!(!first.overlaps(5, 10) && !first.overlaps(20, 30) && !next.overlaps(10, 20));
+        assert!(!first.contains_time(10));
+        assert!(
+            first.overlaps_span(5, 11) && first.overlaps_span(19, 30) && next.overlaps_span(19, 30)
+        );
+        assert!(
+            !first.overlaps_span(5, 10)
+                && !first.overlaps_span(20, 30)
+                && !next.overlaps_span(10, 20)
+        );
     }
 }

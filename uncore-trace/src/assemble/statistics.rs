@@ -4,29 +4,30 @@
 //! tick bytes were moved. So the count of a device at the end of a tick is the sum of the bytes
 //! that were seen until then and those that are known to be unseen: by how much the statistics have
 //! grown more than the sum. What moved in the tick of a reading may be before or after it, so the
-//! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far holds
-//! for all later times.
+//! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far
+//! holds for all later times.
 //!
 //! Guarantees: a count never decreases. Over a recording it is what was seen, and unseen bytes that
 //! the statistics prove; they are never more than that. Bytes that are seen and that the statistics
-//! leave out are in the count: requests of a passthrough command, packets that a driver sends twice.
+//! leave out are in the count: requests of a passthrough command, packets that a driver sends
+//! twice.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::loss::Ledger;
-use super::readers::{Log, ReadingColumns};
-use crate::entries::{Moved, Reading, Trigger, Value};
-use crate::open::{Sampled, Why};
-use crate::plan::{Direction, Plan};
+use super::readers::{ReadingColumns, ReadingLog};
+use crate::entries::{CounterReading, CounterValue, DeviceTransfer, ReadingTrigger};
+use crate::open::{StatisticsSample, StopCause};
+use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
 
 /// Bytes that ended by device and direction.
-pub(super) type Completed = HashMap<Key, u64>;
+pub(super) type Completed = HashMap<DeviceDirection, u64>;
 
 /// A device in one direction.
-type Key = (Rc<str>, Direction);
+type DeviceDirection = (Rc<str>, IoDirection);
 
 /// Readings from which the unseen bytes at the begin are taken. The first one in whose tick nothing
 /// moved tells them exactly.
@@ -39,36 +40,36 @@ const SEEN_MORE_NS: u64 = 1_000_000_000;
 
 /// All counters that are read from statistics.
 #[derive(Debug)]
-pub(super) struct Statistics {
+pub(super) struct StatisticCounters {
     tick_ns: u64,
-    counters: Vec<Device>,
+    counters: Vec<StatisticCounter>,
     /// Readings of ticks that are not closed, oldest first.
-    waiting: VecDeque<Sampled>,
+    waiting: VecDeque<StatisticsSample>,
 }
 
 /// One counter.
 #[derive(Debug)]
-struct Device {
+struct StatisticCounter {
     id: u32,
     cpu: u32,
-    key: Key,
+    key: DeviceDirection,
     /// Bytes of the closed ticks, by the entries.
     logged: u64,
     /// Bytes that ended in the closed ticks.
     completed: u64,
     /// The last reading, and what was added to readings because the device began anew at 0.
-    last: Option<(u64, i64)>,
+    last_reading: Option<(u64, i64)>,
     unseen: Unseen,
     /// Whether each request is seen, so that unseen bytes are a loss.
     is_disk: bool,
     /// Unseen bytes that were reported.
-    told: u64,
-    state: State,
+    reported: u64,
+    state: ReadState,
 }
 
 /// Whether a device's statistics can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReadState {
     Counting,
     /// They could not be read at this time, ns.
     Failed(u64),
@@ -82,150 +83,193 @@ struct Unseen {
     /// Number of readings so far.
     readings: u32,
     /// The lowest upper bound at the begin.
-    begin: i64,
+    first_upper_bound: i64,
     /// The highest lower bound so far.
-    least: i64,
+    lower_bound: i64,
     /// The upper bounds of the last second, by time.
     recent: VecDeque<(u64, i64)>,
 }
 
-impl Statistics {
+impl StatisticCounters {
     /// Before the first tick. `opened` has the ids of the open counters.
     pub(super) fn new(plan: &Plan, opened: &HashSet<u32>) -> Self {
         let counters = plan.counters.iter().filter_map(|counter| {
             let io = counter.io.as_ref().filter(|_| counter.is_statistic())?;
             let key = (Rc::from(io.devices.first()?.as_str()), io.direction);
-            opened.contains(&counter.id).then(|| Device {
+            opened.contains(&counter.id).then(|| StatisticCounter {
                 id: counter.id,
                 cpu: counter.cpu,
                 key,
                 logged: 0,
                 completed: 0,
-                last: None,
+                last_reading: None,
                 unseen: Unseen::default(),
                 is_disk: counter.family == "disk",
-                told: 0,
-                state: State::Counting,
+                reported: 0,
+                state: ReadState::Counting,
             })
         });
         Self { tick_ns: plan.tick_ns, counters: counters.collect(), waiting: VecDeque::new() }
     }
 
     /// Takes a reading. It is used when its tick is closed.
-    pub(super) fn sample(&mut self, sampled: &Sampled) {
+    pub(super) fn feed_reading(&mut self, sampled: &StatisticsSample) {
         if !self.counters.is_empty() {
             self.waiting.push_back(sampled.clone());
         }
     }
 
-    /// Closes the tick that ends at `end`. `completed` are the bytes that ended in it, `moved` those
-    /// of its entries.
-    pub(super) fn close(&mut self, end: u64, completed: &Completed, moved: &[Moved]) {
+    /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved`
+    /// those of its entries.
+    pub(super) fn close_tick(
+        &mut self,
+        end_ns: u64,
+        completed: &Completed,
+        moved: &[DeviceTransfer],
+    ) {
         if self.counters.is_empty() {
             return;
         }
-        let before: Vec<u64> = self.counters.iter().map(|its| its.completed).collect();
-        for its in &mut self.counters {
-            its.completed += completed.get(&its.key).copied().unwrap_or_default();
-            let (device, direction) = &its.key;
-            let is_its = |moved: &&Moved| moved.direction == *direction && moved.device == *device;
-            its.logged += moved.iter().filter(is_its).map(|moved| moved.bytes).sum::<u64>();
+        let completed_before: Vec<u64> =
+            self.counters.iter().map(|counter| counter.completed).collect();
+        for counter in &mut self.counters {
+            counter.completed += completed.get(&counter.key).copied().unwrap_or_default();
+            let (device, direction) = &counter.key;
+            let is_of_counter =
+                |moved: &&DeviceTransfer| moved.direction == *direction && moved.device == *device;
+            counter.logged +=
+                moved.iter().filter(is_of_counter).map(|moved| moved.bytes).sum::<u64>();
         }
-        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time < end) {
-            for (its, before) in self.counters.iter_mut().zip(&before) {
+        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end_ns) {
+            for (counter, previous) in self.counters.iter_mut().zip(&completed_before) {
                 // A reading before the first tick is before all that is seen.
-                let before = if sampled.time + self.tick_ns < end { 0 } else { *before };
-                let read = sampled.bytes.iter().find(|(id, _)| *id == its.id);
-                its.read(sampled.time, read.and_then(|(_, bytes)| *bytes), before);
+                let seen_before =
+                    if sampled.time_ns + self.tick_ns < end_ns { 0 } else { *previous };
+                let read = sampled.bytes.iter().find(|(id, _)| *id == counter.id);
+                counter.take_reading(
+                    sampled.time_ns,
+                    read.and_then(|(_, bytes)| *bytes),
+                    seen_before,
+                );
             }
         }
     }
 
-    /// Logs the counts at the end of the tick that was closed last, at `end`. Each counter that could
-    /// not be read stops here.
-    pub(super) fn log(&mut self, end: u64, ledger: &mut Ledger, log: &mut impl Log) {
-        let tick = end / self.tick_ns;
+    /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
+    /// could not be read stops here.
+    pub(super) fn log_counts(
+        &mut self,
+        end_ns: u64,
+        ledger: &mut Ledger,
+        log: &mut impl ReadingLog,
+    ) {
+        let tick = end_ns / self.tick_ns;
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
-        for its in &mut self.counters {
-            let (readings, trigger) = match its.state {
-                State::Counting => (&mut read, Trigger::Timer),
-                State::Failed(time) => {
-                    ledger.stopped(time, its.cpu, its.id, Why::Pmu, None);
-                    its.state = State::Stopped;
-                    (&mut stopped, Trigger::Stop)
+        for device_counter in &mut self.counters {
+            let (readings, trigger) = match device_counter.state {
+                ReadState::Counting => (&mut read, ReadingTrigger::Timer),
+                ReadState::Failed(time) => {
+                    ledger.add_stopped_counter(
+                        time,
+                        device_counter.cpu,
+                        device_counter.id,
+                        StopCause::Pmu,
+                        None,
+                    );
+                    device_counter.state = ReadState::Stopped;
+                    (&mut stopped, ReadingTrigger::Stop)
                 }
-                State::Stopped => continue,
+                ReadState::Stopped => continue,
             };
-            let value = Ok(Value { value: its.logged + its.unseen.bytes(), times: None });
-            let (counter, cpu, owner) = (its.id, its.cpu, None);
-            readings.push(Reading { tick, time: end, counter, cpu, trigger, value, owner });
-            its.tell(end, ledger);
+            let value = Ok(CounterValue {
+                value: device_counter.logged + device_counter.unseen.byte_count(),
+                times: None,
+            });
+            let (counter, cpu, owner) = (device_counter.id, device_counter.cpu, None);
+            readings.push(CounterReading {
+                tick,
+                time: end_ns,
+                counter,
+                cpu,
+                trigger,
+                value,
+                owner,
+            });
+            device_counter.report_unseen(end_ns, ledger);
         }
         for (readings, trigger) in [(read, readings::TIMER), (stopped, readings::STOP)] {
             if !readings.is_empty() {
-                log.readings(&readings, &ReadingColumns { trigger, ..ReadingColumns::default() });
+                log.log_readings(
+                    &readings,
+                    &ReadingColumns { trigger, ..ReadingColumns::default() },
+                );
             }
         }
     }
 }
 
-impl Device {
-    /// Takes a reading at `time`, in whose tick the bytes beyond `before` ended.
-    fn read(&mut self, time: u64, bytes: Option<u64>, before: u64) {
+impl StatisticCounter {
+    /// Takes a reading at `time_ns`, in whose tick the bytes beyond `seen_before` ended.
+    fn take_reading(&mut self, time_ns: u64, bytes: Option<u64>, seen_before: u64) {
         let Some(bytes) = bytes else {
-            if self.state == State::Counting {
-                self.state = State::Failed(time);
+            if self.state == ReadState::Counting {
+                self.state = ReadState::Failed(time_ns);
             }
             return;
         };
-        let (last, mut added) = self.last.unwrap_or((bytes, 0));
-        if bytes < last {
-            added += (last - bytes) as i64;
+        let (last_bytes, mut added) = self.last_reading.unwrap_or((bytes, 0));
+        if bytes < last_bytes {
+            added += (last_bytes - bytes) as i64;
         }
-        self.last = Some((bytes, added));
+        self.last_reading = Some((bytes, added));
         let bytes = bytes as i64 + added;
-        self.unseen.bound(time, bytes - self.completed as i64, bytes - before as i64);
+        self.unseen.narrow_bounds(
+            time_ns,
+            bytes - self.completed as i64,
+            bytes - seen_before as i64,
+        );
     }
 
-    /// Reports requests that were not seen, at `end`.
-    fn tell(&mut self, end: u64, ledger: &mut Ledger) {
-        let unseen = self.unseen.bytes();
-        if self.is_disk && unseen > self.told {
+    /// Reports requests that were not seen, at `end_ns`.
+    fn report_unseen(&mut self, end_ns: u64, ledger: &mut Ledger) {
+        let unseen = self.unseen.byte_count();
+        if self.is_disk && unseen > self.reported {
             let (device, direction) = &self.key;
-            let new = unseen - self.told;
-            self.told = unseen;
-            let detail = format!("{new} bytes, {} {device}", direction.name());
-            ledger.explain(Cause::UnseenRequest, end, Some(self.id), &detail);
+            let new = unseen - self.reported;
+            self.reported = unseen;
+            let detail = format!("{new} bytes, {} {device}", direction.direction_name());
+            ledger.add_explained(Cause::UnseenRequest, end_ns, Some(self.id), &detail);
         }
     }
 }
 
 impl Unseen {
-    /// They are between `least` and `most`, at `time`.
-    fn bound(&mut self, time: u64, least: i64, most: i64) {
+    /// They are between `lower` and `upper`, at `time_ns`.
+    fn narrow_bounds(&mut self, time_ns: u64, lower: i64, upper: i64) {
         if self.readings == 0 {
-            (self.begin, self.least) = (most, least);
+            (self.first_upper_bound, self.lower_bound) = (upper, lower);
         }
         if self.readings < FIRST {
-            self.begin = self.begin.min(most);
+            self.first_upper_bound = self.first_upper_bound.min(upper);
         }
         self.readings = self.readings.saturating_add(1);
-        self.least = self.least.max(least);
-        self.recent.push_back((time, most));
-        let begin = time.saturating_sub(SEEN_MORE_NS);
-        let is_full = self.recent.front().is_some_and(|(time, _)| *time <= begin);
-        let most = self.recent.iter().map(|(_, most)| *most).max().unwrap_or(most);
-        if is_full && most < self.least {
-            let over = self.least - most;
-            self.least -= over;
-            self.begin -= over;
+        self.lower_bound = self.lower_bound.max(lower);
+        self.recent.push_back((time_ns, upper));
+        let recent_begin_ns = time_ns.saturating_sub(SEEN_MORE_NS);
+        let is_full = self.recent.front().is_some_and(|(time, _)| *time <= recent_begin_ns);
+        let highest_upper =
+            self.recent.iter().map(|(_, recent_upper)| *recent_upper).max().unwrap_or(upper);
+        if is_full && highest_upper < self.lower_bound {
+            let excess = self.lower_bound - highest_upper;
+            self.lower_bound -= excess;
+            self.first_upper_bound -= excess;
         }
-        while self.recent.pop_front_if(|(time, _)| *time <= begin).is_some() {}
+        while self.recent.pop_front_if(|(time, _)| *time <= recent_begin_ns).is_some() {}
     }
 
     /// Those since the begin.
-    fn bytes(&self) -> u64 {
-        u64::try_from(self.least - self.begin).unwrap_or(0)
+    fn byte_count(&self) -> u64 {
+        u64::try_from(self.lower_bound - self.first_upper_bound).unwrap_or(0)
     }
 }
 
@@ -240,41 +284,41 @@ mod tests {
     /// A disk of which these bytes moved, each at a time; unseen ones are not in the records. It is
     /// read at these times, and the recording begins with time 0.
     fn counted(moved: &[(u64, u64, bool)], reads: &[u64], until: u64) -> Vec<u64> {
-        let key: Key = ("sda".into(), Direction::Read);
-        let device = Device {
+        let key: DeviceDirection = ("sda".into(), IoDirection::Read);
+        let device = StatisticCounter {
             id: 0,
             cpu: 0,
             key: key.clone(),
             logged: 0,
             completed: 0,
-            last: None,
+            last_reading: None,
             unseen: Unseen::default(),
             is_disk: true,
-            told: 0,
-            state: State::Counting,
+            reported: 0,
+            state: ReadState::Counting,
         };
         let mut statistics =
-            Statistics { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
+            StatisticCounters { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
         let before = 5000;
         for &time in reads {
             let bytes = moved.iter().filter(|(at, ..)| *at < time).map(|(_, bytes, _)| bytes);
             let bytes = Some(before + bytes.sum::<u64>());
-            statistics.sample(&Sampled { time, bytes: vec![(0, bytes)] });
+            statistics.feed_reading(&StatisticsSample { time_ns: time, bytes: vec![(0, bytes)] });
         }
         let mut counts = Vec::new();
         for end in (TICK..=until).step_by(TICK as usize) {
             let its = |(at, _, seen): &&(u64, u64, bool)| *seen && (end - TICK..end).contains(at);
             let bytes: u64 = moved.iter().filter(its).map(|(_, bytes, _)| bytes).sum();
-            let entry = Moved {
+            let entry = DeviceTransfer {
                 device: Rc::clone(&key.0),
                 direction: key.1,
                 owner: crate::entries::Owner::Irq(1),
                 bytes,
                 requests: 1,
             };
-            statistics.close(end, &Completed::from([(key.clone(), bytes)]), &[entry]);
+            statistics.close_tick(end, &Completed::from([(key.clone(), bytes)]), &[entry]);
             let its = &statistics.counters[0];
-            counts.push(its.logged + its.unseen.bytes());
+            counts.push(its.logged + its.unseen.byte_count());
         }
         counts
     }
@@ -297,17 +341,17 @@ mod tests {
     fn what_the_programs_see_beyond_the_statistics_hides_nothing_later() {
         let mut unseen = Unseen::default();
         for time in 0..u64::from(FIRST) {
-            unseen.bound(time, 10, 10);
+            unseen.narrow_bounds(time, 10, 10);
         }
-        unseen.bound(20, 12, 14);
-        assert_eq!(unseen.bytes(), 2);
+        unseen.narrow_bounds(20, 12, 14);
+        assert_eq!(unseen.byte_count(), 2);
         // The programs see more than the device counts for a second, and then something unseen.
         for time in 1..=20 {
-            unseen.bound(time * SEEN_MORE_NS / 10, 2, 3);
+            unseen.narrow_bounds(time * SEEN_MORE_NS / 10, 2, 3);
         }
-        assert_eq!(unseen.bytes(), 2);
-        unseen.bound(3 * SEEN_MORE_NS, 8, 9);
-        assert_eq!(unseen.bytes(), 7);
+        assert_eq!(unseen.byte_count(), 2);
+        unseen.narrow_bounds(3 * SEEN_MORE_NS, 8, 9);
+        assert_eq!(unseen.byte_count(), 7);
     }
 
     proptest! {

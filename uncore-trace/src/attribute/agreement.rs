@@ -12,16 +12,16 @@ const MEMORY: usize = 50;
 
 /// The agreement of the last windows.
 #[derive(Debug, Default)]
-pub(super) struct Agreement {
+pub(super) struct ByteAgreement {
     /// Mean of `ln(Y / X)` over the windows with both a count `Y` and bytes `X`.
     mean: Option<f64>,
     /// Deviations of the last windows from the mean at that time.
-    off: VecDeque<f64>,
+    deviations: VecDeque<f64>,
 }
 
-impl Agreement {
+impl ByteAgreement {
     /// Adds the ratio `Y / X` of a window.
-    pub(super) fn learn(&mut self, ratio: f64) {
+    pub(super) fn add_ratio(&mut self, ratio: f64) {
         if ratio <= 0.0 {
             return;
         }
@@ -29,28 +29,28 @@ impl Agreement {
             self.mean = Some(ratio.ln());
             return;
         };
-        let off = ratio.ln() - *mean;
-        if self.off.len() == MEMORY {
-            self.off.pop_front();
+        let deviation = ratio.ln() - *mean;
+        if self.deviations.len() == MEMORY {
+            self.deviations.pop_front();
         }
-        self.off.push_back(off.abs());
-        *mean += off / (self.off.len() + 1) as f64;
+        self.deviations.push_back(deviation.abs());
+        *mean += deviation / (self.deviations.len() + 1) as f64;
     }
 
     /// The probability that a share is correct despite the difference between count and bytes,
-    /// scaled by `by`: the part of earlier windows for which it would be. A prior of one half
+    /// scaled by `scale`: the part of earlier windows for which it would be. A prior of one half
     /// counts as one window.
-    pub(super) fn agree(&self, by: f64) -> f64 {
-        if by <= 0.0 {
+    pub(super) fn probability(&self, scale: f64) -> f64 {
+        if scale <= 0.0 {
             return 1.0;
         }
-        let right = self.off.iter().filter(|off| **off * by < RIGHT_WITHIN).count();
-        (right as f64 + 0.5) / (self.off.len() + 1) as f64
+        let agreeing = self.deviations.iter().filter(|off| **off * scale < RIGHT_WITHIN).count();
+        (agreeing as f64 + 0.5) / (self.deviations.len() + 1) as f64
     }
 }
 
-/// The probability that a share is correct if an unknown part of `rest`, relative to it, belongs to
+/// The probability that a share is correct if an unknown part of `relative_rest` belongs to
 /// it.
-pub(super) fn within_rest(rest: f64) -> f64 {
-    if rest > RIGHT_WITHIN { RIGHT_WITHIN / rest } else { 1.0 }
+pub(super) fn probability_within(relative_rest: f64) -> f64 {
+    if relative_rest > RIGHT_WITHIN { RIGHT_WITHIN / relative_rest } else { 1.0 }
 }

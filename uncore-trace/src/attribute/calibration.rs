@@ -17,22 +17,22 @@ use super::history::TrafficSource;
 const TICKS: usize = 10;
 
 /// CPU time and misses of each source in a tick.
-pub(super) type Used = BTreeMap<TrafficSource, (f64, f64)>;
+pub(super) type SourceUse = BTreeMap<TrafficSource, (f64, f64)>;
 
 /// Calibrates the misses of some ticks. Misses of sources without time are not changed.
-pub(super) fn calibrate(ticks: &mut [Used]) {
+pub(super) fn calibrate_misses(ticks: &mut [SourceUse]) {
     for ticks in ticks.chunks_mut(TICKS) {
-        let mut sums = Used::new();
+        let mut sums = SourceUse::new();
         for (source, (time, misses)) in ticks.iter().flatten() {
             let sum = sums.entry(*source).or_default();
             sum.0 += time;
             sum.1 += misses;
         }
         for (source, (time, misses)) in ticks.iter_mut().flatten() {
-            if let Some((all, of_all)) = sums.get(source)
-                && *all > 0.0
+            if let Some((total_time, total_misses)) = sums.get(source)
+                && *total_time > 0.0
             {
-                *misses = of_all * *time / all;
+                *misses = total_misses * *time / total_time;
             }
         }
     }
@@ -46,13 +46,13 @@ mod tests {
     #[test]
     fn misses_go_with_time_and_none_is_lost() {
         let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
-        let mut ticks: Vec<Used> = (0..12)
+        let mut ticks: Vec<SourceUse> = (0..12)
             .map(|tick| {
                 let ran = (f64::from(tick % 3), f64::from(tick * tick));
-                Used::from([(source(1), ran), (source(2), (0.0, 5.0))])
+                SourceUse::from([(source(1), ran), (source(2), (0.0, 5.0))])
             })
             .collect();
-        calibrate(&mut ticks);
+        calibrate_misses(&mut ticks);
         let of = |range: std::ops::Range<usize>, number| {
             ticks[range].iter().map(|tick| tick[&source(number)].1).sum::<f64>()
         };

@@ -10,8 +10,8 @@ use super::Share;
 use crate::entries::Owner;
 
 /// The group of a share: its cgroup, or none.
-pub(super) const fn cgroup(who: &Owner) -> Option<u64> {
-    match who {
+pub(super) const fn cgroup_of_owner(owner: &Owner) -> Option<u64> {
+    match owner {
         Owner::Task { cgroup_id, .. } => Some(*cgroup_id),
         _ => None,
     }
@@ -19,7 +19,7 @@ pub(super) const fn cgroup(who: &Owner) -> Option<u64> {
 
 /// Sums over the shares of a cgroup.
 #[derive(Debug, Default)]
-struct Sum {
+struct LastingSum {
     shares: f64,
     value: f64,
     lasting: f64,
@@ -27,22 +27,22 @@ struct Sum {
     by_value: f64,
 }
 
-impl Sum {
-    fn mean(&self) -> f32 {
-        let (sum, of) = match self.value {
+impl LastingSum {
+    fn mean_confidence(&self) -> f32 {
+        let (sum, divisor) = match self.value {
             0.0 => (self.lasting, self.shares),
             value => (self.by_value, value),
         };
-        (sum / of) as f32
+        (sum / divisor) as f32
     }
 }
 
 /// Gives all shares of a cgroup the mean of their lasting confidences, weighted by value; the plain
 /// mean, if all are 0. Other owners have one share each.
-pub(super) fn unite(shares: &mut [Share]) {
-    let mut sums: HashMap<u64, Sum, RandomState> = HashMap::default();
+pub(super) fn unite_lasting(shares: &mut [Share]) {
+    let mut sums: HashMap<u64, LastingSum, RandomState> = HashMap::default();
     for share in &*shares {
-        let Some(cgroup) = cgroup(&share.who) else { continue };
+        let Some(cgroup) = cgroup_of_owner(&share.owner) else { continue };
         let (sum, lasting) = (sums.entry(cgroup).or_default(), f64::from(share.lasting));
         sum.shares += 1.0;
         sum.value += share.value;
@@ -50,8 +50,8 @@ pub(super) fn unite(shares: &mut [Share]) {
         sum.by_value += share.value * lasting;
     }
     for share in shares {
-        if let Some(sum) = cgroup(&share.who).and_then(|cgroup| sums.get(&cgroup)) {
-            share.lasting = sum.mean();
+        if let Some(sum) = cgroup_of_owner(&share.owner).and_then(|cgroup| sums.get(&cgroup)) {
+            share.lasting = sum.mean_confidence();
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
             share(5, 9, 1.0, 0.7),
             Share { lasting: 0.3, ..Share::new(Owner::Idle, 1.0, 0.1) },
         ];
-        unite(&mut shares);
+        unite_lasting(&mut shares);
         let found = shares.map(|share| (share.lasting * 1000.0).round() as u32);
         assert_eq!(found, [800, 800, 300, 300, 700, 300]);
         assert!(shares.iter().all(|share| share.confidence.to_bits() == 0.1_f32.to_bits()));
@@ -86,7 +86,7 @@ mod tests {
         let third = 1.0_f32 / 3.0;
         let mut shares: Vec<Share> =
             (1..2000).map(|pid| share(pid, 7, 1.0 / f64::from(pid), third)).collect();
-        unite(&mut shares);
+        unite_lasting(&mut shares);
         assert!(shares.iter().all(|share| share.lasting.to_bits() == third.to_bits()));
     }
 }

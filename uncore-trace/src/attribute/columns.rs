@@ -3,50 +3,50 @@
 //! A column is a cgroup, or a process of a cgroup that has others beside it, on near or on far
 //! CPUs. An owner without a cgroup, such as an interrupt, is a group of its own. The processes of a
 //! cgroup without a column share that of their cgroup, and so does its largest: its rate is that of
-//! the cgroup, and those of the other processes are expected around it. Groups with little use share
-//! [`REST`] and [`FAR_REST`]. A place is freed when its column has hardly any use left, and used
-//! again when no stored tick refers to it.
+//! the cgroup, and those of the other processes are expected around it. Groups with little use
+//! share [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use
+//! left, and used again when no stored tick refers to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::history::TrafficSource;
 use crate::entries::Owner;
 
-/// The place of constant traffic: devices, refresh, systems that are not seen.
+/// The slot of constant traffic: devices, refresh, systems that are not seen.
 pub(super) const BASELINE: u16 = 0;
 
-/// The place shared by all other sources on near CPUs.
-pub(super) const REST: u16 = 1;
+/// The slot shared by all other sources on near CPUs.
+pub(super) const SHARED_NEAR: u16 = 1;
 
-/// The place shared by all other sources on far CPUs.
-pub(super) const FAR_REST: u16 = 2;
+/// The slot shared by all other sources on far CPUs.
+pub(super) const SHARED_FAR: u16 = 2;
 
-/// Whether a place is shared by several groups.
-pub(super) const fn is_rest(place: u16) -> bool {
-    place == REST || place == FAR_REST
+/// Whether a slot is shared by several groups.
+pub(super) const fn is_shared_slot(slot: u16) -> bool {
+    slot == SHARED_NEAR || slot == SHARED_FAR
 }
 
 /// Largest number of columns.
-const MOST: usize = 512;
+const MAX_COLUMNS: usize = 512;
 
-/// A group gets a column at this part of the total use.
-pub(super) const LEAST_GROUP: f64 = 2e-4;
+/// A group gets a column at this fraction of the total use.
+pub(super) const MIN_GROUP_FRACTION: f64 = 2e-4;
 
-/// A process gets a column at this part of the total use.
-pub(super) const LEAST_PROCESS: f64 = 1e-3;
+/// A process gets a column at this fraction of the total use.
+pub(super) const MIN_PROCESS_FRACTION: f64 = 1e-3;
 
-/// A column is dropped below this part of the use at which it would be made.
-pub(super) const GONE_PART: f64 = 0.025;
+/// A column is dropped below this fraction of the use at which it would be made.
+pub(super) const DROP_FRACTION: f64 = 0.025;
 
 /// Owners that are expected to have similar rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Group {
+enum ColumnGroup {
     Cgroup(u64),
     Alone(Owner),
 }
 
-impl Group {
-    const fn of(owner: Owner) -> Self {
+impl ColumnGroup {
+    const fn from_owner(owner: Owner) -> Self {
         match owner {
             Owner::Task { cgroup_id, .. } => Self::Cgroup(cgroup_id),
             _ => Self::Alone(owner),
@@ -56,16 +56,16 @@ impl Group {
 
 /// What a column stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Who {
+enum ColumnSubject {
     Baseline,
     Rest,
-    Group(Group),
+    Group(ColumnGroup),
     Process(Owner),
 }
 
-/// The kind of a column, which decides what is expected of its rate.
+/// The kind of a column, which decides the prior of its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     /// Traffic that is always there.
     Baseline,
     /// A group on near CPUs.
@@ -76,221 +76,265 @@ pub(super) enum Kind {
     Far,
 }
 
-/// A column.
+/// A column of the design matrix, which has a rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    who: Who,
+pub(super) struct RateColumn {
+    subject: ColumnSubject,
     is_far: bool,
     /// Its kind.
-    pub kind: Kind,
-    /// The place of the column around whose rate its own is expected.
+    pub kind: ColumnKind,
+    /// The slot of the column around whose rate its own is expected.
     pub parent: Option<u16>,
-    /// A number of its own: a place that was free has another one.
+    /// A number that no other column has, also none of the same slot.
     pub number: u64,
 }
 
 /// All columns of a set of CPUs.
 #[derive(Debug)]
-pub(super) struct Columns {
-    of: Vec<Option<Column>>,
-    places: HashMap<(Who, bool), u16>,
-    /// Free places, and the last tick that may refer to each.
-    free: VecDeque<(u64, u16)>,
-    /// The process of each group that shares its column.
-    largest: HashMap<Group, Owner>,
-    next: u64,
+pub(super) struct RateColumns {
+    by_slot: Vec<Option<RateColumn>>,
+    slots: HashMap<(ColumnSubject, bool), u16>,
+    /// Free slots, and the last tick that may refer to each.
+    free_slots: VecDeque<(u64, u16)>,
+    /// The process of each group that shares the group's column.
+    largest: HashMap<ColumnGroup, Owner>,
+    next_number: u64,
 }
 
-impl Columns {
-    /// Those that are always there.
+impl RateColumns {
+    /// The columns that always exist.
     pub(super) fn new() -> Self {
         let mut columns = Self {
-            of: Vec::new(),
-            places: HashMap::new(),
-            free: VecDeque::new(),
+            by_slot: Vec::new(),
+            slots: HashMap::new(),
+            free_slots: VecDeque::new(),
             largest: HashMap::new(),
-            next: 0,
+            next_number: 0,
         };
-        for (who, is_far) in [(Who::Baseline, false), (Who::Rest, false), (Who::Rest, true)] {
-            columns.add(who, is_far, 0);
+        for (subject, is_far) in [
+            (ColumnSubject::Baseline, false),
+            (ColumnSubject::Rest, false),
+            (ColumnSubject::Rest, true),
+        ] {
+            columns.add_column(subject, is_far, 0);
         }
         columns.find_parents();
         columns
     }
 
-    /// Number of places, free ones included.
+    /// Number of slots, free ones included.
     pub(super) fn len(&self) -> usize {
-        self.of.len()
+        self.by_slot.len()
     }
 
-    /// The column of a place, if it has one.
-    pub(super) fn get(&self, place: usize) -> Option<&Column> {
-        self.of.get(place).and_then(Option::as_ref)
+    /// The column of a slot, if it has one.
+    pub(super) fn get(&self, slot: usize) -> Option<&RateColumn> {
+        self.by_slot.get(slot).and_then(Option::as_ref)
     }
 
-    /// The place where the use of a new column was before: the nearest parent on the same CPUs with
+    /// The slot where the use of a new column was before: the nearest parent on the same CPUs with
     /// this property, or that of all others.
-    pub(super) fn before(&self, place: usize, has: impl Fn(u16) -> bool) -> Option<u16> {
-        let column = self.get(place)?;
-        let rest = if column.is_far { FAR_REST } else { REST };
-        let mut at = column.parent;
-        while let Some(parent) = at {
-            let its = self.get(usize::from(parent))?;
-            if its.is_far == column.is_far && has(parent) {
+    pub(super) fn previous_slot(
+        &self,
+        slot: usize,
+        is_suitable: impl Fn(u16) -> bool,
+    ) -> Option<u16> {
+        let column = self.get(slot)?;
+        let shared_slot = if column.is_far { SHARED_FAR } else { SHARED_NEAR };
+        let mut ancestor = column.parent;
+        while let Some(parent) = ancestor {
+            let parent_column = self.get(usize::from(parent))?;
+            if parent_column.is_far == column.is_far && is_suitable(parent) {
                 return Some(parent);
             }
-            at = its.parent;
+            ancestor = parent_column.parent;
         }
-        Some(rest)
+        Some(shared_slot)
     }
 
-    /// The place of the group that a place belongs to.
-    pub(super) fn root(&self, place: usize) -> usize {
-        let mut root = place;
+    /// The slot of the group that a slot belongs to.
+    pub(super) fn group_slot(&self, slot: usize) -> usize {
+        let mut root = slot;
         while let Some(parent) = self.get(root).and_then(|column| column.parent) {
             root = usize::from(parent);
         }
         root
     }
 
-    /// The place of a source.
-    pub(super) fn place(&self, source: TrafficSource) -> u16 {
+    /// The slot of a source.
+    pub(super) fn slot_of_source(&self, source: TrafficSource) -> u16 {
         let TrafficSource { owner, is_far } = source;
-        let own = self.places.get(&(Who::Process(owner), is_far));
-        let place = own.or_else(|| self.places.get(&(Who::Group(Group::of(owner)), is_far)));
-        place.copied().unwrap_or(if is_far { FAR_REST } else { REST })
+        let process_slot = self.slots.get(&(ColumnSubject::Process(owner), is_far));
+        let slot = process_slot.or_else(|| {
+            self.slots.get(&(ColumnSubject::Group(ColumnGroup::from_owner(owner)), is_far))
+        });
+        slot.copied().unwrap_or(if is_far { SHARED_FAR } else { SHARED_NEAR })
     }
 
     /// Gives columns to those with the largest use. `used` has the use of each source, sorted;
-    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a column. Returns
-    /// the places that have a new column.
-    pub(super) fn review(
+    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a
+    /// column. Returns the slots that have a new column.
+    pub(super) fn assign_columns(
         &mut self,
-        used: &[(TrafficSource, f64)],
+        use_by_source: &[(TrafficSource, f64)],
         smallest: f64,
         stored: (u64, u64),
     ) -> Vec<u16> {
         let mut owners: BTreeMap<Owner, [f64; 2]> = BTreeMap::new();
-        let mut groups: BTreeMap<Group, [f64; 2]> = BTreeMap::new();
-        let mut all = 0.0;
-        for (source, used) in used {
-            let side = usize::from(source.is_far);
-            owners.entry(source.owner).or_default()[side] += used;
-            groups.entry(Group::of(source.owner)).or_default()[side] += used;
-            all += used;
+        let mut groups: BTreeMap<ColumnGroup, [f64; 2]> = BTreeMap::new();
+        let mut total_use = 0.0;
+        for (source, amount) in use_by_source {
+            let far_index = usize::from(source.is_far);
+            owners.entry(source.owner).or_default()[far_index] += amount;
+            groups.entry(ColumnGroup::from_owner(source.owner)).or_default()[far_index] += amount;
+            total_use += amount;
         }
         self.find_largest(&owners);
-        let (of_group, of_process) =
-            ((LEAST_GROUP * all).max(smallest), (LEAST_PROCESS * all).max(smallest));
-        let mut wanted: Vec<(f64, (Who, bool))> = Vec::new();
-        let mut offer = |who: Who, used: [f64; 2], sum: f64, least: f64| {
-            for (used, is_far) in used.into_iter().zip([false, true]) {
-                let is_there = self.places.contains_key(&(who, is_far));
-                let (least, bonus) = if is_there { (GONE_PART * least, 2.0) } else { (least, 1.0) };
-                if sum >= least && used > GONE_PART * least {
-                    wanted.push((bonus * used, (who, is_far)));
+        let (group_threshold, process_threshold) = (
+            (MIN_GROUP_FRACTION * total_use).max(smallest),
+            (MIN_PROCESS_FRACTION * total_use).max(smallest),
+        );
+        let mut wanted: Vec<(f64, (ColumnSubject, bool))> = Vec::new();
+        let mut offer = |subject: ColumnSubject, amounts: [f64; 2], sum: f64, threshold: f64| {
+            for (amount, is_far) in amounts.into_iter().zip([false, true]) {
+                let has_column = self.slots.contains_key(&(subject, is_far));
+                let (min_sum, bonus) =
+                    if has_column { (DROP_FRACTION * threshold, 2.0) } else { (threshold, 1.0) };
+                if sum >= min_sum && amount > DROP_FRACTION * min_sum {
+                    wanted.push((bonus * amount, (subject, is_far)));
                 }
             }
         };
-        for (group, used) in &groups {
-            offer(Who::Group(*group), *used, used[0] + used[1], of_group);
+        for (group, amounts_of_group) in &groups {
+            offer(
+                ColumnSubject::Group(*group),
+                *amounts_of_group,
+                amounts_of_group[0] + amounts_of_group[1],
+                group_threshold,
+            );
         }
-        for (owner, used) in &owners {
-            let group = Group::of(*owner);
-            if matches!(group, Group::Cgroup(_)) && self.largest.get(&group) != Some(owner) {
-                offer(Who::Process(*owner), *used, used[0] + used[1], of_process);
+        for (owner, amounts_of_owner) in &owners {
+            let group = ColumnGroup::from_owner(*owner);
+            if matches!(group, ColumnGroup::Cgroup(_)) && self.largest.get(&group) != Some(owner) {
+                offer(
+                    ColumnSubject::Process(*owner),
+                    *amounts_of_owner,
+                    amounts_of_owner[0] + amounts_of_owner[1],
+                    process_threshold,
+                );
             }
         }
-        wanted.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        wanted.truncate(MOST);
-        let keeps: HashSet<(Who, bool)> = wanted.iter().map(|(_, key)| *key).collect();
-        for place in 0..self.of.len() {
-            let Some(column) = self.of[place] else { continue };
-            let key = (column.who, column.is_far);
-            if !keeps.contains(&key) && !matches!(column.who, Who::Baseline | Who::Rest) {
-                self.places.remove(&key);
-                self.of[place] = None;
-                self.free.push_back((stored.1, place as u16));
+        wanted.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        wanted.truncate(MAX_COLUMNS);
+        let kept_keys: HashSet<(ColumnSubject, bool)> =
+            wanted.iter().map(|(_, key)| *key).collect();
+        for slot in 0..self.by_slot.len() {
+            let Some(column) = self.by_slot[slot] else { continue };
+            let key = (column.subject, column.is_far);
+            if !kept_keys.contains(&key)
+                && !matches!(column.subject, ColumnSubject::Baseline | ColumnSubject::Rest)
+            {
+                self.slots.remove(&key);
+                self.by_slot[slot] = None;
+                self.free_slots.push_back((stored.1, slot as u16));
             }
         }
-        let mut new = Vec::new();
-        for (_, (who, is_far)) in wanted {
-            if !self.places.contains_key(&(who, is_far)) {
-                new.push(self.add(who, is_far, stored.0));
+        let mut new_slots = Vec::new();
+        for (_, (subject, is_far)) in wanted {
+            if !self.slots.contains_key(&(subject, is_far)) {
+                new_slots.push(self.add_column(subject, is_far, stored.0));
             }
         }
         self.find_parents();
-        new
+        new_slots
     }
 
-    /// A place for a column.
-    fn add(&mut self, who: Who, is_far: bool, first: u64) -> u16 {
-        let kind = match (who, is_far) {
-            (Who::Baseline, _) => Kind::Baseline,
-            (_, true) => Kind::Far,
-            (Who::Process(_), false) => Kind::Process,
-            (Who::Rest | Who::Group(_), false) => Kind::Group,
+    /// Gives a new column a slot.
+    fn add_column(
+        &mut self,
+        column_subject: ColumnSubject,
+        is_far: bool,
+        first_stored_tick: u64,
+    ) -> u16 {
+        let kind = match (column_subject, is_far) {
+            (ColumnSubject::Baseline, _) => ColumnKind::Baseline,
+            (_, true) => ColumnKind::Far,
+            (ColumnSubject::Process(_), false) => ColumnKind::Process,
+            (ColumnSubject::Rest | ColumnSubject::Group(_), false) => ColumnKind::Group,
         };
-        let column = Some(Column { who, is_far, kind, parent: None, number: self.next });
-        self.next += 1;
-        let place = if let Some((_, place)) = self.free.pop_front_if(|(last, _)| *last < first) {
-            self.of[usize::from(place)] = column;
-            place
+        let column = Some(RateColumn {
+            subject: column_subject,
+            is_far,
+            kind,
+            parent: None,
+            number: self.next_number,
+        });
+        self.next_number += 1;
+        let new_slot = if let Some((_, slot)) =
+            self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick)
+        {
+            self.by_slot[usize::from(slot)] = column;
+            slot
         } else {
-            self.of.push(column);
-            (self.of.len() - 1) as u16
+            self.by_slot.push(column);
+            (self.by_slot.len() - 1) as u16
         };
-        self.places.insert((who, is_far), place);
-        place
+        self.slots.insert((column_subject, is_far), new_slot);
+        new_slot
     }
 
     /// The largest process of each group. It stays the same as long as it is known: if another one
     /// took its place, what is known of both would be lost.
     fn find_largest(&mut self, owners: &BTreeMap<Owner, [f64; 2]>) {
-        let sum = |owner: &Owner| owners.get(owner).map_or(0.0, |used| used[0] + used[1]);
-        let mut most: BTreeMap<Group, (f64, Owner)> = BTreeMap::new();
+        let total_of = |owner: &Owner| owners.get(owner).map_or(0.0, |used| used[0] + used[1]);
+        let mut largest_by_group: BTreeMap<ColumnGroup, (f64, Owner)> = BTreeMap::new();
         for owner in owners.keys() {
-            let (group, used) = (Group::of(*owner), sum(owner));
-            let most = most.entry(group).or_insert((used, *owner));
-            if used > most.0 {
-                *most = (used, *owner);
+            let (group, total) = (ColumnGroup::from_owner(*owner), total_of(owner));
+            let largest = largest_by_group.entry(group).or_insert((total, *owner));
+            if total > largest.0 {
+                *largest = (total, *owner);
             }
         }
-        let before = std::mem::take(&mut self.largest);
-        self.largest = most
+        let previous = std::mem::take(&mut self.largest);
+        self.largest = largest_by_group
             .into_iter()
             .map(|(group, (_, owner))| {
-                let stays = before.get(&group).filter(|its| owners.contains_key(its));
-                (group, stays.copied().unwrap_or(owner))
+                let kept = previous.get(&group).filter(|process| owners.contains_key(process));
+                (group, kept.copied().unwrap_or(owner))
             })
             .collect();
     }
 
     fn find_parents(&mut self) {
-        let place = |who: Who, is_far: bool| self.places.get(&(who, is_far)).copied();
+        let slot_of_key =
+            |subject: ColumnSubject, is_far: bool| self.slots.get(&(subject, is_far)).copied();
         let parents: Vec<Option<u16>> = self
-            .of
+            .by_slot
             .iter()
             .map(|column| match column.as_ref()? {
-                Column { who: Who::Process(owner), is_far, .. } => {
-                    let group = Who::Group(Group::of(*owner));
-                    let near = is_far.then(|| place(Who::Process(*owner), false)).flatten();
-                    near.or_else(|| place(group, *is_far))
+                RateColumn { subject: ColumnSubject::Process(owner), is_far, .. } => {
+                    let group = ColumnSubject::Group(ColumnGroup::from_owner(*owner));
+                    let near = is_far
+                        .then(|| slot_of_key(ColumnSubject::Process(*owner), false))
+                        .flatten();
+                    near.or_else(|| slot_of_key(group, *is_far))
                 }
-                Column { who, is_far: true, .. } => place(*who, false),
-                Column { .. } => None,
+                RateColumn { subject, is_far: true, .. } => slot_of_key(*subject, false),
+                RateColumn { .. } => None,
             })
             .collect();
         let is_far = |parent: Option<u16>| {
-            parent.and_then(|at| self.get(usize::from(at))).is_some_and(|column| column.is_far)
+            parent
+                .and_then(|parent_slot| self.get(usize::from(parent_slot)))
+                .is_some_and(|column| column.is_far)
         };
         let far: Vec<bool> = parents.iter().map(|parent| is_far(*parent)).collect();
-        for ((column, parent), parent_is_far) in self.of.iter_mut().zip(parents).zip(far) {
+        for ((column, parent), parent_is_far) in self.by_slot.iter_mut().zip(parents).zip(far) {
             let Some(column) = column else { continue };
             column.parent = parent;
             if column.is_far {
                 // Around a far parent it is expected as a process is around its group.
-                column.kind = if parent_is_far { Kind::Process } else { Kind::Far };
+                column.kind = if parent_is_far { ColumnKind::Process } else { ColumnKind::Far };
             }
         }
     }
@@ -311,40 +355,42 @@ mod tests {
 
     #[test]
     fn who_uses_most_has_a_column_and_keeps_it() {
-        let mut columns = Columns::new();
-        let many = MOST as u32 + 100;
-        columns.review(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, (1, 100));
-        let own = |columns: &Columns| -> Vec<u32> {
-            (0..=many).filter(|it| columns.place(near(Owner::Irq(*it))) > FAR_REST).collect()
+        let mut columns = RateColumns::new();
+        let many = MAX_COLUMNS as u32 + 100;
+        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, (1, 100));
+        let column_owners = |columns: &RateColumns| -> Vec<u32> {
+            (0..=many)
+                .filter(|irq| columns.slot_of_source(near(Owner::Irq(*irq))) > SHARED_FAR)
+                .collect()
         };
-        let first = own(&columns);
+        let first = column_owners(&columns);
         assert_eq!(first, (100..many).collect::<Vec<_>>());
         // A slightly larger use does not justify learning anew; a much larger one does.
-        columns.review(&irqs(many, |number| 1e3 + f64::from(many - number)), 2.0, (1, 200));
-        assert_eq!(own(&columns), first);
+        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(many - number)), 2.0, (1, 200));
+        assert_eq!(column_owners(&columns), first);
         let mut used = irqs(many, |number| 1e3 + f64::from(many - number));
         used.push((near(Owner::Irq(many)), 1e4));
-        let new = columns.review(&used, 2.0, (1, 300));
-        assert!(own(&columns).contains(&many));
-        assert_eq!((new.len(), own(&columns).len()), (1, MOST));
-        // Its place is used again when no tick refers to it.
-        let places = columns.len();
-        columns.review(&[(near(Owner::Irq(7)), 1e4)], 2.0, (301, 400));
+        let new = columns.assign_columns(&used, 2.0, (1, 300));
+        assert!(column_owners(&columns).contains(&many));
+        assert_eq!((new.len(), column_owners(&columns).len()), (1, MAX_COLUMNS));
+        // Its slot is used again when no tick refers to it.
+        let slot_count = columns.len();
+        columns.assign_columns(&[(near(Owner::Irq(7)), 1e4)], 2.0, (301, 400));
         assert!(
             columns
-                .review(&irqs(5, |_| 1e4), 2.0, (301, 500))
+                .assign_columns(&irqs(5, |_| 1e4), 2.0, (301, 500))
                 .iter()
-                .all(|at| usize::from(*at) >= places - 1)
+                .all(|slot| usize::from(*slot) >= slot_count - 1)
         );
-        columns.review(&irqs(9, |_| 1e4), 2.0, (501, 600));
-        assert!(columns.len() <= places + 5);
+        columns.assign_columns(&irqs(9, |_| 1e4), 2.0, (501, 600));
+        assert!(columns.len() <= slot_count + 5);
     }
 
     #[test]
     fn processes_are_expected_around_their_cgroup_and_far_ones_around_near_ones() {
         let task = |pid, cgroup_id| Owner::Task { pid, comm: Comm::default(), cgroup_id };
         let far = |owner| TrafficSource { owner, is_far: true };
-        let mut columns = Columns::new();
+        let mut columns = RateColumns::new();
         let used = [
             (near(task(1, 10)), 50.0),
             (far(task(1, 10)), 5.0),
@@ -353,17 +399,17 @@ mod tests {
             (near(task(3, 10)), 0.01),
             (near(task(4, 20)), 30.0),
         ];
-        columns.review(&used, 2.0, (1, 100));
-        let place = |source| columns.place(source);
-        let parent = |source| columns.get(usize::from(place(source))).unwrap().parent;
+        columns.assign_columns(&used, 2.0, (1, 100));
+        let slot_of = |source| columns.slot_of_source(source);
+        let parent = |source| columns.get(usize::from(slot_of(source))).unwrap().parent;
         // The largest process, and small ones, share the column of the cgroup.
-        assert_eq!(place(near(task(1, 10))), place(near(task(3, 10))));
-        assert_ne!(place(near(task(1, 10))), place(near(task(2, 10))));
-        assert_eq!(parent(near(task(2, 10))), Some(place(near(task(1, 10)))));
-        assert_eq!(parent(far(task(2, 10))), Some(place(near(task(2, 10)))));
-        assert_eq!(parent(far(task(1, 10))), Some(place(near(task(1, 10)))));
+        assert_eq!(slot_of(near(task(1, 10))), slot_of(near(task(3, 10))));
+        assert_ne!(slot_of(near(task(1, 10))), slot_of(near(task(2, 10))));
+        assert_eq!(parent(near(task(2, 10))), Some(slot_of(near(task(1, 10)))));
+        assert_eq!(parent(far(task(2, 10))), Some(slot_of(near(task(2, 10)))));
+        assert_eq!(parent(far(task(1, 10))), Some(slot_of(near(task(1, 10)))));
         assert_eq!(parent(near(task(4, 20))), None);
-        assert_eq!(place(near(task(9, 30))), REST);
-        assert_eq!(place(far(task(9, 30))), FAR_REST);
+        assert_eq!(slot_of(near(task(9, 30))), SHARED_NEAR);
+        assert_eq!(slot_of(far(task(9, 30))), SHARED_FAR);
     }
 }

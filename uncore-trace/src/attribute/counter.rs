@@ -4,37 +4,39 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
-use super::held::{Claims, TickParts};
-use super::history::Use;
-use super::learner::Parted;
-use super::monitor::bounds::Bounds;
-use super::monitor::{self, MeasuredPart};
-use super::names::Names;
-use super::series::{Clock, End, Series};
-use super::waiting::Schedule;
+use super::held::{HolderClaims, TickFractions};
+use super::history::Predictor;
+use super::learner::DividedCount;
+use super::monitor::bounds::CgroupBounds;
+use super::monitor::{self, MeasuredFraction};
+use super::names::OwnerNames;
+use super::series::{ReadingSeries, SeriesEnd, WindowClock};
+use super::waiting::LearnSchedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{Lack, Missing, Moved, Owner, RAN_GUEST, Relief, STANDS_STILL};
+use crate::entries::{
+    DeviceTransfer, MissingCount, MissingReason, Owner, RAN_GUEST, Relief, STANDS_STILL,
+};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct TrackedCounter {
     /// The counter in the plan.
     pub counter: Counter,
     /// Index of the set of CPUs that it sees.
     pub set: usize,
     /// Its readings.
-    pub series: Series,
+    pub series: ReadingSeries,
     /// The method that divides it, if it can.
-    pub kind: Method,
+    pub planned_method: Method,
     /// Whether the method learns from ticks.
     pub learns: bool,
     /// Tick and count at the begin of its window.
-    last: (u64, Count),
+    window_begin: (u64, Count),
     /// The count at the last tick that the method has learnt from.
-    last_tick: Option<Count>,
+    learnt_count: Option<Count>,
     /// Raw counts by owner since that tick.
     tick_counts: HashMap<Owner, u64>,
     /// Time and raw counts by owner in the earlier intervals of a window that was extended.
@@ -42,36 +44,36 @@ pub(super) struct Track {
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
-    /// What the holders of its devices have of its counts in the window.
-    claims: Claims,
+    /// The claims of the holders of its devices to its counts in the window.
+    claims: HolderClaims,
     /// The shares of its windows since they were last taken, if it is a port.
-    said: Vec<(u64, Vec<Share>)>,
+    port_shares: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
-    schedule: Schedule,
+    schedule: LearnSchedule,
     /// The tick at which the window begins that is to be divided next, and the last tick of it that
     /// the method has divided.
-    begin: u64,
-    advanced: u64,
+    next_begin_tick: u64,
+    divided_tick: u64,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
 }
 
 /// How a window of a counter ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum WindowEnd {
     /// It is extended, or there is nothing to report.
     No,
     /// The recording ended without a reading.
     Unread,
     /// It ended with a reading.
-    Read(Span),
+    Read(CountSpan),
 }
 
 /// A counter's count in a window, and the use of its CPUs and devices.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct CountSpan {
     /// The tick at which it began.
-    pub from: u64,
+    pub begin_tick: u64,
     /// The count.
     delta: Count,
     /// Nanoseconds by owner, sorted.
@@ -80,34 +82,34 @@ pub(super) struct Span {
     counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     io: Vec<(Owner, f64)>,
-    /// The part of these devices' traffic that this counter counted, 0 to 1.
-    io_part: f64,
-    /// What the holders of its devices have of it.
-    claims: Box<Claims>,
-    /// The parts of its count that monitors measured.
-    pub measured: Vec<MeasuredPart>,
-    /// What cgroups have at most of it and of the other counters of memory.
-    pub bounds: Option<Bounds>,
+    /// The fraction of these devices' traffic that this counter counted, 0 to 1.
+    io_fraction: f64,
+    /// The claims of the holders of its devices.
+    claims: Box<HolderClaims>,
+    /// The fractions of its count that monitors measured.
+    pub measured: Vec<MeasuredFraction>,
+    /// What cgroups have at most of its count and of the other counters of memory together.
+    pub bounds: Option<CgroupBounds>,
 }
 
-impl Span {
-    /// Keeps this part, 0 to 1, of the bytes moved on its devices. The rest belongs to other
+impl CountSpan {
+    /// Keeps this fraction, 0 to 1, of the bytes moved on its devices. The rest belongs to other
     /// counters.
-    pub(super) fn keep_part(&mut self, part: f64) {
-        self.io_part = part;
+    pub(super) fn keep_io_fraction(&mut self, fraction: f64) {
+        self.io_fraction = fraction;
         for (_, bytes) in &mut self.io {
-            *bytes *= part;
+            *bytes *= fraction;
         }
     }
 }
 
 /// A window of a counter, divided.
 #[derive(Debug)]
-pub(super) struct Divided {
+pub(super) struct DividedWindow {
     /// The tick at which it began.
-    pub from: u64,
+    pub begin_tick: u64,
     /// The tick at which it ended.
-    pub to: u64,
+    pub end_tick: u64,
     /// The count in the counter's unit; `None` if the counter was not read or never ran.
     pub total: Option<f64>,
     /// Time running / time enabled, 0 to 1.
@@ -117,7 +119,7 @@ pub(super) struct Divided {
     /// The shares of the total; empty if there is nothing to divide.
     pub shares: Vec<Share>,
     /// What cgroups have at most, until the shares are cut to it.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<CgroupBounds>,
 }
 
 /// The window that ends.
@@ -130,37 +132,37 @@ pub(super) struct Close<'a> {
     /// Whether the recording ends with it.
     pub is_last: bool,
     /// Bytes that devices moved in it, by device, direction and owner.
-    pub moved: &'a [Moved],
+    pub moved: &'a [DeviceTransfer],
     /// Context switches by CPU and owner.
     pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
 }
 
-impl Divided {
+impl DividedWindow {
     /// Whether its shares are estimates, which are rounded.
     pub(super) const fn is_estimate(&self) -> bool {
         !matches!(self.method, Method::Exact | Method::Source)
     }
 
-    /// Makes its shares those of rows: without small ones, with one lasting confidence for a cgroup, and
-    /// rounded.
-    pub(super) fn make_rows(&mut self, large: Option<&small::Large>) {
+    /// Makes its shares those of rows: without small ones, with one lasting confidence for a
+    /// cgroup, and rounded.
+    pub(super) fn make_rows(&mut self, large: Option<&small::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;
         if let Some(large) = large.filter(|_| is_estimate) {
-            small::unite(large, shares);
+            small::unite_small(large, shares);
         }
-        cgroups::unite(shares);
+        cgroups::unite_lasting(shares);
         if is_estimate {
-            grid::round(self.total.unwrap_or_default(), shares);
+            grid::round_shares(self.total.unwrap_or_default(), shares);
             for share in shares {
-                share.confidence = grid::hundredths(share.confidence);
-                share.lasting = grid::hundredths(share.lasting);
+                share.confidence = grid::round_to_hundredths(share.confidence);
+                share.lasting = grid::round_to_hundredths(share.lasting);
             }
         }
     }
 }
 
-impl Track {
+impl TrackedCounter {
     /// A counter that sees the set of CPUs with this index, before its first reading.
     ///
     /// It was enabled with a count of 0 within a tick before the start tick. That count is used
@@ -169,118 +171,120 @@ impl Track {
         plan: &Plan,
         counter: Counter,
         set: usize,
-        clock: Clock,
+        clock: WindowClock,
         methods: Methods,
     ) -> Self {
         let io = counter.io.clone().filter(|_| methods.io);
         let counter = Counter { io, ..counter };
-        let learns = methods.learns(plan, &counter);
+        let learns = methods.learns_from_ticks(plan, &counter);
         Self {
             set,
-            kind: methods.kind(plan, &counter),
-            method: methods.of(plan, &counter),
+            planned_method: methods.method_for(plan, &counter),
+            method: methods.make_attribution(plan, &counter),
             learns,
-            series: Series::new(clock, learns),
+            series: ReadingSeries::new(clock, learns),
             counter,
-            last: (clock.start_tick, Count::default()),
-            last_tick: None,
+            window_begin: (clock.start_tick, Count::default()),
+            learnt_count: None,
             tick_counts: HashMap::new(),
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
-            claims: Claims::default(),
-            said: Vec::new(),
-            schedule: Schedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
-            begin: clock.start_tick,
-            advanced: clock.start_tick,
+            claims: HolderClaims::default(),
+            port_shares: Vec::new(),
+            schedule: LearnSchedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
+            next_begin_tick: clock.start_tick,
+            divided_tick: clock.start_tick,
             is_failing: false,
         }
     }
 
     /// Applies the entries up to the end of `tick`.
-    pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
-        self.series.settle(tick, is_last);
-        if let Some(begin) = self.series.take_begin() {
+    pub(super) fn apply_entries(&mut self, tick: u64, is_last: bool) {
+        self.series.apply_entries(tick, is_last);
+        if let Some(begin) = self.series.take_first_reading() {
             // Readings count from before a part of a rotated recording.
             if !self.learns {
-                self.last_tick.get_or_insert(begin.1);
+                self.learnt_count.get_or_insert(begin.1);
             }
-            self.last = begin;
+            self.window_begin = begin;
         }
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
-            self.claims = Claims::default();
-            // Counts from readings are only those since the restart; switches are seen all the time.
+            self.claims = HolderClaims::default();
+            // Counts from readings are only those since the restart; switches are seen all the
+            // time.
             if self.counter.exact_by.is_some() {
                 self.counts.clear();
             }
-            self.method.restart();
+            self.method.note_restart();
         }
     }
 
     /// Ends its window, or extends it if there is no reading.
-    pub(super) fn close(
+    pub(super) fn close_window(
         &mut self,
         window: &Close<'_>,
         time: &Arc<[(Owner, u64)]>,
-        missing: &mut Vec<Missing>,
-    ) -> Ended {
+        missing: &mut Vec<MissingCount>,
+    ) -> WindowEnd {
         self.add_io(window.moved);
         self.add_switches(window.switches);
-        let after = match self.series.end(window.tick, self.last.1) {
-            End::Counted(count, counts) => {
-                add(&mut self.counts, counts);
+        let read_count = match self.series.end_window(window.tick, self.window_begin.1) {
+            SeriesEnd::Counted(count, counts) => {
+                add_counts(&mut self.counts, counts);
                 self.is_failing = false;
                 count
             }
-            End::Missing { expected, errno } => {
-                add(&mut self.time, time.iter().copied());
-                self.tell_missing(window, expected, errno, missing);
-                return if window.is_last { Ended::Unread } else { Ended::No };
+            SeriesEnd::Missing { expected, errno } => {
+                add_counts(&mut self.time, time.iter().copied());
+                self.report_missing(window, expected, errno, missing);
+                return if window.is_last { WindowEnd::Unread } else { WindowEnd::No };
             }
         };
-        let after = after.not_below(self.last.1);
-        let (from, before) = mem::replace(&mut self.last, (window.tick, after));
-        let delta = after.since(before);
-        if delta.factor().is_none() {
-            let span_ns = (window.tick - from) * window.tick_ns;
-            missing.push(self.missing(Lack::NotScheduled, window, span_ns));
+        let end_count = read_count.not_below(self.window_begin.1);
+        let (begin_tick, begin_count) =
+            mem::replace(&mut self.window_begin, (window.tick, end_count));
+        let delta = end_count.count_since(begin_count);
+        if delta.scale_factor().is_none() {
+            let span_ns = (window.tick - begin_tick) * window.tick_ns;
+            missing.push(self.make_missing(MissingReason::NotScheduled, window, span_ns));
         }
         let sorted = |map: &mut HashMap<Owner, u64>| {
-            let mut parts: Vec<_> = map.drain().collect();
-            parts.sort_unstable();
-            parts
+            let mut entries: Vec<_> = map.drain().collect();
+            entries.sort_unstable();
+            entries
         };
         let time = if self.time.is_empty() {
             Arc::clone(time)
         } else {
-            add(&mut self.time, time.iter().copied());
+            add_counts(&mut self.time, time.iter().copied());
             sorted(&mut self.time).into()
         };
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        let claims = Box::new(self.claims.take());
-        Ended::Read(Span {
-            from,
+        let claims = Box::new(self.claims.take_counted());
+        WindowEnd::Read(CountSpan {
+            begin_tick,
             delta,
             time,
             counts,
             io,
-            io_part: 1.0,
+            io_fraction: 1.0,
             claims,
             measured: Vec::new(),
             bounds: None,
         })
     }
 
-    fn tell_missing(
+    fn report_missing(
         &mut self,
         window: &Close<'_>,
         expected: bool,
         errno: Option<i32>,
-        missing: &mut Vec<Missing>,
+        missing: &mut Vec<MissingCount>,
     ) {
         if errno == Some(RAN_GUEST) {
             return;
@@ -294,96 +298,115 @@ impl Track {
             && !moves
         {
             self.is_failing = true;
-            missing.push(self.missing(Lack::ReadFailed(errno), window, 0));
+            missing.push(self.make_missing(MissingReason::ReadFailed(errno), window, 0));
         }
         if (errno.is_none() || moves) && expected {
-            missing.push(self.missing(Lack::NoBoundary, window, window.tick_ns));
+            missing.push(self.make_missing(MissingReason::NoBoundary, window, window.tick_ns));
         }
         if window.is_last && moves {
-            missing.push(self.missing(Lack::NoReader, window, 0));
+            missing.push(self.make_missing(MissingReason::NoReader, window, 0));
         }
     }
 
-    const fn missing(&self, lack: Lack, window: &Close<'_>, span_ns: u64) -> Missing {
+    const fn make_missing(
+        &self,
+        lack: MissingReason,
+        window: &Close<'_>,
+        span_ns: u64,
+    ) -> MissingCount {
         let Counter { id, cpu, .. } = self.counter;
-        Missing { lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
+        MissingCount { reason: lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
     }
 
     /// Its count in a window, in its unit; `None` if it never ran.
-    pub(super) fn total(&self, span: &Span) -> Option<f64> {
-        Some(span.delta.value as f64 * self.counter.scale * span.delta.factor()?)
+    pub(super) fn total_count(&self, span: &CountSpan) -> Option<f64> {
+        Some(span.delta.value as f64 * self.counter.scale * span.delta.scale_factor()?)
     }
 
-    /// Divides a window that ended with a reading in tick `to`. Windows are divided in order.
-    pub(super) fn divide(
+    /// Divides a window that ended with a reading in tick `end_tick`. Windows are divided in order.
+    pub(super) fn divide_window(
         &mut self,
-        to: u64,
+        end_tick: u64,
         tick_ns: u64,
-        span: &Span,
+        span: &CountSpan,
         histories: Option<&Histories>,
-        names: &Names,
-    ) -> Divided {
-        let Span {
-            from,
+        names: &OwnerNames,
+    ) -> DividedWindow {
+        let CountSpan {
+            begin_tick: window_begin_tick,
             delta,
             ref time,
             ref counts,
             ref io,
-            io_part,
+            io_fraction: counted_fraction,
             ref claims,
             ref measured,
             ref bounds,
         } = *span;
-        let running = delta.factor().map_or(0.0, |_| delta.running_part());
-        let factor = delta.factor().map(|factor| self.counter.scale * factor);
+        let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
+        let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         if let Some(histories) = histories
-            && self.schedule.is_long(to - from)
+            && self.schedule.spans_intervals(end_tick - window_begin_tick)
         {
-            self.step(histories, to);
+            self.divide_pieces(histories, end_tick);
         }
-        self.begin = to;
+        self.next_begin_tick = end_tick;
         let (method, mut shares) = match total.zip(factor) {
-            Some((total, factor)) if total > 0.0 => self.method.divide(&CountedWindow {
+            Some((total, factor)) if total > 0.0 => self.method.divide_window(&CountedWindow {
                 total,
                 factor,
                 running,
-                own_cpu: self.counter.per_cpu,
-                len_ns: (to - from) * tick_ns,
-                to,
+                sees_one_cpu: self.counter.per_cpu,
+                len_ns: (end_tick - window_begin_tick) * tick_ns,
+                end_tick,
                 time,
                 counts,
                 io: self.counter.io.is_some().then_some(io),
                 histories,
             }),
             _ => {
-                self.method.skip(histories, to);
+                self.method.skip_window(histories, end_tick);
                 (Method::None, Vec::new())
             }
         };
         if self.counter.is_port() {
-            self.said.push((to, shares.clone()));
+            self.port_shares.push((end_tick, shares.clone()));
         }
         if method == Method::Io {
             for share in &mut shares {
-                share.confidence *= io_part as f32;
-                share.lasting *= io_part as f32;
+                share.confidence *= counted_fraction as f32;
+                share.lasting *= counted_fraction as f32;
             }
         }
-        claims.apply(&mut shares);
+        claims.apply_to_shares(&mut shares);
         let is_divided = !matches!(method, Method::Exact | Method::Source | Method::None);
         if !measured.is_empty() && is_divided {
-            monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
+            monitor::apply_measured(
+                total.unwrap_or_default(),
+                running,
+                measured,
+                names,
+                &mut shares,
+            );
         }
         let bounds = bounds.clone().filter(|_| is_divided);
-        Divided { from, to, total, running, method, shares, bounds }
+        DividedWindow {
+            begin_tick: window_begin_tick,
+            end_tick,
+            total,
+            running,
+            method,
+            shares,
+            bounds,
+        }
     }
 
     /// The last window of a recording if its reading never arrived.
-    pub(super) const fn unread(&self, window: &Close<'_>) -> Divided {
-        Divided {
-            from: self.last.0,
-            to: window.tick,
+    pub(super) const fn unread_window(&self, window: &Close<'_>) -> DividedWindow {
+        DividedWindow {
+            begin_tick: self.window_begin.0,
+            end_tick: window.tick,
             total: None,
             running: 0.0,
             method: Method::None,
@@ -393,7 +416,7 @@ impl Track {
     }
 
     /// Adds bytes that were moved on its devices, in its direction.
-    fn add_io(&mut self, moved: &[Moved]) {
+    fn add_io(&mut self, moved: &[DeviceTransfer]) {
         let Some(io) = &self.counter.io else {
             return;
         };
@@ -407,104 +430,108 @@ impl Track {
     /// Adds the context switches of its CPU, if it counts these.
     fn add_switches(&mut self, switches: &BTreeMap<u32, HashMap<Owner, u64>>) {
         if self.counter.exact_by == Some(ExactBy::Switches)
-            && let Some(its) = switches.get(&self.counter.cpu)
+            && let Some(owner_switches) = switches.get(&self.counter.cpu)
         {
-            add(&mut self.counts, its.iter().map(|(owner, count)| (*owner, *count)));
+            add_counts(
+                &mut self.counts,
+                owner_switches.iter().map(|(owner, count)| (*owner, *count)),
+            );
         }
     }
 
     /// Gives the method the count of a tick.
-    pub(super) fn learn(&mut self, tick: u64, histories: &Histories) {
-        let count = self.series.of_tick(tick).and_then(|(count, _)| {
-            let (delta, factor) = self.since_tick(count)?;
+    pub(super) fn learn_tick(&mut self, tick: u64, histories: &Histories) {
+        let count = self.series.take_tick_count(tick).and_then(|(count, _)| {
+            let (delta, factor) = self.count_since_tick(count)?;
             Some(delta as f64 * self.counter.scale * factor)
         });
-        self.method.tick(tick, count, histories);
+        self.method.observe_tick(tick, count, histories);
     }
 
-    /// Gives the holders of its devices their parts of the count of a tick.
-    pub(super) fn hold(&mut self, tick: u64, parts: TickParts) {
-        let count = self.series.of_tick(tick).and_then(|(count, _)| self.since_tick(count));
-        self.claims.tick(parts, count.map(|(delta, factor)| delta as f64 * factor));
+    /// Gives the holders of its devices their fractions of the count of a tick.
+    pub(super) fn claim_tick(&mut self, tick: u64, fractions: TickFractions) {
+        let count =
+            self.series.take_tick_count(tick).and_then(|(count, _)| self.count_since_tick(count));
+        self.claims.add_tick_count(fractions, count.map(|(delta, factor)| delta as f64 * factor));
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;
     /// `None` if there is no reading at the end of this tick.
-    pub(super) fn by_owner(&mut self, tick: u64) -> Option<(HashMap<Owner, u64>, f64)> {
-        let (count, by_owner) = self.series.of_tick(tick)?;
-        add(&mut self.tick_counts, by_owner);
-        let (_, factor) = self.since_tick(count)?;
+    pub(super) fn take_owner_counts(&mut self, tick: u64) -> Option<(HashMap<Owner, u64>, f64)> {
+        let (count, by_owner) = self.series.take_tick_count(tick)?;
+        add_counts(&mut self.tick_counts, by_owner);
+        let (_, factor) = self.count_since_tick(count)?;
         Some((mem::take(&mut self.tick_counts), factor))
     }
 
     /// The count since the last tick with a reading, and the factor for multiplexing; `None` if the
     /// counter did not run since.
-    fn since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
-        let before = self.last_tick.unwrap_or_default();
-        let after = count.not_below(before);
-        let delta = after.since(before);
-        let factor = delta.factor()?;
-        self.last_tick = Some(after);
+    fn count_since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
+        let previous_count = self.learnt_count.unwrap_or_default();
+        let current_count = count.not_below(previous_count);
+        let delta = current_count.count_since(previous_count);
+        let factor = delta.scale_factor()?;
+        self.learnt_count = Some(current_count);
         Some((delta.value, factor))
     }
 
     /// Gives the method the ticks that were reviewed.
-    pub(super) fn review(&mut self, histories: &Histories) {
-        self.method.learn(histories);
+    pub(super) fn learn_ticks(&mut self, histories: &Histories) {
+        self.method.learn_ticks(histories);
     }
 
-    /// What the method's rates make expect of a tick.
-    pub(super) fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        self.method.profile(by)
+    /// The method's rates for a predictor.
+    pub(super) fn rate_profile(&self, predictor: Predictor) -> Option<Vec<f64>> {
+        self.method.rate_profile(predictor)
     }
 
-    /// Has the method find rates from the ticks so far.
-    pub(super) fn solve(&mut self, histories: &Histories) {
-        self.method.solve(histories);
+    /// Has the method solve its rates from the ticks so far.
+    pub(super) fn solve_rates(&mut self, histories: &Histories) {
+        self.method.solve_rates(histories);
     }
 
     /// Sets what the method leaves out from now on.
-    pub(super) fn relieve(&mut self, relief: Relief) {
-        self.method.relieve(relief);
+    pub(super) fn set_relief(&mut self, relief: Relief) {
+        self.method.set_relief(relief);
     }
 
-    /// Has the method divide the ticks up to `to` of the next window.
-    pub(super) fn advance(&mut self, histories: &Histories, to: u64) {
-        self.step(histories, to);
-        self.method.advance(histories, self.begin, to);
+    /// Has the method divide the ticks up to `last_tick` of the next window.
+    pub(super) fn divide_ticks(&mut self, histories: &Histories, last_tick: u64) {
+        self.divide_pieces(histories, last_tick);
+        self.method.divide_ticks(histories, self.next_begin_tick, last_tick);
     }
 
-    /// Has the method divide the ticks of the next window before `to`, in pieces that are the same for all
-    /// counters, which so share the sums of their use.
-    fn step(&mut self, histories: &Histories, to: u64) {
-        let first = self.begin.max(self.advanced);
-        let mut end = self.schedule.next(first);
-        while end < to {
-            self.method.advance(histories, self.begin, end);
-            end = self.schedule.next(end);
+    /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are
+    /// the same for all counters, which so share the sums of their use.
+    fn divide_pieces(&mut self, histories: &Histories, last_tick: u64) {
+        let begin_tick = self.next_begin_tick.max(self.divided_tick);
+        let mut end = self.schedule.next_learn_tick(begin_tick);
+        while end < last_tick {
+            self.method.divide_ticks(histories, self.next_begin_tick, end);
+            end = self.schedule.next_learn_tick(end);
         }
-        self.advanced = self.advanced.max(to);
+        self.divided_tick = self.divided_tick.max(last_tick);
     }
 
-    /// The parts of each tick's count since the last call, if it is a port.
-    pub(super) fn take_parted(&mut self) -> Vec<Parted> {
-        self.method.take_parted()
+    /// The counts of ticks that were divided since the last call, if it is a port.
+    pub(super) fn take_divided_counts(&mut self) -> Vec<DividedCount> {
+        self.method.take_divided_counts()
     }
 
     /// The shares of the windows that were divided since the last call, if it is a port.
-    pub(super) fn take_said(&mut self) -> Vec<(u64, Vec<Share>)> {
-        mem::take(&mut self.said)
+    pub(super) fn take_port_shares(&mut self) -> Vec<(u64, Vec<Share>)> {
+        mem::take(&mut self.port_shares)
     }
 
     /// The oldest tick whose history the method still needs.
-    pub(super) fn needs(&self) -> u64 {
-        self.method.needs()
+    pub(super) fn oldest_needed_tick(&self) -> u64 {
+        self.method.oldest_needed_tick()
     }
 }
 
-/// Adds parts to the sums of their owners.
-fn add(sum: &mut HashMap<Owner, u64>, parts: impl IntoIterator<Item = (Owner, u64)>) {
-    for (owner, part) in parts {
-        *sum.entry(owner).or_default() += part;
+/// Adds counts to the sums of their owners.
+fn add_counts(sum: &mut HashMap<Owner, u64>, counts: impl IntoIterator<Item = (Owner, u64)>) {
+    for (owner, count) in counts {
+        *sum.entry(owner).or_default() += count;
     }
 }

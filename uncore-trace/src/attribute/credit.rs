@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use super::Share;
 use crate::entries::Owner;
 
-/// Forgetting factor per call of [`Credit::largest`], once a second: the time constant is about 10 s.
-const LEFT: f64 = 0.9;
+/// Forgetting factor per call of [`CgroupCredit::largest_cgroups`], once a second: about 10 s.
+const FORGETTING_FACTOR: f64 = 0.9;
 
 /// Bytes and CPU time of each cgroup, by its id, once they are asked for.
 #[derive(Debug, Default)]
-pub(super) struct Credit(Option<BTreeMap<u64, (f64, f64)>>);
+pub(super) struct CgroupCredit(Option<BTreeMap<u64, (f64, f64)>>);
 
-impl Credit {
+impl CgroupCredit {
     /// Adds the CPU time of owners, ns.
     pub(super) fn add_time(&mut self, times: &[(Owner, u64)]) {
         let Some(sums) = &mut self.0 else { return };
@@ -25,10 +25,10 @@ impl Credit {
     }
 
     /// Adds shares of bytes.
-    pub(super) fn add(&mut self, shares: &[Share]) {
+    pub(super) fn add_shares(&mut self, shares: &[Share]) {
         let Some(sums) = &mut self.0 else { return };
         for share in shares {
-            if let Owner::Task { cgroup_id, .. } = share.who {
+            if let Owner::Task { cgroup_id, .. } = share.owner {
                 sums.entry(cgroup_id).or_default().0 += share.value;
             }
         }
@@ -36,12 +36,12 @@ impl Credit {
 
     /// Ids of cgroups, those with the most bytes first, then those without any by CPU time. What is
     /// older counts less.
-    pub(super) fn largest(&mut self) -> Vec<u64> {
+    pub(super) fn largest_cgroups(&mut self) -> Vec<u64> {
         let sums = self.0.get_or_insert_default();
         let mut order: Vec<(Reverse<u64>, Reverse<u64>, u64)> = Vec::with_capacity(sums.len());
         for (id, (bytes, ns)) in sums.iter_mut() {
             order.push((Reverse(*bytes as u64), Reverse(*ns as u64), *id));
-            (*bytes, *ns) = (*bytes * LEFT, *ns * LEFT);
+            (*bytes, *ns) = (*bytes * FORGETTING_FACTOR, *ns * FORGETTING_FACTOR);
         }
         // Less than a byte and a millisecond is nothing.
         sums.retain(|_, (bytes, ns)| *bytes >= 1.0 || *ns >= 1e6);
@@ -61,22 +61,22 @@ mod tests {
 
     #[test]
     fn bytes_come_before_time_and_what_is_new_before_what_is_old() {
-        let mut credit = Credit::default();
-        credit.add(&[Share::new(task(9), 1e9, 1.0)]);
-        assert!(credit.largest().is_empty());
+        let mut credit = CgroupCredit::default();
+        credit.add_shares(&[Share::new(task(9), 1e9, 1.0)]);
+        assert!(credit.largest_cgroups().is_empty());
         credit.add_time(&[(task(1), 10_000_000), (task(2), 20_000_000), (Owner::Idle, 1 << 40)]);
-        assert_eq!(credit.largest(), [2, 1]);
+        assert_eq!(credit.largest_cgroups(), [2, 1]);
         let share = |id: u64, bytes: f64| Share::new(task(id), bytes, 1.0);
-        credit.add(&[share(1, 50.0), share(3, 100.0), share(1, 30.0)]);
-        credit.add(&[Share::new(Owner::Unattributed, 1e9, 0.0)]);
-        assert_eq!(credit.largest(), [3, 1, 2]);
-        credit.add(&[share(1, 15.0)]);
-        assert_eq!(credit.largest(), [3, 1, 2]);
-        credit.add(&[share(1, 30.0)]);
-        assert_eq!(credit.largest(), [1, 3, 2]);
+        credit.add_shares(&[share(1, 50.0), share(3, 100.0), share(1, 30.0)]);
+        credit.add_shares(&[Share::new(Owner::Unattributed, 1e9, 0.0)]);
+        assert_eq!(credit.largest_cgroups(), [3, 1, 2]);
+        credit.add_shares(&[share(1, 15.0)]);
+        assert_eq!(credit.largest_cgroups(), [3, 1, 2]);
+        credit.add_shares(&[share(1, 30.0)]);
+        assert_eq!(credit.largest_cgroups(), [1, 3, 2]);
         for _ in 0..100 {
-            credit.largest();
+            credit.largest_cgroups();
         }
-        assert!(credit.largest().is_empty());
+        assert!(credit.largest_cgroups().is_empty());
     }
 }

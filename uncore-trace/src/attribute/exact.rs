@@ -20,8 +20,8 @@ use crate::entries::Owner;
 pub(super) struct ByReadings;
 
 impl Attribution for ByReadings {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        (Method::Exact, exact(window.counts, window.factor, window.running))
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        (Method::Exact, shares_of_counts(window.counts, window.factor, window.running))
     }
 }
 
@@ -30,9 +30,9 @@ impl Attribution for ByReadings {
 pub(super) struct ByTime;
 
 impl Attribution for ByTime {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let counts = by_time(window.raw(), window.time);
-        (Method::Exact, exact(&counts, window.factor, window.running))
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let counts = divide_by_time(window.raw_count(), window.time);
+        (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
     }
 }
 
@@ -41,22 +41,22 @@ impl Attribution for ByTime {
 pub(super) struct ByRequests;
 
 impl Attribution for ByRequests {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let moved = window.io.unwrap_or_default();
         let seen: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         // The count has all bytes that were seen: see `crate::assemble`.
-        let part = if seen > window.total { window.total / seen } else { 1.0 };
-        let is_owner = |who: Owner| who != Owner::Device;
-        let share = |&(who, bytes): &(Owner, f64)| {
-            let known = if who == Owner::Unattributed { 0.0 } else { part as f32 };
-            Share::new(who, bytes * part, known * window.running)
+        let fraction = if seen > window.total { window.total / seen } else { 1.0 };
+        let is_owner = |candidate: Owner| candidate != Owner::Device;
+        let share = |&(owner, bytes): &(Owner, f64)| {
+            let confidence = if owner == Owner::Unattributed { 0.0 } else { fraction as f32 };
+            Share::new(owner, bytes * fraction, confidence * window.running)
         };
-        let owners = moved.iter().filter(|(who, bytes)| is_owner(*who) && *bytes > 0.0);
+        let owners = moved.iter().filter(|(owner, bytes)| is_owner(*owner) && *bytes > 0.0);
         let mut shares: Vec<Share> = owners.map(share).collect();
-        let rest = window.total - shares.iter().map(|share| share.value).sum::<f64>();
-        if rest > window.total * 1e-12 {
-            let who = Owner::Device;
-            shares.push(Share::new(who, rest, window.running));
+        let remainder = window.total - shares.iter().map(|share| share.value).sum::<f64>();
+        if remainder > window.total * 1e-12 {
+            let device = Owner::Device;
+            shares.push(Share::new(device, remainder, window.running));
         }
         (Method::Exact, shares)
     }
@@ -64,29 +64,29 @@ impl Attribution for ByRequests {
 
 /// Divides `total` raw counts in proportion to time, in whole counts: each part is the difference
 /// of two rounded sums, so that they sum to it.
-fn by_time(total: u64, time: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
-    let all: u64 = time.iter().map(|(_, ns)| ns).sum();
-    if all == 0 {
+fn divide_by_time(total: u64, time: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
+    let total_ns: u64 = time.iter().map(|(_, ns)| ns).sum();
+    if total_ns == 0 {
         return vec![(Owner::Unattributed, total)];
     }
-    let (mut sum, mut given) = (0, 0);
-    let part = |&(owner, ns): &(Owner, u64)| {
+    let (mut sum, mut previous_sum) = (0, 0);
+    let owner_part = |&(owner, ns): &(Owner, u64)| {
         sum += ns;
-        let until = (u128::from(total) * u128::from(sum) / u128::from(all)) as u64;
-        (owner, until - std::mem::replace(&mut given, until))
+        let rounded = (u128::from(total) * u128::from(sum) / u128::from(total_ns)) as u64;
+        (owner, rounded - std::mem::replace(&mut previous_sum, rounded))
     };
-    time.iter().map(part).collect()
+    time.iter().map(owner_part).collect()
 }
 
 /// Turns raw counts by owner into shares. `factor` converts a raw count to the unit, including the
 /// correction for multiplexing.
-pub(super) fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
+pub(super) fn shares_of_counts(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()
         .filter(|(_, count)| *count > 0)
-        .map(|&(who, count)| {
-            let confidence = if who == Owner::Unattributed { 0.0 } else { running };
-            Share::new(who, count as f64 * factor, confidence)
+        .map(|&(owner, count)| {
+            let confidence = if owner == Owner::Unattributed { 0.0 } else { running };
+            Share::new(owner, count as f64 * factor, confidence)
         })
         .collect()
 }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_and_zeros_left_out() {
-        let shares = exact(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
+        let shares = shares_of_counts(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
         assert_eq!(shares.len(), 1);
         assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
     }
@@ -105,10 +105,10 @@ mod tests {
     #[test]
     fn counts_follow_time_and_are_whole() {
         let time = [(Owner::Idle, 2), (Owner::Irq(1), 1), (Owner::Unattributed, 3)];
-        let parts = by_time(7, &time);
+        let parts = divide_by_time(7, &time);
         assert_eq!(parts, [(Owner::Idle, 2), (Owner::Irq(1), 1), (Owner::Unattributed, 4)]);
-        assert_eq!(by_time(u64::MAX, &time[..1]), [(Owner::Idle, u64::MAX)]);
-        assert_eq!(by_time(7, &[]), [(Owner::Unattributed, 7)]);
+        assert_eq!(divide_by_time(u64::MAX, &time[..1]), [(Owner::Idle, u64::MAX)]);
+        assert_eq!(divide_by_time(7, &[]), [(Owner::Unattributed, 7)]);
     }
 
     #[test]
@@ -118,28 +118,28 @@ mod tests {
             total: 100.0,
             factor: 1.0,
             running: 1.0,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 1,
-            to: 1,
+            end_tick: 1,
             time: &[],
             counts: &[],
             io: Some(&io),
             histories: None,
         };
-        let whole = |share: &Share| (share.who, share.value as u64, share.confidence as u8);
-        let shares = ByRequests.divide(&window).1;
+        let whole = |share: &Share| (share.owner, share.value as u64, share.confidence as u8);
+        let shares = ByRequests.divide_window(&window).1;
         let expected =
             [(Owner::Irq(1), 30, 1), (Owner::Unattributed, 20, 0), (Owner::Device, 50, 1)];
         assert_eq!(shares.iter().map(whole).collect::<Vec<_>>(), expected);
         let less = CountedWindow { total: 10.0, ..window };
-        let sum: f64 = ByRequests.divide(&less).1.iter().map(|share| share.value).sum();
+        let sum: f64 = ByRequests.divide_window(&less).1.iter().map(|share| share.value).sum();
         assert!((sum - 10.0).abs() < 1e-9);
     }
 
     #[test]
     fn nobody_is_told_with_confidence_but_those_who_were_seen() {
-        let shares = exact(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
-        let told = shares.iter().map(|share| (share.who, share.confidence));
+        let shares = shares_of_counts(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
+        let told = shares.iter().map(|share| (share.owner, share.confidence));
         assert_eq!(told.collect::<Vec<_>>(), [(Owner::Idle, 0.5), (Owner::Unattributed, 0.0)]);
     }
 }

@@ -19,47 +19,50 @@
 //! total and at most as large, so all their sums are exact (IEEE 754).
 
 use super::Share;
-use super::cgroups::cgroup;
+use super::cgroups::cgroup_of_owner;
 
 /// Smallest number of steps in a total.
 const STEPS: f64 = 1024.0;
 
 /// Rounds the shares of a window with a positive total. Before rounding, they sum to it up to
 /// floating-point errors.
-pub(super) fn round(total: f64, shares: &mut [Share]) {
-    let step = step(total);
+pub(super) fn round_shares(total: f64, shares: &mut [Share]) {
+    let step = grid_step(total);
     // A smaller total has too few bits for a grid, and a negative share cannot be rounded.
-    if !step.is_normal() || shares.len() < 2 || shares.iter().any(|share| !is_part(share, total)) {
+    if !step.is_normal()
+        || shares.len() < 2
+        || shares.iter().any(|share| !is_within_total(share, total))
+    {
         return;
     }
     let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
     let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
-    let mut order: Vec<usize> = (0..shares.len()).filter(|place| *place != largest).collect();
-    order.sort_unstable_by_key(|place| (cgroup(&shares[*place].who), *place));
+    let mut order: Vec<usize> = (0..shares.len()).filter(|index| *index != largest).collect();
+    order.sort_unstable_by_key(|position| (cgroup_of_owner(&shares[*position].owner), *position));
     // Sums are rounded to the nearest step, which must not make the largest share negative.
     let half = if shares[largest].value >= step { step / 2.0 } else { 0.0 };
-    let (mut sum, mut given) = (0.0, 0.0);
-    for place in order {
-        sum += shares[place].value;
+    let (mut sum, mut previous_sum) = (0.0, 0.0);
+    for index in order {
+        sum += shares[index].value;
         let rounded = ((sum + half) / step).floor() * step;
-        shares[place].value = rounded - given;
-        given = rounded;
+        shares[index].value = rounded - previous_sum;
+        previous_sum = rounded;
     }
-    shares[largest].value = total - given;
+    shares[largest].value = total - previous_sum;
 }
 
 /// The step for a total.
-fn step(total: f64) -> f64 {
+fn grid_step(total: f64) -> f64 {
     // A power of two, from the exponent of the total alone.
     f64::from_bits((total / STEPS).to_bits() & (0x7ff << 52))
 }
 
-fn is_part(share: &Share, total: f64) -> bool {
+fn is_within_total(share: &Share, total: f64) -> bool {
     (0.0..=total * (1.0 + 1e-9)).contains(&share.value)
 }
 
 /// A confidence in hundredths, which is as precise as it is known (docs/accuracy.md).
-pub(super) fn hundredths(confidence: f32) -> f32 {
+pub(super) fn round_to_hundredths(confidence: f32) -> f32 {
     (confidence * 100.0).round() / 100.0
 }
 
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn shares_have_few_bits_and_the_largest_has_the_rest() {
         let mut shares = shares(&[1000.0 / 3.0, 2000.0 / 3.0 + 0.125]);
-        round(1000.125, &mut shares);
+        round_shares(1000.125, &mut shares);
         assert_eq!([shares[0].value, shares[1].value], [333.5, 666.625]);
     }
 
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn sums_are_rounded_to_the_nearest_step() {
         let mut shares = shares(&[2.5, 1001.5, 1044.0]);
-        round(2048.0, &mut shares);
+        round_shares(2048.0, &mut shares);
         assert_eq!(
             shares.iter().map(|share| share.value).collect::<Vec<_>>(),
             [2.0, 1002.0, 1044.0]
@@ -105,8 +108,8 @@ mod tests {
         let mut shares: Vec<Share> =
             (0..64).flat_map(|pid| [task(pid, 1, 0.6), task(pid + 64, 2, 1.2)]).collect();
         shares.push(task(999, 3, 2048.0 - 64.0 * 1.8));
-        round(2048.0, &mut shares);
-        let of = |id| shares.iter().filter(move |share| cgroup(&share.who) == Some(id));
+        round_shares(2048.0, &mut shares);
+        let of = |id| shares.iter().filter(move |share| cgroup_of_owner(&share.owner) == Some(id));
         let sum = |id| of(id).map(|share| share.value).sum::<f64>();
         assert_eq!([sum(1), sum(2), sum(3)], [38.0, 78.0, 1932.0]);
         assert!((sum(1) - 38.4).abs() < 2.0 && (sum(2) - 76.8).abs() < 2.0);
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn the_largest_of_many_small_shares_stays_positive() {
         let mut shares = shares(&vec![1.0; 3000]);
-        round(3000.0, &mut shares);
+        round_shares(3000.0, &mut shares);
         assert!(shares.iter().all(|share| share.value >= 0.0));
         assert_eq!(shares.iter().map(|share| share.value).sum::<f64>(), 3000.0);
     }
@@ -130,7 +133,7 @@ mod tests {
             ([0.1, 11.1], 10.0),
         ] {
             let mut shares = shares(&values);
-            round(total, &mut shares);
+            round_shares(total, &mut shares);
             assert_eq!([shares[0].value, shares[1].value], values);
         }
     }
@@ -138,20 +141,23 @@ mod tests {
     #[test]
     fn a_share_may_be_all_of_the_total() {
         let mut shares = shares(&[1e-4, 10.0]);
-        round(10.0, &mut shares);
+        round_shares(10.0, &mut shares);
         assert_eq!([shares[0].value, shares[1].value], [0.0, 10.0]);
     }
 
     #[test]
     fn a_share_alone_is_the_total() {
         let mut shares = shares(&[0.1]);
-        round(0.1, &mut shares);
+        round_shares(0.1, &mut shares);
         assert_eq!(shares[0].value, 0.1);
     }
 
     #[test]
     fn confidences_are_in_hundredths() {
-        assert_eq!([0.0, 0.004, 0.126, 0.994, 1.0].map(hundredths), [0.0, 0.0, 0.13, 0.99, 1.0]);
+        assert_eq!(
+            [0.0, 0.004, 0.126, 0.994, 1.0].map(round_to_hundredths),
+            [0.0, 0.0, 0.13, 0.99, 1.0]
+        );
     }
 
     proptest! {
@@ -165,7 +171,7 @@ mod tests {
             prop_assume!(sum > 0.0);
             let values: Vec<f64> = parts.iter().map(|part| part / sum * total).collect();
             let mut rounded = shares(&values);
-            round(total, &mut rounded);
+            round_shares(total, &mut rounded);
             if rounded.len() > 1 {
                 rounded.rotate_left(turn % parts.len());
                 prop_assert_eq!(rounded.iter().map(|share| share.value).sum::<f64>(), total);

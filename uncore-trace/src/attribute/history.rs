@@ -11,27 +11,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
-use super::calibration::{Used, calibrate};
-use super::cgroups::cgroup;
-use super::columns::{self, BASELINE, Columns, REST};
-use super::ports::Said;
-use super::solve::Square;
-use super::sums::{Design, Row, by_place};
-use super::symmetric::{Rows, Symmetric};
+use super::calibration::{SourceUse, calibrate_misses};
+use super::cgroups::cgroup_of_owner;
+use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
+use super::ports::PortConfidence;
+use super::solve::SquareMatrix;
+use super::sums::{Design, UseRow, sum_by_slot};
+use super::symmetric::{RowBatch, SymmetricMatrix};
 use crate::entries::Owner;
 
-/// Forgetting factor for a source's use, per review of 100 ms: the memory is about 10 s.
-const LEFT: f64 = 0.99;
+/// Forgetting factor of a source's use, per review of 100 ms: the memory is about 10 s.
+const FORGETTING_FACTOR: f64 = 0.99;
 
 /// The smallest use for a column, in ticks of one CPU.
-const LEAST_TIME: f64 = 2.0;
+const MIN_COLUMN_TICKS: f64 = 2.0;
 
-/// A source is forgotten below this use, in ticks of one CPU or misses. Where sources are many, those
-/// are forgotten that cannot keep a column.
-const GONE: f64 = 0.05;
+/// A source is forgotten below this use, in ticks of one CPU or misses. Where sources are many,
+/// those are forgotten that cannot keep a column.
+const MIN_SOURCE_USE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.
-const SPREAD_GAIN: f64 = 0.002;
+const MOMENTS_GAIN: f64 = 0.002;
 
 /// Length of blocks whose rates are corrected together, ns.
 const BLOCK_NS: u64 = 100_000_000;
@@ -41,10 +41,10 @@ const BLOCK_NS: u64 = 100_000_000;
 const EDGE_NS: f64 = 15_000.0;
 
 /// Number of blocks of a long block.
-pub(super) const LONG: u64 = 5;
+pub(super) const LONG_BLOCK_LEN: u64 = 5;
 
-/// Number of long blocks before and after one that tell about its rates.
-const AROUND: u64 = 4;
+/// Number of long blocks before and after one from which its rates are corrected.
+const LONG_BLOCKS_AROUND: u64 = 4;
 
 /// A possible cause of traffic: an owner, on near or on far CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,9 +55,9 @@ pub(super) struct TrafficSource {
     pub is_far: bool,
 }
 
-/// The predictor of counts.
+/// The predictor of counts: what is taken for the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum Predictor {
     /// CPU time, in ticks of one CPU. The rate of an owner is not known in advance.
     Time,
     /// Counts of witnesses, such as last-level cache misses. The rates of owners are expected to be
@@ -70,11 +70,11 @@ pub enum Use {
 
 /// The use of a source in a tick.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct UseEntry {
     /// Number of the source.
     pub source: u32,
-    /// The place of its column.
-    pub column: u16,
+    /// The slot of its column.
+    pub slot: u16,
     /// The amount.
     pub amount: f32,
 }
@@ -84,47 +84,47 @@ pub(super) struct Entry {
 struct SourceState {
     number: u32,
     /// Use in about the last 10 s.
-    used: f64,
+    recent_use: f64,
     /// The last tick in which it ran.
-    last: u64,
-    column: u16,
-    spread: Spread,
+    last_tick: u64,
+    slot: u16,
+    moments: UseMoments,
 }
 
 /// Moving averages of a source's use per tick and of its square.
 #[derive(Clone, Debug, Default)]
-struct Spread {
+struct UseMoments {
     ticks: f64,
     mean: f64,
-    square: f64,
+    mean_square: f64,
     /// The tick of the last update.
-    at: u64,
+    updated_tick: u64,
 }
 
-impl Spread {
+impl UseMoments {
     /// Adds the use of `tick`. The use of the ticks between the last update and `tick` was 0.
-    fn take(&mut self, tick: u64, amount: f64) {
+    fn add_tick(&mut self, tick: u64, amount: f64) {
         if self.ticks > 0.0 {
-            let idle = tick.saturating_sub(self.at + 1) as f64;
-            let begun = 1.0 / SPREAD_GAIN;
-            let left = if self.ticks + idle <= begun {
+            let idle = tick.saturating_sub(self.updated_tick + 1) as f64;
+            let memory_ticks = 1.0 / MOMENTS_GAIN;
+            let decay = if self.ticks + idle <= memory_ticks {
                 self.ticks / (self.ticks + idle)
             } else {
-                (-idle * SPREAD_GAIN).exp()
+                (-idle * MOMENTS_GAIN).exp()
             };
             self.ticks += idle;
-            self.mean *= left;
-            self.square *= left;
+            self.mean *= decay;
+            self.mean_square *= decay;
         }
         self.ticks += 1.0;
-        let gain = SPREAD_GAIN.max(1.0 / self.ticks);
+        let gain = MOMENTS_GAIN.max(1.0 / self.ticks);
         self.mean += gain * (amount - self.mean);
-        self.square += gain * (amount * amount - self.square);
-        self.at = tick;
+        self.mean_square += gain * (amount * amount - self.mean_square);
+        self.updated_tick = tick;
     }
 
     fn variance(&self) -> f64 {
-        self.square - self.mean * self.mean
+        self.mean_square - self.mean * self.mean
     }
 }
 
@@ -139,35 +139,35 @@ pub struct Histories {
     /// last that all ports have divided.
     pub ports: Option<History>,
     /// How sure the ports are, for windows that are not divided yet.
-    pub said: BTreeMap<u64, Said>,
+    pub port_confidence: BTreeMap<u64, PortConfidence>,
 }
 
 impl Histories {
     /// Empty histories for ticks of `tick_ns`.
     pub fn new(tick_ns: u64, has_misses: bool) -> Self {
-        let misses = has_misses.then(|| History::new(Use::Misses, tick_ns));
-        let time = History::new(Use::Time, tick_ns);
-        Self { time, misses, ports: None, said: BTreeMap::new() }
+        let misses = has_misses.then(|| History::new(Predictor::Misses, tick_ns));
+        let time = History::new(Predictor::Time, tick_ns);
+        Self { time, misses, ports: None, port_confidence: BTreeMap::new() }
     }
 
     /// The same with bytes at ports.
     pub(super) fn with_ports(self) -> Self {
-        let ports = History::new(Use::Ports, self.time.tick_ns);
+        let ports = History::new(Predictor::Ports, self.time.tick_ns);
         Self { ports: Some(ports), ..self }
     }
 
     /// Adds bytes at ports in a tick by source. The flag says whether they are complete; if not,
     /// the rest comes with the next tick.
-    pub(super) fn push_ports(
+    pub(super) fn push_port_bytes(
         &mut self,
         tick: u64,
         used: BTreeMap<TrafficSource, f64>,
-        whole: bool,
+        is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
         history.push_amounts(tick, used.into_iter());
-        if !whole {
-            history.leave_part();
+        if !is_complete {
+            history.mark_incomplete();
         }
     }
 
@@ -176,7 +176,7 @@ impl Histories {
         self.time.push(tick, times);
         if let Some(history) = &mut self.misses {
             history.push(tick, &[]);
-            history.blind.push_back(tick);
+            history.blind_ticks.push_back(tick);
         }
     }
 
@@ -190,111 +190,116 @@ impl Histories {
     ) {
         self.time.push(tick, times);
         let Some(history) = &mut self.misses else { return };
-        let (misses, is_whole) = misses();
+        let (misses, is_complete) = misses();
         history.push(tick, &misses);
-        if !is_whole {
-            history.leave_part();
+        if !is_complete {
+            history.mark_incomplete();
         }
     }
 
     /// The history of a kind of use, if there is one.
-    pub(super) const fn of(&self, kind: Use) -> Option<&History> {
-        match kind {
-            Use::Time => Some(&self.time),
-            Use::Misses => self.misses.as_ref(),
-            Use::Ports => self.ports.as_ref(),
+    pub(super) const fn history_of(&self, predictor: Predictor) -> Option<&History> {
+        match predictor {
+            Predictor::Time => Some(&self.time),
+            Predictor::Misses => self.misses.as_ref(),
+            Predictor::Ports => self.ports.as_ref(),
         }
     }
 
     /// Assigns columns to the sources with the largest use, and calibrates misses.
-    pub(super) fn review(&mut self) {
+    pub(super) fn review_use(&mut self) {
         if let Some(misses) = &mut self.misses {
-            let first = misses.reviewed;
-            let of = |tick| {
-                let mut used = Used::new();
+            let first_tick = misses.review_end_tick;
+            let use_of_tick = |tick| {
+                let mut use_by_source = SourceUse::new();
                 if misses.is_blind(tick..=tick) {
-                    return used;
+                    return use_by_source;
                 }
-                for (source, time) in self.time.used(tick) {
-                    used.entry(source).or_default().0 = time;
+                for (source, time) in self.time.use_by_source(tick) {
+                    use_by_source.entry(source).or_default().0 = time;
                 }
-                for (source, missed) in misses.used(tick) {
-                    used.entry(source).or_default().1 = missed;
+                for (source, missed) in misses.use_by_source(tick) {
+                    use_by_source.entry(source).or_default().1 = missed;
                 }
-                used
+                use_by_source
             };
-            let mut ticks: Vec<Used> = (first..=misses.last()).map(of).collect();
-            calibrate(&mut ticks);
-            for (tick, used) in (first..).zip(ticks) {
-                misses
-                    .replace(tick, used.into_iter().map(|(source, (_, missed))| (source, missed)));
+            let mut ticks: Vec<SourceUse> =
+                (first_tick..=misses.last_tick()).map(use_of_tick).collect();
+            calibrate_misses(&mut ticks);
+            for (tick, use_by_source) in (first_tick..).zip(ticks) {
+                misses.replace_use(
+                    tick,
+                    use_by_source.into_iter().map(|(source, (_, missed))| (source, missed)),
+                );
             }
-            misses.review();
+            misses.review_use();
         }
-        self.ports.iter_mut().for_each(History::review);
-        self.time.review();
+        self.ports.iter_mut().for_each(History::review_use);
+        self.time.review_use();
     }
 
-    /// All methods know the ticks that were reviewed. `profiles` has what their rates for a kind of use
-    /// make expect of a tick.
-    pub(super) fn told(&mut self, profiles: impl Fn(Use) -> Vec<Vec<f64>>) {
-        self.time.told(&profiles(Use::Time));
-        self.misses.iter_mut().for_each(|misses| misses.told(&profiles(Use::Misses)));
-        self.ports.iter_mut().for_each(|ports| ports.told(&profiles(Use::Ports)));
+    /// Ends a review, whose ticks all methods have learnt. `profiles` has their rates for a
+    /// predictor, by slot.
+    pub(super) fn finish_review(&mut self, profiles: impl Fn(Predictor) -> Vec<Vec<f64>>) {
+        self.time.finish_review(&profiles(Predictor::Time));
+        self.misses
+            .iter_mut()
+            .for_each(|misses| misses.finish_review(&profiles(Predictor::Misses)));
+        self.ports.iter_mut().for_each(|ports| ports.finish_review(&profiles(Predictor::Ports)));
     }
 
-    /// Drops the ticks before `before`.
-    pub(super) fn forget(&mut self, before: u64) {
-        self.time.forget(before);
-        self.misses.iter_mut().for_each(|misses| misses.forget(before));
-        self.ports.iter_mut().for_each(|ports| ports.forget(before));
-        self.said.retain(|tick, _| *tick >= before);
+    /// Drops the ticks before `oldest_tick`.
+    pub(super) fn forget_before(&mut self, oldest_tick: u64) {
+        self.time.forget_before(oldest_tick);
+        self.misses.iter_mut().for_each(|misses| misses.forget_before(oldest_tick));
+        self.ports.iter_mut().for_each(|ports| ports.forget_before(oldest_tick));
+        self.port_confidence.retain(|tick, _| *tick >= oldest_tick);
     }
 }
 
-/// The ticks of one set of CPUs, for one kind of use.
+/// The ticks of one set of CPUs, for one predictor.
 #[derive(Debug)]
 pub struct History {
-    kind: Use,
+    predictor: Predictor,
     tick_ns: u64,
-    known: HashMap<TrafficSource, SourceState, RandomState>,
+    source_states: HashMap<TrafficSource, SourceState, RandomState>,
     sources: HashMap<u32, TrafficSource, RandomState>,
-    next: u32,
+    next_source: u32,
     /// The tick of the first row.
-    first: u64,
-    rows: VecDeque<Box<[Entry]>>,
-    /// The same by place, with the baseline.
-    by_place: VecDeque<Row>,
-    /// What is expected of each of these ticks, as a part of the mean; only of reviewed ones.
+    first_tick: u64,
+    rows: VecDeque<Box<[UseEntry]>>,
+    /// The rows by slot, with the baseline.
+    rows_by_slot: VecDeque<UseRow>,
+    /// The expected count of each reviewed tick, relative to the mean.
     sizes: VecDeque<f32>,
     /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
-    parts: VecDeque<u64>,
+    incomplete_ticks: VecDeque<u64>,
     /// Ticks in which there was use that no witness counts. Ascending.
-    blind: VecDeque<u64>,
+    blind_ticks: VecDeque<u64>,
     /// Columns are assigned in the rows before this tick.
-    reviewed: u64,
-    columns: Columns,
+    review_end_tick: u64,
+    columns: RateColumns,
     /// Use of all sources in about the last 10 s.
-    used: f64,
+    total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
-    shared: Mutex<Shared>,
+    shared: Mutex<SharedSums>,
 }
 
-/// The use in the ticks of a block, each weighed by one over what is expected of it.
+/// The use in the ticks of a block, each weighed by one over its expected count.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: Symmetric<f32>,
+    pub products: SymmetricMatrix<f32>,
 }
 
-/// What all counters of a set of CPUs need, made when the first one asks.
+/// Sums that all counters of a set of CPUs need, made when the first one asks.
 #[derive(Debug, Default)]
-struct Shared {
-    /// Sums of blocks, by the key of [`History::around`].
-    around: HashMap<(usize, u64), Arc<Square>, RandomState>,
+struct SharedSums {
+    /// Sums of blocks, by the key of [`History::gram_around`].
+    grams_around: HashMap<(usize, u64), Arc<SquareMatrix>, RandomState>,
     /// By first and last tick.
     windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
 }
@@ -304,50 +309,50 @@ struct Shared {
 pub(super) struct OwnerUse {
     /// The owner.
     pub source: TrafficSource,
-    /// The place of its column.
-    pub column: u16,
+    /// The slot of its column.
+    pub slot: u16,
     /// The amount.
     pub amount: f64,
-    /// The part of what its use varies that the edges of ticks explain, 0 to 1; 0 for witnesses.
-    pub unseen: f64,
+    /// The fraction of its use's variance that the edges of ticks explain, 0 to 1; 0 for witnesses.
+    pub edge_fraction: f64,
 }
 
 /// The use in a window.
 #[derive(Debug)]
 pub(super) struct WindowUse {
     /// By cgroup, then by owner.
-    pub of: Vec<OwnerUse>,
-    /// Amounts by place.
-    pub by_place: Vec<f64>,
+    pub owners: Vec<OwnerUse>,
+    /// Amounts by slot.
+    pub by_slot: Vec<f64>,
 }
 
 impl History {
     /// An empty history for ticks of `tick_ns`.
-    fn new(kind: Use, tick_ns: u64) -> Self {
+    fn new(predictor: Predictor, tick_ns: u64) -> Self {
         Self {
-            kind,
+            predictor,
             tick_ns,
-            known: HashMap::default(),
+            source_states: HashMap::default(),
             sources: HashMap::default(),
-            next: 1,
-            first: 0,
+            next_source: 1,
+            first_tick: 0,
             rows: VecDeque::new(),
-            by_place: VecDeque::new(),
+            rows_by_slot: VecDeque::new(),
             sizes: VecDeque::new(),
-            parts: VecDeque::new(),
-            blind: VecDeque::new(),
-            reviewed: 0,
-            columns: Columns::new(),
-            used: 0.0,
+            incomplete_ticks: VecDeque::new(),
+            blind_ticks: VecDeque::new(),
+            review_end_tick: 0,
+            columns: RateColumns::new(),
+            total_use: 0.0,
             design: Design::default(),
             blocks: VecDeque::new(),
             shared: Mutex::default(),
         }
     }
 
-    /// The kind of use.
-    pub const fn kind(&self) -> Use {
-        self.kind
+    /// The predictor.
+    pub const fn predictor(&self) -> Predictor {
+        self.predictor
     }
 
     /// Length of a tick, ns.
@@ -356,182 +361,215 @@ impl History {
     }
 
     /// The uncertainty of an owner's time, in ticks: a span has two ends.
-    pub(super) fn edge(&self) -> f64 {
+    pub(super) fn edge_ticks(&self) -> f64 {
         2.0 * EDGE_NS / self.tick_ns as f64
     }
 
     /// The source with this number, as long as a stored tick refers to it.
-    pub(super) fn source(&self, number: u32) -> Option<TrafficSource> {
+    pub(super) fn source_of_number(&self, number: u32) -> Option<TrafficSource> {
         self.sources.get(&number).copied()
     }
 
     /// The last tick.
-    pub(super) fn last(&self) -> u64 {
-        (self.first + self.rows.len() as u64).saturating_sub(1)
+    pub(super) fn last_tick(&self) -> u64 {
+        (self.first_tick + self.rows.len() as u64).saturating_sub(1)
     }
 
-    /// The use in a tick, by source; empty if the tick was dropped.
-    pub(super) fn row(&self, tick: u64) -> &[Entry] {
-        let at = tick.checked_sub(self.first).and_then(|at| self.rows.get(at as usize));
-        at.map_or(&[], |row| row)
+    /// The entries of a tick, by source; none if the tick was dropped.
+    pub(super) fn tick_entries(&self, tick: u64) -> &[UseEntry] {
+        let stored_row =
+            tick.checked_sub(self.first_tick).and_then(|index| self.rows.get(index as usize));
+        stored_row.map_or(&[], |row| row)
     }
 
-    /// The use in a tick by place, with the baseline; empty if the tick was dropped.
-    pub(super) fn by_place(&self, tick: u64) -> &[(u16, f32)] {
-        let at = tick.checked_sub(self.first).and_then(|at| self.by_place.get(at as usize));
-        at.map_or(&[], |row| row)
+    /// The use in a tick by slot, with the baseline; empty if the tick was dropped.
+    pub(super) fn row_by_slot(&self, tick: u64) -> &[(u16, f32)] {
+        let stored_row = tick
+            .checked_sub(self.first_tick)
+            .and_then(|index| self.rows_by_slot.get(index as usize));
+        stored_row.map_or(&[], |row| row)
     }
 
     /// The use of each source in a tick.
-    fn used(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
-        let row = self.row(tick).iter();
-        row.filter_map(|entry| Some((self.source(entry.source)?, f64::from(entry.amount))))
+    fn use_by_source(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
+        let row = self.tick_entries(tick).iter();
+        row.filter_map(|entry| {
+            Some((self.source_of_number(entry.source)?, f64::from(entry.amount)))
+        })
     }
 
     /// Replaces the amounts of a tick that was not reviewed yet.
-    fn replace(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
-        let known = &self.known;
-        let entry = |(source, amount): (TrafficSource, f64)| {
-            let known = known.get(&source).filter(|_| amount > 0.0)?;
-            Some(Entry { source: known.number, column: known.column, amount: amount as f32 })
+    fn replace_use(
+        &mut self,
+        tick: u64,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+    ) {
+        let states = &self.source_states;
+        let make_entry = |(source, amount): (TrafficSource, f64)| {
+            let state = states.get(&source).filter(|_| amount > 0.0)?;
+            Some(UseEntry { source: state.number, slot: state.slot, amount: amount as f32 })
         };
-        let row: Box<[Entry]> = used.filter_map(entry).collect();
-        let Some(at) = tick.checked_sub(self.first).map(|at| at as usize) else { return };
-        if let (Some(of_tick), Some(places)) = (self.rows.get_mut(at), self.by_place.get_mut(at)) {
-            *places = by_column(&row);
-            *of_tick = row;
+        let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
+        let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else {
+            return;
+        };
+        if let (Some(stored_row), Some(stored_by_slot)) =
+            (self.rows.get_mut(index), self.rows_by_slot.get_mut(index))
+        {
+            *stored_by_slot = sum_entries_by_slot(&row);
+            *stored_row = row;
         }
     }
 
-    /// The part of the variance of a source's use between ticks that the uncertainty of tick
+    /// The fraction of the variance of a source's use between ticks that the uncertainty of tick
     /// boundaries can explain, if each is known to `edge`; 0 to 1.
-    fn of_edges(&self, source: TrafficSource, edge: f64) -> f64 {
-        let variance = self.known.get(&source).map_or(0.0, |known| known.spread.variance());
+    fn edge_fraction(&self, source: TrafficSource, edge: f64) -> f64 {
+        let variance =
+            self.source_states.get(&source).map_or(0.0, |state| state.moments.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
-    fn push(&mut self, tick: u64, used: &[(TrafficSource, u64)]) {
-        let (unit, explains_idle) = match self.kind {
-            Use::Time => (1.0 / self.tick_ns as f64, false),
-            Use::Misses | Use::Ports => (1.0, true),
+    fn push(&mut self, tick: u64, use_by_source: &[(TrafficSource, u64)]) {
+        let (unit, explains_idle) = match self.predictor {
+            Predictor::Time => (1.0 / self.tick_ns as f64, false),
+            Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let told = |(who, _): &&(TrafficSource, u64)| explains_idle || who.owner != Owner::Idle;
+        let explains = |(candidate, _): &&(TrafficSource, u64)| {
+            explains_idle || candidate.owner != Owner::Idle
+        };
         let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
-        self.push_amounts(tick, used.iter().filter(told).map(amount));
+        self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
     }
 
     /// Adds a tick: amounts by source, each source at most once.
-    fn push_amounts(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
+    fn push_amounts(
+        &mut self,
+        tick: u64,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+    ) {
         if self.rows.is_empty() {
-            (self.first, self.reviewed) = (tick, tick);
+            (self.first_tick, self.review_end_tick) = (tick, tick);
         }
         // Ticks without data.
-        while self.first + (self.rows.len() as u64) < tick {
+        while self.first_tick + (self.rows.len() as u64) < tick {
             self.rows.push_back(Box::default());
-            self.by_place.push_back(by_column(&[]));
+            self.rows_by_slot.push_back(sum_entries_by_slot(&[]));
         }
-        let told = used.filter(|(_, amount)| *amount > 0.0);
-        let row = told.map(|(source, amount)| self.entry(tick, source, amount));
-        let row: Box<[Entry]> = row.collect();
-        self.by_place.push_back(by_column(&row));
+        let positive = use_by_source.filter(|(_, amount)| *amount > 0.0);
+        let row = positive.map(|(source, amount)| self.record_use(tick, source, amount));
+        let row: Box<[UseEntry]> = row.collect();
+        self.rows_by_slot.push_back(sum_entries_by_slot(&row));
         self.rows.push_back(row);
     }
 
     /// Notes that the use of the last tick is incomplete; the rest comes in a later tick.
-    fn leave_part(&mut self) {
-        self.parts.push_back(self.last());
+    fn mark_incomplete(&mut self) {
+        self.incomplete_ticks.push_back(self.last_tick());
     }
 
     /// Whether all use up to the end of the tick is known.
-    pub(super) fn is_whole(&self, tick: u64) -> bool {
-        self.parts.binary_search(&tick).is_err()
+    pub(super) fn is_complete(&self, tick: u64) -> bool {
+        self.incomplete_ticks.binary_search(&tick).is_err()
     }
 
     /// Whether there was use in these ticks that no witness counts.
     pub(super) fn is_blind(&self, ticks: RangeInclusive<u64>) -> bool {
-        let first = self.blind.partition_point(|tick| tick < ticks.start());
-        self.blind.get(first).is_some_and(|tick| ticks.contains(tick))
+        let index = self.blind_ticks.partition_point(|tick| tick < ticks.start());
+        self.blind_ticks.get(index).is_some_and(|tick| ticks.contains(tick))
     }
 
-    fn entry(&mut self, tick: u64, source: TrafficSource, amount: f64) -> Entry {
-        let (next, sources, columns) = (&mut self.next, &mut self.sources, &self.columns);
-        let known = self.known.entry(source).or_insert_with(|| {
+    fn record_use(&mut self, tick: u64, source: TrafficSource, amount: f64) -> UseEntry {
+        let (next_number, sources, columns) =
+            (&mut self.next_source, &mut self.sources, &self.columns);
+        let state = self.source_states.entry(source).or_insert_with(|| {
             // Numbers are used again after 2^32 sources; 0 is that of the baseline.
-            while sources.contains_key(next) {
-                *next = next.checked_add(1).unwrap_or(1);
+            while sources.contains_key(next_number) {
+                *next_number = next_number.checked_add(1).unwrap_or(1);
             }
-            let number = *next;
-            *next = next.checked_add(1).unwrap_or(1);
+            let number = *next_number;
+            *next_number = next_number.checked_add(1).unwrap_or(1);
             sources.insert(number, source);
-            let spread = Spread::default();
-            SourceState { number, used: 0.0, last: tick, column: columns.place(source), spread }
+            let moments = UseMoments::default();
+            SourceState {
+                number,
+                recent_use: 0.0,
+                last_tick: tick,
+                slot: columns.slot_of_source(source),
+                moments,
+            }
         });
-        known.used += amount;
-        known.last = tick;
-        known.spread.take(tick, amount);
-        Entry { source: known.number, column: known.column, amount: amount as f32 }
+        state.recent_use += amount;
+        state.last_tick = tick;
+        state.moments.add_tick(tick, amount);
+        UseEntry { source: state.number, slot: state.slot, amount: amount as f32 }
     }
 
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
-    pub(super) fn review(&mut self) {
-        let mut used: Vec<(TrafficSource, f64)> =
-            self.known.iter().map(|(source, known)| (*source, known.used)).collect();
-        used.sort_unstable_by_key(|(source, _)| *source);
-        self.used = used.iter().map(|(_, used)| used).sum();
-        let least = match self.kind {
-            Use::Time => LEAST_TIME,
-            Use::Misses | Use::Ports => 0.0,
+    pub(super) fn review_use(&mut self) {
+        let mut use_by_source: Vec<(TrafficSource, f64)> =
+            self.source_states.iter().map(|(source, state)| (*source, state.recent_use)).collect();
+        use_by_source.sort_unstable_by_key(|(source, _)| *source);
+        self.total_use = use_by_source.iter().map(|(_, source_use)| source_use).sum();
+        let min_use = match self.predictor {
+            Predictor::Time => MIN_COLUMN_TICKS,
+            Predictor::Misses | Predictor::Ports => 0.0,
         };
-        for place in self.columns.review(&used, least, (self.first, self.last())) {
-            self.design.clear(usize::from(place));
-            self.blocks.iter_mut().for_each(|block| block.products.clear(usize::from(place)));
+        for slot in self.columns.assign_columns(
+            &use_by_source,
+            min_use,
+            (self.first_tick, self.last_tick()),
+        ) {
+            self.design.clear_slot(usize::from(slot));
+            self.blocks
+                .iter_mut()
+                .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
-        self.shared().around.clear();
-        let mut columns: HashMap<u32, u16, RandomState> = HashMap::default();
-        for (source, known) in &mut self.known {
-            known.used *= LEFT;
-            known.column = self.columns.place(*source);
-            columns.insert(known.number, known.column);
+        self.lock_shared().grams_around.clear();
+        let mut slot_of_number: HashMap<u32, u16, RandomState> = HashMap::default();
+        for (source, state) in &mut self.source_states {
+            state.recent_use *= FORGETTING_FACTOR;
+            state.slot = self.columns.slot_of_source(*source);
+            slot_of_number.insert(state.number, state.slot);
         }
-        let mut rows = Rows::default();
-        let from = self.reviewed.saturating_sub(self.first) as usize;
-        for at in from..self.rows.len() {
-            let mut moved = false;
-            for entry in &mut self.rows[at] {
-                let column = columns.get(&entry.source).copied().unwrap_or(REST);
-                moved |= column != entry.column;
-                entry.column = column;
+        let mut rows = RowBatch::default();
+        let first_index = self.review_end_tick.saturating_sub(self.first_tick) as usize;
+        for index in first_index..self.rows.len() {
+            let mut has_moved = false;
+            for entry in &mut self.rows[index] {
+                let column_slot = slot_of_number.get(&entry.source).copied().unwrap_or(SHARED_NEAR);
+                has_moved |= column_slot != entry.slot;
+                entry.slot = column_slot;
             }
-            if moved {
-                self.by_place[at] = by_column(&self.rows[at]);
+            if has_moved {
+                self.rows_by_slot[index] = sum_entries_by_slot(&self.rows[index]);
             }
-            let row = Arc::clone(&self.by_place[at]);
-            let size = self.design.size(&row);
+            let row = Arc::clone(&self.rows_by_slot[index]);
+            let size = self.design.next_relative_size(&row);
             self.sizes.push_back(size as f32);
-            let number = self.block_of(self.first + at as u64);
+            let number = self.block_of(self.first_tick + index as u64);
             if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
                 self.add_to_block(&mut rows);
                 if self.blocks.back().is_none_or(|block| block.number < number) {
-                    self.blocks.push_back(Block { number, products: Symmetric::default() });
+                    self.blocks.push_back(Block { number, products: SymmetricMatrix::default() });
                 }
             }
             rows.push(&row, size.powf(-0.5));
             self.design.push(row, size);
         }
         self.add_to_block(&mut rows);
-        self.reviewed = self.first + self.rows.len() as u64;
+        self.review_end_tick = self.first_tick + self.rows.len() as u64;
     }
 
-    fn add_to_block(&mut self, rows: &mut Rows<f32>) {
+    fn add_to_block(&mut self, rows: &mut RowBatch<f32>) {
         if let Some(block) = self.blocks.back_mut() {
-            block.products.add(rows, 1.0);
+            block.products.add_products(rows, 1.0);
         }
     }
 
-    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+    fn lock_shared(&self) -> std::sync::MutexGuard<'_, SharedSums> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -542,52 +580,62 @@ impl History {
 
     /// The number of the first block that is needed to correct rates at `tick`.
     pub(super) fn needed_block(&self, tick: u64) -> u64 {
-        self.block_of(tick).div_ceil(LONG).saturating_sub(AROUND + 1) * LONG + 1
+        self.block_of(tick).div_ceil(LONG_BLOCK_LEN).saturating_sub(LONG_BLOCKS_AROUND + 1)
+            * LONG_BLOCK_LEN
+            + 1
     }
 
-    /// The sum of blocks with these weights by number. `key` says which.
-    pub(super) fn around(
+    /// The Gram matrix: the sum of blocks with these weights by number. `key` says which.
+    pub(super) fn gram_around(
         &self,
         key: (usize, u64),
         weight: impl Fn(u64) -> Option<f64>,
-    ) -> Arc<Square> {
-        let make = || {
-            let mut sum = Symmetric::<f32>::zero(self.columns.len());
+    ) -> Arc<SquareMatrix> {
+        let compute_gram = || {
+            let mut sum = SymmetricMatrix::<f32>::zero(self.columns.len());
             for block in &self.blocks {
                 if let Some(weight) = weight(block.number) {
-                    sum.add_all(&block.products, weight);
+                    sum.add_scaled(&block.products, weight);
                 }
             }
-            Arc::new(Square::of(&sum))
+            Arc::new(SquareMatrix::from_lower(&sum))
         };
-        Arc::clone(self.shared().around.entry(key).or_insert_with(make))
+        Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(compute_gram))
     }
 
-    /// The use in the window of the ticks after `from` up to `to`.
-    pub(super) fn window(&self, from: u64, to: u64) -> Arc<WindowUse> {
-        let make = || Arc::new(self.use_in(from, to));
-        Arc::clone(self.shared().windows.entry((from, to)).or_insert_with(make))
+    /// The use in the window of the ticks after `after_tick` up to `last_tick`.
+    pub(super) fn window_use(&self, after_tick: u64, last_tick: u64) -> Arc<WindowUse> {
+        let compute_use = || Arc::new(self.sum_window_use(after_tick, last_tick));
+        Arc::clone(
+            self.lock_shared().windows.entry((after_tick, last_tick)).or_insert_with(compute_use),
+        )
     }
 
-    fn use_in(&self, from: u64, to: u64) -> WindowUse {
+    fn sum_window_use(&self, after_tick: u64, last_tick: u64) -> WindowUse {
         let mut amounts: HashMap<(u32, u16), f64, RandomState> = HashMap::default();
-        let mut by_place = vec![0.0; self.columns.len()];
-        for entry in (from + 1..=to).flat_map(|tick| self.row(tick)) {
+        let mut by_slot = vec![0.0; self.columns.len()];
+        for entry in (after_tick + 1..=last_tick).flat_map(|tick| self.tick_entries(tick)) {
             let amount = f64::from(entry.amount);
-            *amounts.entry((entry.source, entry.column)).or_default() += amount;
-            if let Some(sum) = by_place.get_mut(usize::from(entry.column)) {
+            *amounts.entry((entry.source, entry.slot)).or_default() += amount;
+            if let Some(sum) = by_slot.get_mut(usize::from(entry.slot)) {
                 *sum += amount;
             }
         }
-        let edge = self.edge();
-        let of = |((source, column), amount): ((u32, u16), f64)| {
-            let source = self.source(source)?;
-            let unseen = if self.kind == Use::Time { self.of_edges(source, edge) } else { 0.0 };
-            Some(OwnerUse { source, column, amount, unseen })
+        let edge = self.edge_ticks();
+        let owner_use = |((source, slot), amount): ((u32, u16), f64)| {
+            let source = self.source_of_number(source)?;
+            let edge_fraction = if self.predictor == Predictor::Time {
+                self.edge_fraction(source, edge)
+            } else {
+                0.0
+            };
+            Some(OwnerUse { source, slot, amount, edge_fraction })
         };
-        let mut found: Vec<_> = amounts.into_iter().filter_map(of).collect();
-        found.sort_unstable_by_key(|used| (cgroup(&used.source.owner), used.source, used.column));
-        WindowUse { of: found, by_place }
+        let mut owners: Vec<_> = amounts.into_iter().filter_map(owner_use).collect();
+        owners.sort_unstable_by_key(|owner| {
+            (cgroup_of_owner(&owner.source.owner), owner.source, owner.slot)
+        });
+        WindowUse { owners, by_slot }
     }
 
     /// The block with this number.
@@ -596,14 +644,15 @@ impl History {
     }
 
     /// The tick after the last that was reviewed.
-    pub(super) const fn reviewed(&self) -> u64 {
-        self.reviewed
+    pub(super) const fn review_end_tick(&self) -> u64 {
+        self.review_end_tick
     }
 
-    /// What is expected of a reviewed tick, as a part of the mean.
-    pub(super) fn size(&self, tick: u64) -> f64 {
-        let at = tick.checked_sub(self.first).and_then(|at| self.sizes.get(at as usize));
-        at.map_or(1.0, |size| f64::from(*size))
+    /// The expected count of a reviewed tick, relative to the mean.
+    pub(super) fn relative_size(&self, tick: u64) -> f64 {
+        let stored_size =
+            tick.checked_sub(self.first_tick).and_then(|index| self.sizes.get(index as usize));
+        stored_size.map_or(1.0, |size| f64::from(*size))
     }
 
     /// The sums.
@@ -612,65 +661,65 @@ impl History {
     }
 
     /// The first stored tick.
-    pub(super) const fn first(&self) -> u64 {
-        self.first
+    pub(super) const fn first_tick(&self) -> u64 {
+        self.first_tick
     }
 
-    fn told(&mut self, profiles: &[Vec<f64>]) {
-        self.design.told();
+    fn finish_review(&mut self, profiles: &[Vec<f64>]) {
+        self.design.clear_groups();
         let mut mean = vec![0.0; self.columns.len()];
         for profile in profiles {
             mean.iter_mut().zip(profile).for_each(|(mean, rate)| *mean += rate);
         }
         if !profiles.is_empty() {
-            self.design.expect(mean);
+            self.design.set_profile(mean);
         }
     }
 
     /// The columns.
-    pub(super) const fn columns(&self) -> &Columns {
+    pub(super) const fn columns(&self) -> &RateColumns {
         &self.columns
     }
 
-    /// Drops the ticks before `before`.
-    pub(super) fn forget(&mut self, before: u64) {
-        while self.first < before && self.rows.pop_front().is_some() {
-            self.by_place.pop_front();
+    /// Drops the ticks before `oldest_tick`.
+    pub(super) fn forget_before(&mut self, oldest_tick: u64) {
+        while self.first_tick < oldest_tick && self.rows.pop_front().is_some() {
+            self.rows_by_slot.pop_front();
             self.sizes.pop_front();
-            self.first += 1;
+            self.first_tick += 1;
         }
-        for ticks in [&mut self.parts, &mut self.blind] {
-            while ticks.pop_front_if(|tick| *tick < before).is_some() {}
+        for ticks in [&mut self.incomplete_ticks, &mut self.blind_ticks] {
+            while ticks.pop_front_if(|tick| *tick < oldest_tick).is_some() {}
         }
-        let needed = self.needed_block(self.first);
+        let needed = self.needed_block(self.first_tick);
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
-        let (first, all) = (self.first, self.used);
-        self.shared().windows.retain(|(_, to), _| *to >= first);
+        let (first_tick, total_use) = (self.first_tick, self.total_use);
+        self.lock_shared().windows.retain(|(_, last_tick), _| *last_tick >= first_tick);
         let sources = &mut self.sources;
-        self.known.retain(|source, known| {
-            let least = match source.owner {
-                Owner::Task { .. } => columns::LEAST_PROCESS,
-                _ => columns::LEAST_GROUP,
+        self.source_states.retain(|source, state| {
+            let min_fraction = match source.owner {
+                Owner::Task { .. } => columns::MIN_PROCESS_FRACTION,
+                _ => columns::MIN_GROUP_FRACTION,
             };
-            let gone = (columns::GONE_PART * least * all).max(GONE);
-            let keeps = known.last >= first || known.used > gone;
-            if !keeps {
-                sources.remove(&known.number);
+            let min_use = (columns::DROP_FRACTION * min_fraction * total_use).max(MIN_SOURCE_USE);
+            let is_kept = state.last_tick >= first_tick || state.recent_use > min_use;
+            if !is_kept {
+                sources.remove(&state.number);
             }
-            keeps
+            is_kept
         });
     }
 }
 
 /// The use by column, with the baseline, which is always there.
-fn by_column(entries: &[Entry]) -> Row {
-    let used = entries.iter().map(|entry| (entry.column, f64::from(entry.amount)));
-    by_place(std::iter::once((BASELINE, 1.0)).chain(used))
+fn sum_entries_by_slot(entries: &[UseEntry]) -> UseRow {
+    let amounts = entries.iter().map(|entry| (entry.slot, f64::from(entry.amount)));
+    sum_by_slot(std::iter::once((BASELINE, 1.0)).chain(amounts))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::FAR_REST;
+    use super::super::columns::SHARED_FAR;
     use super::*;
 
     const TICK: u64 = 1_000_000;
@@ -681,63 +730,64 @@ mod tests {
 
     fn run(history: &mut History, ticks: u64, times: &[(TrafficSource, u64)]) {
         for _ in 0..ticks {
-            let tick = history.first + history.rows.len() as u64;
+            let tick = history.first_tick + history.rows.len() as u64;
             history.push(tick, times);
             if tick.is_multiple_of(100) {
-                history.review();
-                history.forget(tick.saturating_sub(2000));
+                history.review_use();
+                history.forget_before(tick.saturating_sub(2000));
             }
         }
     }
 
     /// The owners that have columns of their own.
-    fn own(history: &History, tick: u64) -> Vec<u32> {
-        let of = |entry: &Entry| {
-            let source = history.source(entry.source).unwrap();
+    fn owners_with_columns(history: &History, tick: u64) -> Vec<u32> {
+        let irq_number = |entry: &UseEntry| {
+            let source = history.source_of_number(entry.source).unwrap();
             let Owner::Irq(number) = source.owner else { panic!("{source:?}") };
             number
         };
-        let row = history.row(tick).iter();
-        let mut own: Vec<u32> = row.filter(|entry| entry.column > FAR_REST).map(of).collect();
+        let row = history.tick_entries(tick).iter();
+        let mut own: Vec<u32> =
+            row.filter(|entry| entry.slot > SHARED_FAR).map(irq_number).collect();
         own.sort_unstable();
         own
     }
 
     #[test]
     fn who_is_gone_is_forgotten() {
-        let mut history = History::new(Use::Time, TICK);
+        let mut history = History::new(Predictor::Time, TICK);
         run(
             &mut history,
             201,
             &[(near(1), TICK), (TrafficSource { owner: Owner::Idle, is_far: false }, TICK)],
         );
-        assert_eq!(own(&history, 150), [1]);
+        assert_eq!(owners_with_columns(&history, 150), [1]);
         run(&mut history, 100_000, &[(near(2), TICK)]);
-        assert_eq!(history.known.len(), 1);
+        assert_eq!(history.source_states.len(), 1);
         assert_eq!(history.sources.len(), 1);
         assert!(history.rows.len() <= 2101);
     }
 
     #[test]
     fn only_time_that_differs_by_more_than_its_edges_tells() {
-        let mut history = History::new(Use::Time, TICK);
+        let mut history = History::new(Predictor::Time, TICK);
         let edge = 0.03;
-        assert!(history.of_edges(near(1), edge) > 0.99);
+        assert!(history.edge_fraction(near(1), edge) > 0.99);
         for tick in 0..1000 {
             let odd = tick % 2;
             history
                 .push(tick, &[(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)]);
         }
-        assert!(history.of_edges(near(1), edge) < 0.01);
-        assert!(history.of_edges(near(2), edge) > 0.99);
+        assert!(history.edge_fraction(near(1), edge) < 0.01);
+        assert!(history.edge_fraction(near(2), edge) > 0.99);
     }
 
     #[test]
     fn ticks_that_were_not_seen_are_empty() {
-        let mut history = History::new(Use::Time, TICK);
+        let mut history = History::new(Predictor::Time, TICK);
         history.push(5, &[(near(1), TICK)]);
         history.push(8, &[(near(1), TICK)]);
-        assert_eq!([4, 5, 6, 8, 9].map(|tick| history.row(tick).len()), [0, 1, 0, 1, 0]);
-        assert_eq!(history.last(), 8);
+        assert_eq!([4, 5, 6, 8, 9].map(|tick| history.tick_entries(tick).len()), [0, 1, 0, 1, 0]);
+        assert_eq!(history.last_tick(), 8);
     }
 }

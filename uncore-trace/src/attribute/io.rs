@@ -27,7 +27,7 @@
 
 use std::collections::HashMap;
 
-use super::agreement::{Agreement, within_rest};
+use super::agreement::{ByteAgreement, probability_within};
 use super::source::SourceMethod;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
@@ -35,48 +35,61 @@ use crate::entries::Owner;
 
 /// What the method has learnt about one counter.
 #[derive(Debug, Default)]
-pub(super) struct Io {
+pub(super) struct IoMethod {
     /// How well the count agrees with the bytes.
-    agreement: Agreement,
-    /// Each owner's part `x / X` in the last window with bytes.
-    before: HashMap<Owner, f64>,
+    agreement: ByteAgreement,
+    /// Each owner's fraction `x / X` in the last window with bytes.
+    previous_fractions: HashMap<Owner, f64>,
 }
 
-impl Attribution for Io {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+impl Attribution for IoMethod {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
-            return SourceMethod::of(Some(Cause::Device)).divide(window);
+            return SourceMethod::from_cause(Some(Cause::Device)).divide_window(window);
         };
-        (Method::Io, self.shares(window.total, window.running, moved))
+        (Method::Io, self.divide_by_bytes(window.total, window.running, moved))
     }
 }
 
-impl Io {
-    fn shares(&mut self, total: f64, running: f32, moved: &[(Owner, f64)]) -> Vec<Share> {
+impl IoMethod {
+    fn divide_by_bytes(&mut self, total: f64, running: f32, moved: &[(Owner, f64)]) -> Vec<Share> {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let ratio = if sum > 0.0 { total / sum } else { 0.0 };
-        let (part, rest) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
-        self.agreement.learn(ratio);
-        let others =
-            |who: Owner, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
+        let (owner_fraction, excess_ratio) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
+        self.agreement.add_ratio(ratio);
+        let fraction_of_others = |owner: Owner, fraction: f64| {
+            1.0 - self
+                .previous_fractions
+                .get(&owner)
+                .map_or(0.0, |previous| fraction.min(*previous))
+        };
         let mut shares: Vec<Share> = moved
             .iter()
-            .filter(|(who, bytes)| *who != Owner::Device && bytes * part > 0.0)
-            .map(|&(who, bytes)| {
-                let right = self.agreement.agree(others(who, bytes / sum)) * within_rest(rest);
-                let known = if who == Owner::Unattributed { 0.0 } else { right };
-                Share::new(who, bytes * part, known as f32 * running)
+            .filter(|(owner, bytes)| *owner != Owner::Device && bytes * owner_fraction > 0.0)
+            .map(|&(owner, bytes)| {
+                let probability =
+                    self.agreement.probability(fraction_of_others(owner, bytes / sum))
+                        * probability_within(excess_ratio);
+                let probability_for_owner =
+                    if owner == Owner::Unattributed { 0.0 } else { probability };
+                Share::new(owner, bytes * owner_fraction, probability_for_owner as f32 * running)
             })
             .collect();
         if sum > 0.0 {
-            self.before = moved.iter().map(|&(who, bytes)| (who, bytes / sum)).collect();
+            self.previous_fractions =
+                moved.iter().map(|&(owner, bytes)| (owner, bytes / sum)).collect();
         }
-        let given: f64 = shares.iter().map(|share| share.value).sum();
-        let own = total - given;
-        if own > total * 1e-12 {
-            let by = given / own;
-            let right = self.agreement.agree(by) * within_rest(rest * by);
-            shares.push(Share::new(Owner::Device, own, right as f32 * running));
+        let owners_value: f64 = shares.iter().map(|share| share.value).sum();
+        let device_value = total - owners_value;
+        if device_value > total * 1e-12 {
+            let owners_per_device = owners_value / device_value;
+            let device_probability = self.agreement.probability(owners_per_device)
+                * probability_within(excess_ratio * owners_per_device);
+            shares.push(Share::new(
+                Owner::Device,
+                device_value,
+                device_probability as f32 * running,
+            ));
         }
         shares
     }
@@ -92,12 +105,12 @@ mod tests {
     const B: Owner = Owner::Irq(2);
 
     fn value(shares: &[Share], who: Owner) -> f64 {
-        shares.iter().filter(|share| share.who == who).map(|share| share.value).sum()
+        shares.iter().filter(|share| share.owner == who).map(|share| share.value).sum()
     }
 
     #[test]
     fn who_moved_it_has_it_and_the_rest_is_the_devices() {
-        let shares = Io::default().shares(1000.0, 1.0, &[(A, 600.0), (B, 200.0)]);
+        let shares = IoMethod::default().divide_by_bytes(1000.0, 1.0, &[(A, 600.0), (B, 200.0)]);
         assert!((value(&shares, A) - 600.0).abs() < 1e-9);
         assert!((value(&shares, B) - 200.0).abs() < 1e-9);
         assert!((value(&shares, Owner::Device) - 200.0).abs() < 1e-9);
@@ -105,42 +118,42 @@ mod tests {
 
     #[test]
     fn what_went_elsewhere_is_taken_from_all_alike() {
-        let shares = Io::default().shares(100.0, 1.0, &[(A, 300.0), (B, 100.0)]);
+        let shares = IoMethod::default().divide_by_bytes(100.0, 1.0, &[(A, 300.0), (B, 100.0)]);
         assert!((value(&shares, A) - 75.0).abs() < 1e-9);
         assert!(value(&shares, Owner::Device).abs() < 1e-9);
     }
 
     #[test]
     fn nobody_asked_for_it() {
-        let shares = Io::default().shares(100.0, 1.0, &[]);
+        let shares = IoMethod::default().divide_by_bytes(100.0, 1.0, &[]);
         assert_eq!(shares.len(), 1);
-        assert_eq!(shares[0].who, Owner::Device);
+        assert_eq!(shares[0].owner, Owner::Device);
     }
 
     #[test]
     fn what_agrees_is_trusted_and_what_does_not_is_not() {
-        let mut steady = Io::default();
-        let mut wild = Io::default();
+        let mut steady = IoMethod::default();
+        let mut wild = IoMethod::default();
         let mut last = (0.0, 0.0);
         for window in 0..200 {
             let factor = if window % 2 == 0 { 0.5 } else { 2.0 };
             let moved = [(A, 600.0), (B, 400.0)];
-            last.0 = f64::from(steady.shares(1010.0, 1.0, &moved)[0].confidence);
-            last.1 = f64::from(wild.shares(1000.0 * factor, 1.0, &moved)[0].confidence);
+            last.0 = f64::from(steady.divide_by_bytes(1010.0, 1.0, &moved)[0].confidence);
+            last.1 = f64::from(wild.divide_by_bytes(1000.0 * factor, 1.0, &moved)[0].confidence);
         }
         assert!(last.0 > 0.95 && last.1 < 0.2, "{last:?}");
     }
 
     #[test]
     fn one_owner_alone_has_all_there_is() {
-        let mut alone = Io::default();
-        let mut turns = Io::default();
+        let mut alone = IoMethod::default();
+        let mut turns = IoMethod::default();
         for window in 0..200 {
             let even = window % 2 == 0;
             let total = if even { 500.0 } else { 1000.0 };
-            let one = alone.shares(total, 1.0, &[(A, 1000.0)])[0].confidence;
-            let other =
-                turns.shares(total, 1.0, &[(if even { A } else { B }, 1000.0)])[0].confidence;
+            let one = alone.divide_by_bytes(total, 1.0, &[(A, 1000.0)])[0].confidence;
+            let other = turns.divide_by_bytes(total, 1.0, &[(if even { A } else { B }, 1000.0)])[0]
+                .confidence;
             assert!(window == 0 || one > 0.99, "{one}");
             assert!(window == 0 || other < 0.4, "{other}");
         }
@@ -151,11 +164,11 @@ mod tests {
         fn parts_sum_to_the_whole(
             windows in prop::collection::vec((1.0f64..1e15, prop::collection::vec(0.0f64..1e15, 0..9)), 1..40),
         ) {
-            let mut io = Io::default();
+            let mut io = IoMethod::default();
             for (total, bytes) in windows {
                 let moved: Vec<_> =
                     bytes.iter().enumerate().map(|(i, bytes)| (Owner::Irq(i as u32), *bytes)).collect();
-                let shares = io.shares(total, 1.0, &moved);
+                let shares = io.divide_by_bytes(total, 1.0, &moved);
                 let sum: f64 = shares.iter().map(|share| share.value).sum();
                 prop_assert!((sum - total).abs() <= total * 1e-9);
                 for share in shares {

@@ -43,19 +43,19 @@ mod witnessed;
 mod witnesses;
 mod workers;
 
-pub use self::attributor::{Attributor, RecordingFacts, order};
+pub use self::attributor::{Attributor, RecordingFacts, order_counters};
 use self::exact::{ByReadings, ByRequests, ByTime};
-use self::history::{Histories, Use};
-use self::io::Io;
+use self::history::{Histories, Predictor};
+use self::io::IoMethod;
+use self::learner::DividedCount;
 pub use self::learner::Effort;
-use self::learner::Parted;
 use self::regression::Regression;
 use self::residency::Residency;
 pub use self::small::MIN_SHARE;
 use self::source::SourceMethod;
 use self::switches::BySwitches;
 use self::witnessed::ByWitness;
-pub use self::workers::{available, live};
+pub use self::workers::{available_threads, live_threads};
 use crate::catalog::exact::ExactBy;
 use crate::entries::{Owner, Relief};
 use crate::plan::{Counter, Plan};
@@ -121,16 +121,17 @@ impl Method {
 /// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
-    /// other counters that CPUs share, residency for counters of one CPU
+    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression
+    /// for other counters that CPUs share, residency for counters of one CPU
     #[default]
     Auto,
     /// In proportion to time on the CPUs that the counter sees
     Residency,
-    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by residency
+    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by
+    /// residency
     Io,
-    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss counter at
-    /// every context switch and tick of these CPUs
+    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss
+    /// counter at every context switch and tick of these CPUs
     Misses,
     /// By rates learnt from ticks, or residency where nothing can be learnt
     Regression,
@@ -141,8 +142,8 @@ impl Choice {
     pub const ALL: [Self; 5] =
         [Self::Auto, Self::Residency, Self::Io, Self::Misses, Self::Regression];
 
-    /// The method of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    /// The choice of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }
 
@@ -163,7 +164,7 @@ impl Choice {
     }
 
     /// Whether the method needs I/O to be recorded for a counter of the plan.
-    pub fn sees_io(self, plan: &Plan) -> bool {
+    pub fn needs_io(self, plan: &Plan) -> bool {
         plan.counters
             .iter()
             .any(|counter| counter.is_statistic() || self.wants_io() && counter.io.is_some())
@@ -187,26 +188,32 @@ pub struct Methods {
 
 impl Methods {
     /// The method for a counter of the plan.
-    pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
-        match self.kind(plan, counter) {
+    pub fn make_attribution(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+        match self.method_for(plan, counter) {
             Method::Exact => match counter.exact_by {
                 Some(ExactBy::Time) => Box::new(ByTime),
                 Some(ExactBy::Switches) => Box::<BySwitches>::default(),
                 Some(ExactBy::Requests) => Box::new(ByRequests),
                 Some(ExactBy::Readings) | None => Box::new(ByReadings),
             },
-            Method::Source => Box::new(SourceMethod::of(counter.cause)),
-            Method::Io => Box::<Io>::default(),
-            by @ (Method::Misses | Method::Ports) => {
-                let by = if by == Method::Ports { Use::Ports } else { Use::Misses };
+            Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
+            Method::Io => Box::<IoMethod>::default(),
+            witness_method @ (Method::Misses | Method::Ports) => {
+                let predictor = if witness_method == Method::Ports {
+                    Predictor::Ports
+                } else {
+                    Predictor::Misses
+                };
                 let compare = self.choice == Choice::Auto;
-                Box::new(ByWitness::new(by, plan.tick_ns, self.effort, compare))
+                Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
             }
             Method::Regression if counter.is_port() => {
-                let method = Regression::new(Use::Time, plan.tick_ns, self.effort);
-                Box::new(method.keeping_parted())
+                let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
+                Box::new(method.keeping_divided_counts())
             }
-            Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
+            Method::Regression => {
+                Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort))
+            }
             Method::Residency | Method::Monitor | Method::Held | Method::None => {
                 Box::new(Residency)
             }
@@ -215,12 +222,15 @@ impl Methods {
 
     /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they
     /// fall back to `regression`.
-    pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
-        matches!(self.kind(plan, counter), Method::Misses | Method::Ports | Method::Regression)
+    pub fn learns_from_ticks(self, plan: &Plan, counter: &Counter) -> bool {
+        matches!(
+            self.method_for(plan, counter),
+            Method::Misses | Method::Ports | Method::Regression
+        )
     }
 
     /// The method that divides a counter, if it can.
-    pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
+    pub fn method_for(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;
         if counter.at_switch || counter.exact_by.is_some() {
             Method::Exact
@@ -245,7 +255,7 @@ impl Methods {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// The owner.
-    pub who: Owner,
+    pub owner: Owner,
     /// Its part of the count, in the counter's unit.
     pub value: f64,
     /// The probability that the value is within 10 % of the truth, 0 to 1.
@@ -255,24 +265,24 @@ pub struct Share {
     /// processes of a cgroup, or from window to window, are not in it.
     pub lasting: f32,
     /// The method that made it, if it is not that of the window.
-    pub by: Option<Method>,
+    pub method: Option<Method>,
     /// Number of processes whose small shares it sums up, if it does.
     pub processes: Option<u32>,
 }
 
 impl Share {
     /// A share whose errors all last.
-    const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { who, value, confidence, lasting: confidence, by: None, processes: None }
+    const fn new(owner: Owner, value: f64, confidence: f32) -> Self {
+        Self { owner, value, confidence, lasting: confidence, method: None, processes: None }
     }
 
     /// Adds another share of the same owner. Confidences are weighed by value.
-    fn unite(&mut self, other: &Self) {
-        let sum = self.value + other.value;
+    fn add_share(&mut self, addend: &Self) {
+        let sum = self.value + addend.value;
         if sum > 0.0 {
-            let part = (other.value / sum) as f32;
-            self.confidence += part * (other.confidence - self.confidence);
-            self.lasting += part * (other.lasting - self.lasting);
+            let weight = (addend.value / sum) as f32;
+            self.confidence += weight * (addend.confidence - self.confidence);
+            self.lasting += weight * (addend.lasting - self.lasting);
         }
         self.value = sum;
     }
@@ -288,11 +298,11 @@ pub struct CountedWindow<'a> {
     /// The part of the window in which the counter ran, 0 to 1.
     pub running: f32,
     /// Whether the counter sees one CPU only.
-    pub own_cpu: bool,
+    pub sees_one_cpu: bool,
     /// Length, ns.
     pub len_ns: u64,
     /// The tick at which it ends.
-    pub to: u64,
+    pub end_tick: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
     pub time: &'a [(Owner, u64)],
     /// Raw counts by owner, sorted, if it is read at every context switch; context switches, if it
@@ -307,71 +317,71 @@ pub struct CountedWindow<'a> {
 
 impl CountedWindow<'_> {
     /// The raw count, scaled for multiplexing.
-    fn raw(&self) -> u64 {
+    fn raw_count(&self) -> u64 {
         (self.total / self.factor).round() as u64
     }
 
     /// The tick at which it begins.
-    fn from(&self, tick_ns: u64) -> u64 {
-        self.to.saturating_sub(self.len_ns / tick_ns)
+    fn begin_tick(&self, tick_ns: u64) -> u64 {
+        self.end_tick.saturating_sub(self.len_ns / tick_ns)
     }
 }
 
 /// A method, with what it has learnt about one counter.
 pub trait Attribution: std::fmt::Debug + Send {
-    /// Takes the count of a tick; `None` if there is no reading at its end, so that the next count
+    /// Adds the count of a tick; `None` if there is no reading at its end, so that the next count
     /// covers both. Ticks come in order.
-    fn tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
+    fn observe_tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
 
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
-    fn restart(&mut self) {}
+    fn note_restart(&mut self) {}
 
-    /// Adds the ticks since the last review to what it has seen.
-    fn learn(&mut self, _histories: &Histories) {}
+    /// Learns the ticks since the last review.
+    fn learn_ticks(&mut self, _histories: &Histories) {}
 
-    /// What its rates for a kind of use make expect of a tick, by place, in any unit.
-    fn profile(&self, _by: Use) -> Option<Vec<f64>> {
+    /// Its rates for a predictor, by slot, in any unit.
+    fn rate_profile(&self, _predictor: Predictor) -> Option<Vec<f64>> {
         None
     }
 
-    /// Finds rates from the ticks so far.
-    fn solve(&mut self, _histories: &Histories) {}
+    /// Solves the rates from the ticks so far.
+    fn solve_rates(&mut self, _histories: &Histories) {}
 
     /// Sets what is left out from now on.
-    fn relieve(&mut self, _relief: Relief) {}
+    fn set_relief(&mut self, _relief: Relief) {}
 
-    /// Divides the ticks up to `to` with the current rates, for a window that began at the tick `from` and
+    /// Divides ticks up to `_last_tick` by the current rates, for a window that began earlier and
     /// is not over. The use of these ticks may be forgotten then.
-    fn advance(&mut self, _histories: &Histories, _from: u64, _to: u64) {}
+    fn divide_ticks(&mut self, _histories: &Histories, _begin_tick: u64, _last_tick: u64) {}
 
-    /// The parts of each tick's count that it divided since the last call, if it is a port.
-    fn take_parted(&mut self) -> Vec<Parted> {
+    /// The counts of ticks that it divided since the last call, if it is a port.
+    fn take_divided_counts(&mut self) -> Vec<DividedCount> {
         Vec::new()
     }
 
     /// The oldest tick whose history is still needed.
-    fn needs(&self) -> u64 {
+    fn oldest_needed_tick(&self) -> u64 {
         u64::MAX
     }
 
-    /// Skips a window that ends at the tick `to` and has nothing to divide.
-    fn skip(&mut self, _histories: Option<&Histories>, _to: u64) {}
+    /// Skips a window that ends at this tick and has nothing to divide.
+    fn skip_window(&mut self, _histories: Option<&Histories>, _end_tick: u64) {}
 
     /// Divides the next window. The shares sum to its total, and none is negative.
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
 }
 
 /// Adds the rest of `total` as an unattributed share, so that the shares sum to it.
-fn leave_rest(shares: &mut Vec<Share>, total: f64) {
-    let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
+fn add_unattributed(shares: &mut Vec<Share>, total: f64) {
+    let remainder = total - shares.iter().map(|share| share.value).sum::<f64>();
     // A smaller difference is a rounding error.
-    if rest > total * 1e-12 {
-        shares.push(Share::new(Owner::Unattributed, rest, 0.0));
+    if remainder > total * 1e-12 {
+        shares.push(Share::new(Owner::Unattributed, remainder, 0.0));
     }
 }
 
-/// Sum of value x confidence.
-fn trust(shares: &[Share]) -> f64 {
+/// The sum of value x confidence.
+fn confident_value(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }
 
@@ -395,7 +405,7 @@ mod tests {
         let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
         let kind = |choice| {
             Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
-                .kind(&plan, &plan.counters[0])
+                .method_for(&plan, &plan.counters[0])
         };
         choices.map(kind).to_vec()
     }
@@ -410,15 +420,15 @@ mod tests {
             total: 8.0,
             factor: 1.0,
             running: 0.5,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 1,
-            to: 1,
+            end_tick: 1,
             time: &[(Owner::Idle, 1)],
             counts: &[],
             io: None,
             histories: None,
         };
-        let whose = |cause| SourceMethod::of(cause).divide(&window).1;
+        let whose = |cause| SourceMethod::from_cause(cause).divide_window(&window).1;
         let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
         assert_eq!(whose(Some(Cause::Device)), all(Owner::Device, 0.5));
         assert_eq!(whose(Some(Cause::Remote)), all(Owner::Unattributed, 0.0));

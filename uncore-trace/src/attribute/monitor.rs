@@ -34,67 +34,72 @@ pub(super) mod bounds;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use self::bounds::Bounds;
-use super::agreement::{Agreement, within_rest};
-use super::counter::{Ended, Track};
-use super::names::Names;
-use super::{Method, Share, leave_rest};
+use self::bounds::CgroupBounds;
+use super::agreement::{ByteAgreement, probability_within};
+use super::counter::{TrackedCounter, WindowEnd};
+use super::names::OwnerNames;
+use super::{Method, Share, add_unattributed};
 use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
 
-/// The part of a counter's count that a cgroup moved.
+/// The fraction of a counter's count that a cgroup moved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MeasuredPart {
+pub(super) struct MeasuredFraction {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
-    /// Its part of the count, 0 to 1. The parts of a counter sum to 1 at most.
-    pub part: f64,
+    /// Its fraction of the count, 0 to 1. The fractions of a counter sum to 1 at most.
+    pub fraction: f64,
     /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
     pub confidence: f64,
 }
 
 /// A link whose bytes are measured, if any are.
 #[derive(Debug)]
-struct Link {
+struct MonitoredLink {
     socket: i16,
     /// Indexes of its counters, with their directions.
     members: Vec<(usize, Direction)>,
-    agreement: Agreement,
+    agreement: ByteAgreement,
     /// The tick at which `bytes` begin.
-    since: u64,
+    begin_tick: u64,
     bytes: MonitoredSum,
 }
 
-/// What was measured.
+/// The links whose bytes are measured.
 #[derive(Debug)]
-pub(super) struct Monitors {
-    links: Vec<Link>,
+pub(super) struct LinkMonitors {
+    links: Vec<MonitoredLink>,
 }
 
-impl Monitors {
+impl LinkMonitors {
     /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
     /// count nothing that is measured.
-    pub(super) fn new(plan: &Plan, tracks: &[Track], start_tick: u64) -> Self {
-        let is_divided = |track: &Track| !matches!(track.kind, Method::Exact | Method::Source);
+    pub(super) fn new(plan: &Plan, tracks: &[TrackedCounter], start_tick: u64) -> Self {
+        let is_divided = |track: &TrackedCounter| {
+            !matches!(track.planned_method, Method::Exact | Method::Source)
+        };
         let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
         let index_of: HashMap<u32, usize> =
             divided.map(|(index, track)| (track.counter.id, index)).collect();
         let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
-            let of = |both: bool| {
-                let its = link.counters.iter();
-                let its = its.filter(|its| (its.direction == Direction::Both) == both);
+            let members_with = |is_bidirectional: bool| {
+                let counters = link.counters.iter();
+                let matching = counters
+                    .filter(|member| (member.direction == Direction::Both) == is_bidirectional);
                 let index = |counter: u32| index_of.get(&counter).copied();
-                its.filter_map(|its| Some((index(its.counter)?, its.direction))).collect::<Vec<_>>()
+                matching
+                    .filter_map(|member| Some((index(member.counter)?, member.direction)))
+                    .collect::<Vec<_>>()
             };
             // A counter of both directions counts the bytes of the others again.
-            let single = of(false);
-            let members = if single.is_empty() { of(true) } else { single };
-            Some(Link {
+            let single = members_with(false);
+            let members = if single.is_empty() { members_with(true) } else { single };
+            Some(MonitoredLink {
                 socket: link.socket.filter(|_| !members.is_empty())?,
                 members,
-                agreement: Agreement::default(),
-                since: start_tick,
+                agreement: ByteAgreement::default(),
+                begin_tick: start_tick,
                 bytes: MonitoredSum::default(),
             })
         });
@@ -102,28 +107,37 @@ impl Monitors {
     }
 
     /// Whether the counter at this index counts bytes of memory that can be measured.
-    pub(super) fn sees(&self, at: usize) -> bool {
-        self.links.iter().any(|link| link.members.iter().any(|(member, _)| *member == at))
+    pub(super) fn measures_counter(&self, counter_index: usize) -> bool {
+        self.links
+            .iter()
+            .any(|link| link.members.iter().any(|(member, _)| *member == counter_index))
     }
 
-    /// Takes bytes of the current window.
-    pub(super) fn add(&mut self, monitored: &Monitored) {
-        let is_seen = |link: &&mut Link| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
+    /// Adds bytes of the current window.
+    pub(super) fn add_bytes(&mut self, monitored: &Monitored) {
+        let is_seen =
+            |link: &&mut MonitoredLink| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
         for link in self.links.iter_mut().filter(is_seen) {
-            link.bytes.add(monitored);
+            link.bytes.add_bytes(monitored);
         }
     }
 
-    /// Notes in each counter's window, which ends at `tick`, the parts that were measured.
-    pub(super) fn measure(&mut self, tick: u64, tracks: &[Track], ended: &mut [Ended]) {
+    /// Notes in each counter's window, which ends at `tick`, the fractions that were measured.
+    pub(super) fn measure_window(
+        &mut self,
+        tick: u64,
+        tracks: &[TrackedCounter],
+        window_ends: &mut [WindowEnd],
+    ) {
         for link in &mut self.links {
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()
-                .map(|(at, _)| match ended.get(*at) {
-                    Some(Ended::Read(span)) => {
-                        Some((span.from, tracks.get(*at)?.total(span).unwrap_or_default()))
-                    }
+                .map(|(counter_index, _)| match window_ends.get(*counter_index) {
+                    Some(WindowEnd::Read(span)) => Some((
+                        span.begin_tick,
+                        tracks.get(*counter_index)?.total_count(span).unwrap_or_default(),
+                    )),
                     _ => None,
                 })
                 .collect();
@@ -131,151 +145,160 @@ impl Monitors {
             if counts.iter().all(Option::is_none) {
                 continue;
             }
-            let whole = counts.iter().all(|its| its.is_some_and(|(from, _)| from == link.since));
-            if whole {
+            let is_complete = counts.iter().all(|begin_and_count| {
+                begin_and_count.is_some_and(|(window_begin, _)| window_begin == link.begin_tick)
+            });
+            if is_complete {
                 let counts: Vec<f64> =
                     counts.into_iter().flatten().map(|(_, count)| count).collect();
-                link.note(&counts, ended);
+                link.note_fractions(&counts, window_ends);
             }
-            link.since = tick;
-            link.bytes.clear();
+            link.begin_tick = tick;
+            link.bytes.clear_bytes();
         }
     }
 }
 
-impl Link {
-    /// Notes the parts in the windows of its counters, which have these counts.
-    fn note(&mut self, counts: &[f64], ended: &mut [Ended]) {
+impl MonitoredLink {
+    /// Notes the fractions in the windows of its counters, which have these counts.
+    fn note_fractions(&mut self, counts: &[f64], window_ends: &mut [WindowEnd]) {
         let total: f64 = counts.iter().sum();
-        let mut all = None;
+        let mut all_bytes = None;
         let mut groups: Vec<(Arc<str>, u64)> = Vec::new();
         for (cgroup, bytes) in self.bytes.of_socket(self.socket) {
             match cgroup {
                 Some(cgroup) => groups.push((Arc::clone(cgroup), bytes)),
-                None => all = Some(bytes as f64),
+                None => all_bytes = Some(bytes as f64),
             }
         }
-        let parts = parts(total, &groups, all, &mut self.agreement);
-        if parts.is_empty() {
-            return self.note_bounds(ended);
+        let fractions = measured_fractions(total, &groups, all_bytes, &mut self.agreement);
+        if fractions.is_empty() {
+            return self.note_bounds(window_ends);
         }
-        for (at, direction) in &self.members {
-            let same = self.members.iter().zip(counts).filter(|((_, other), _)| other == direction);
-            let by = same.map(|(_, count)| count).sum::<f64>() / total;
-            if let Some(Ended::Read(span)) = ended.get_mut(*at) {
-                let scaled = |its: &MeasuredPart| MeasuredPart {
-                    confidence: its.confidence * by,
-                    ..its.clone()
+        for (counter_index, direction) in &self.members {
+            let same_direction = self
+                .members
+                .iter()
+                .zip(counts)
+                .filter(|((_, member_direction), _)| member_direction == direction);
+            let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
+                let scaled = |measured: &MeasuredFraction| MeasuredFraction {
+                    confidence: measured.confidence * direction_fraction,
+                    ..measured.clone()
                 };
-                span.measured = parts.iter().map(scaled).collect();
+                span.measured = fractions.iter().map(scaled).collect();
             }
         }
     }
 }
 
-impl Link {
+impl MonitoredLink {
     /// Notes in the windows of its counters what cgroups have at most.
-    fn note_bounds(&self, ended: &mut [Ended]) {
+    fn note_bounds(&self, window_ends: &mut [WindowEnd]) {
         let bound =
             |(cgroup, bytes): (&Option<Arc<str>>, u64)| Some((Arc::clone(cgroup.as_ref()?), bytes));
-        let bounds: Bounds = self.bytes.of_socket(ALL_SOCKETS).filter_map(bound).collect();
-        for (at, _) in self.members.iter().filter(|_| !bounds.is_empty()) {
-            if let Some(Ended::Read(span)) = ended.get_mut(*at) {
+        let bounds: CgroupBounds = self.bytes.of_socket(ALL_SOCKETS).filter_map(bound).collect();
+        for (counter_index, _) in self.members.iter().filter(|_| !bounds.is_empty()) {
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
                 span.bounds = Some(Arc::clone(&bounds));
             }
         }
     }
 }
 
-/// The part of each cgroup in the count of a link; empty if nothing was counted or measured.
-fn parts(
+/// The fraction of each cgroup in the count of a link; empty if nothing was counted or measured.
+fn measured_fractions(
     total: f64,
     groups: &[(Arc<str>, u64)],
-    all: Option<f64>,
-    agreement: &mut Agreement,
-) -> Vec<MeasuredPart> {
+    all_bytes: Option<f64>,
+    agreement: &mut ByteAgreement,
+) -> Vec<MeasuredFraction> {
     let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
     // The groups are read one after another, so their sum may be a little more than all.
-    let measured = all.unwrap_or_default().max(sum);
+    let measured = all_bytes.unwrap_or_default().max(sum);
     if total <= 0.0 || measured <= 0.0 {
         return Vec::new();
     }
     let ratio = total / measured;
-    if all.is_some() {
-        agreement.learn(ratio);
+    if all_bytes.is_some() {
+        agreement.add_ratio(ratio);
     }
-    let off = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
-    let part = |(cgroup, bytes): &(Arc<str>, u64)| {
+    let disagreement = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
+    let fraction_of_group = |(cgroup, bytes): &(Arc<str>, u64)| {
         let bytes = *bytes as f64;
-        let agrees = all.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
-        MeasuredPart {
+        let agrees = all_bytes.map_or(0.5, |_| agreement.probability(1.0 - bytes / measured));
+        MeasuredFraction {
             cgroup: Arc::clone(cgroup),
-            part: (bytes / measured.max(total)).clamp(0.0, 1.0),
-            confidence: agrees * within_rest(off),
+            fraction: (bytes / measured.max(total)).clamp(0.0, 1.0),
+            confidence: agrees * probability_within(disagreement),
         }
     };
-    groups.iter().map(part).collect()
+    groups.iter().map(fraction_of_group).collect()
 }
 
-/// The innermost of these cgroups that an owner is in.
-fn innermost(
-    who: &Owner,
+/// The index of the innermost of these cgroups that an owner is in.
+fn find_innermost(
+    owner: &Owner,
     cgroups: impl Iterator<Item: AsRef<str>>,
-    names: &Names,
+    names: &OwnerNames,
 ) -> Option<usize> {
-    let Owner::Task { cgroup_id, .. } = who else { return None };
-    let path = &names.of_cgroup(*cgroup_id)?.path;
-    let found = cgroups.enumerate().filter(|(_, cgroup)| is_in(path, cgroup.as_ref()));
-    found.max_by_key(|(_, cgroup)| cgroup.as_ref().len()).map(|(number, _)| number)
+    let Owner::Task { cgroup_id, .. } = owner else { return None };
+    let path = &names.cgroup_names(*cgroup_id)?.path;
+    let candidates = cgroups.enumerate().filter(|(_, cgroup)| is_in_cgroup(path, cgroup.as_ref()));
+    candidates.max_by_key(|(_, cgroup)| cgroup.as_ref().len()).map(|(index, _)| index)
 }
 
-/// Gives the measured parts of a count to their cgroups, and divides the rest among the others as
+/// Gives the measured fractions of a count to their cgroups, and divides the rest among others as
 /// it was divided. The shares sum to `total` before and after.
 ///
-/// A cgroup without an owner among the shares has no part: its bytes remain in the rest.
-pub(super) fn apply(
+/// A cgroup without an owner among the shares has no fraction: its bytes remain in the rest.
+pub(super) fn apply_measured(
     total: f64,
     running: f32,
-    parts: &[MeasuredPart],
-    names: &Names,
+    fractions: &[MeasuredFraction],
+    names: &OwnerNames,
     shares: &mut Vec<Share>,
 ) {
-    let cgroups = || parts.iter().map(|part| &part.cgroup);
-    let places: Vec<Option<usize>> =
-        shares.iter().map(|share| innermost(&share.who, cgroups(), names)).collect();
-    let mut before = vec![(0.0, 0_usize); parts.len()];
-    let mut others = 0.0;
-    for (share, place) in shares.iter().zip(&places) {
-        match place.and_then(|at| before.get_mut(at)) {
+    let cgroups = || fractions.iter().map(|fraction| &fraction.cgroup);
+    let fraction_indexes: Vec<Option<usize>> =
+        shares.iter().map(|share| find_innermost(&share.owner, cgroups(), names)).collect();
+    let mut sums_before = vec![(0.0, 0_usize); fractions.len()];
+    let mut unmeasured_value = 0.0;
+    for (share, fraction_index) in shares.iter().zip(&fraction_indexes) {
+        match fraction_index.and_then(|index| sums_before.get_mut(index)) {
             Some((sum, count)) => (*sum, *count) = (*sum + share.value, *count + 1),
-            None => others += share.value,
+            None => unmeasured_value += share.value,
         }
     }
-    let with_owners = || parts.iter().zip(&before).filter(|(_, (_, count))| *count > 0);
+    let with_owners = || fractions.iter().zip(&sums_before).filter(|(_, (_, count))| *count > 0);
     if with_owners().next().is_none() {
         return;
     }
-    let given: f64 = with_owners().map(|(part, _)| part.part * total).sum();
-    let rest = (total - given).max(0.0);
-    for (share, place) in shares.iter_mut().zip(&places) {
-        let Some((part, (sum, count))) = place.and_then(|at| parts.get(at).zip(before.get(at)))
+    let measured_value: f64 = with_owners().map(|(fraction, _)| fraction.fraction * total).sum();
+    let unmeasured_total = (total - measured_value).max(0.0);
+    for (share, fraction_index) in shares.iter_mut().zip(&fraction_indexes) {
+        let Some((measured, (sum, count))) =
+            fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
         else {
-            share.value *= if others > 0.0 { rest / others } else { 0.0 };
+            share.value *=
+                if unmeasured_value > 0.0 { unmeasured_total / unmeasured_value } else { 0.0 };
             continue;
         };
-        let own = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
-        share.value = part.part * total * own;
-        let confidence = part.confidence as f32 * running;
+        let fraction_of_cgroup =
+            if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
+        share.value = measured.fraction * total * fraction_of_cgroup;
+        let confidence = measured.confidence as f32 * running;
         share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };
         share.lasting = confidence;
-        share.by = Some(Method::Monitor);
+        share.method = Some(Method::Monitor);
     }
-    leave_rest(shares, total);
+    add_unattributed(shares, total);
 }
 
-/// Whether a cgroup is `above`, or below it.
-fn is_in(path: &str, above: &str) -> bool {
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Whether a cgroup is `ancestor`, or below it.
+fn is_in_cgroup(path: &str, ancestor: &str) -> bool {
+    path.strip_prefix(ancestor).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::schema::cgroups::CgroupNames;
 
 /// Largest number of cgroups in memory: there may be millions of short-lived ones.
-const MOST_CGROUPS: usize = 1 << 17;
+const MAX_CGROUPS: usize = 1 << 17;
 
 /// A cgroup.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ struct CachedCgroup {
 
 /// The known names.
 ///
-/// At most [`MOST_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
+/// At most [`MAX_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
 /// looked up since its last turn; then it gets another turn (second chance, or CLOCK: Corbató,
 /// 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct OwnerNames {
     cgroups: HashMap<u64, CachedCgroup>,
     /// Their ids, in the order of their turns.
     order: VecDeque<u64>,
@@ -34,19 +34,19 @@ pub(super) struct Names {
     is_short: bool,
 }
 
-impl Names {
+impl OwnerNames {
     /// Sets the path of a cgroup from now on.
-    pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
+    pub(super) fn set_cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
         let known = CachedCgroup { names: Arc::clone(names), used: AtomicBool::new(false) };
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
-        if self.order.len() > MOST_CGROUPS {
-            self.remove_one();
+        if self.order.len() > MAX_CGROUPS {
+            self.remove_oldest();
         }
     }
 
-    fn remove_one(&mut self) {
+    fn remove_oldest(&mut self) {
         for _ in 0..self.order.len() {
             let Some(id) = self.order.pop_front() else { return };
             let is_used =
@@ -62,24 +62,24 @@ impl Names {
             self.cgroups.remove(&id);
         }
         if !std::mem::replace(&mut self.is_short, true) {
-            log::warn!("more than {MOST_CGROUPS} cgroups are in use: some have no path from here");
+            log::warn!("more than {MAX_CGROUPS} cgroups are in use: some have no path from here");
         }
     }
 
     /// The path, container, pod and job of a cgroup, if the log has it.
-    pub(super) fn of_cgroup(&self, id: u64) -> Option<&CgroupNames> {
+    pub(super) fn cgroup_names(&self, id: u64) -> Option<&CgroupNames> {
         let known = self.cgroups.get(&id)?;
         known.used.store(true, Relaxed);
         Some(&known.names)
     }
 
     /// Sets the name of an interrupt.
-    pub(super) fn interrupt(&mut self, number: u32, name: &str) {
+    pub(super) fn set_interrupt(&mut self, number: u32, name: &str) {
         self.interrupts.entry(number).or_insert_with(|| name.to_owned());
     }
 
     /// The name of an interrupt; `irq:NUMBER` if the log does not have it.
-    pub(super) fn irq(&self, number: u32) -> Cow<'_, str> {
+    pub(super) fn interrupt_name(&self, number: u32) -> Cow<'_, str> {
         let known = self.interrupts.get(&number);
         known.map_or_else(|| format!("irq:{number}").into(), |name| name.as_str().into())
     }
@@ -91,26 +91,26 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut names = Names::default();
+        let mut names = OwnerNames::default();
         let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
-        for id in 0..MOST_CGROUPS as u64 {
-            names.cgroup(id, &root);
+        for id in 0..MAX_CGROUPS as u64 {
+            names.set_cgroup(id, &root);
         }
-        assert!(names.of_cgroup(0).is_some());
+        assert!(names.cgroup_names(0).is_some());
         // The first one is in use, and short-lived ones come and go.
-        for id in 0..3 * MOST_CGROUPS as u64 {
-            names.cgroup(id + MOST_CGROUPS as u64, &root);
-            assert!(names.of_cgroup(0).is_some(), "{id}");
+        for id in 0..3 * MAX_CGROUPS as u64 {
+            names.set_cgroup(id + MAX_CGROUPS as u64, &root);
+            assert!(names.cgroup_names(0).is_some(), "{id}");
         }
-        assert_eq!((names.cgroups.len(), names.order.len()), (MOST_CGROUPS, MOST_CGROUPS));
-        assert!(names.of_cgroup(1).is_none());
+        assert_eq!((names.cgroups.len(), names.order.len()), (MAX_CGROUPS, MAX_CGROUPS));
+        assert!(names.cgroup_names(1).is_none());
     }
 
     #[test]
     fn an_interrupt_without_a_name_has_its_number() {
-        let mut names = Names::default();
-        assert_eq!(names.irq(9), "irq:9");
-        names.interrupt(9, "irq:acpi");
-        assert_eq!(names.irq(9), "irq:acpi");
+        let mut names = OwnerNames::default();
+        assert_eq!(names.interrupt_name(9), "irq:9");
+        names.set_interrupt(9, "irq:acpi");
+        assert_eq!(names.interrupt_name(9), "irq:acpi");
     }
 }

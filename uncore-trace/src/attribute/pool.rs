@@ -8,47 +8,47 @@
 use std::collections::HashMap;
 
 use super::Method;
-use super::counter::{Ended, Track};
+use super::counter::{TrackedCounter, WindowEnd};
 use crate::plan::IoScope;
 
 /// The pool of each counter.
 #[derive(Debug)]
 pub(super) struct Pools {
     /// For each counter, the index of the first counter of its pool; `None` if it is alone.
-    first: Vec<Option<usize>>,
+    first_indexes: Vec<Option<usize>>,
 }
 
 impl Pools {
     /// Finds the pools of the counters.
-    pub(super) fn new(tracks: &[Track]) -> Self {
+    pub(super) fn new(tracks: &[TrackedCounter]) -> Self {
         let mut first_of = HashMap::new();
-        let mut first = Vec::new();
+        let mut first_indexes = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             let counter = &track.counter;
-            let io = counter.io.as_ref().filter(|_| track.kind == Method::Io);
-            let sharing = io.and_then(IoScope::sharing);
+            let io = counter.io.as_ref().filter(|_| track.planned_method == Method::Io);
+            let sharing = io.and_then(IoScope::shared_devices);
             let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
-            first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
+            first_indexes.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
         }
-        Self { first }
+        Self { first_indexes }
     }
 
-    /// Leaves each counter its part of the bytes moved on the devices of its pool.
-    pub(super) fn divide(&self, tracks: &[Track], ended: &mut [Ended]) {
+    /// Leaves each counter its fraction of the bytes moved on the devices of its pool.
+    pub(super) fn divide_bytes(&self, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
-        let members = || self.first.iter().zip(tracks);
-        for ((first, track), end) in members().zip(ended.iter()) {
-            if let (Some(first), Ended::Read(span)) = (first, end) {
-                let total = track.total(span).unwrap_or_default();
-                *sums.entry((*first, span.from)).or_default() += total;
+        let members = || self.first_indexes.iter().zip(tracks);
+        for ((pool, track), end) in members().zip(window_ends.iter()) {
+            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
+                let total = track.total_count(span).unwrap_or_default();
+                *sums.entry((*pool_index, span.begin_tick)).or_default() += total;
             }
         }
-        for ((first, track), end) in members().zip(ended.iter_mut()) {
-            if let (Some(first), Ended::Read(span)) = (first, end) {
-                let total = track.total(span).unwrap_or_default();
-                let sum = sums.get(&(*first, span.from)).copied().unwrap_or_default();
+        for ((pool, track), end) in members().zip(window_ends.iter_mut()) {
+            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
+                let total = track.total_count(span).unwrap_or_default();
+                let sum = sums.get(&(*pool_index, span.begin_tick)).copied().unwrap_or_default();
                 if sum > 0.0 {
-                    span.keep_part(total / sum);
+                    span.keep_io_fraction(total / sum);
                 }
             }
         }
@@ -60,13 +60,16 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
     use crate::clock::Snapshot;
-    use crate::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-    use crate::plan::{Direction, Plan};
-    use crate::schema::columns::{f64s, get, i32s, words};
+    use crate::entries::{
+        CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
+        ReadingTrigger,
+    };
+    use crate::plan::{IoDirection, Plan};
+    use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
     use crate::schema::fabric;
-    use crate::schema::origin::Origin;
+    use crate::schema::origin::RecordingOrigin;
 
     /// Two counters with these devices.
     fn plan(is_shared: bool) -> Plan {
@@ -92,7 +95,7 @@ mod tests {
         let plan = plan(is_shared);
         let mut attributor = Attributor::new(&RecordingFacts {
             plan: &plan,
-            counters: &order(&plan, |_| false),
+            counters: &order_counters(&plan, |_| false),
             methods: Methods {
                 choice: Choice::Auto,
                 io: true,
@@ -102,17 +105,17 @@ mod tests {
             },
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-            origin: &Origin::of(&BTreeMap::new()),
+            origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
             threads: 1,
         });
         let mut rows = fabric::Builder::default();
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         let bytes = [300, 100];
         for (counter, bytes) in (0..).zip(bytes) {
             for (tick, value) in [(10, 0), (11, bytes)] {
-                let value = Ok(Value { value, times: None });
-                let (cpu, trigger, owner) = (0, Trigger::Timer, None);
-                take(Entry::Reading(Reading {
+                let value = Ok(CounterValue { value, times: None });
+                let (cpu, trigger, owner) = (0, ReadingTrigger::Timer, None);
+                take(LogEntry::Reading(CounterReading {
                     tick,
                     time: tick,
                     counter,
@@ -124,15 +127,22 @@ mod tests {
             }
         }
         let owner = Owner::Irq(1);
-        let (device, direction) = (Rc::from("sda"), Direction::Read);
-        take(Entry::Moved(&Moved { device, direction, owner, bytes: 200, requests: 1 }));
-        take(Entry::EndOfTick { tick: 11, is_last: true });
+        let (device, direction) = (Rc::from("sda"), IoDirection::Read);
+        take(LogEntry::Moved(&DeviceTransfer {
+            device,
+            direction,
+            owner,
+            bytes: 200,
+            requests: 1,
+        }));
+        take(LogEntry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
-        let (counter, owner) = (i32s(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
-        let value = f64s(&rows, "value").unwrap();
+        let (counter, owner) =
+            (i32_column(&rows, "counter").unwrap(), word_column(&rows, "owner").unwrap());
+        let value = f64_column(&rows, "value").unwrap();
         let of_irq = (0..rows.num_rows()).filter(|row| owner.get(*row) == Some("irq"));
         let shares: BTreeMap<_, _> =
-            of_irq.map(|row| (counter.value(row), get(value, row).unwrap())).collect();
+            of_irq.map(|row| (counter.value(row), nullable_value(value, row).unwrap())).collect();
         shares.into_values().collect()
     }
 

@@ -9,167 +9,182 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::counter::Track;
+use super::counter::TrackedCounter;
 use super::history::{Histories, TrafficSource};
-use super::learner::Parted;
+use super::learner::DividedCount;
 use super::usage::CpuSet;
 use super::{Method, Share};
 use crate::entries::Owner;
 
 /// How sure the ports of a set of CPUs are of each owner in a window.
 #[derive(Clone, Debug, Default)]
-pub struct Said(HashMap<Owner, Sure>);
+pub struct PortConfidence(HashMap<Owner, ConfidenceSums>);
 
-/// Sums over the ports of an owner.
+/// Sums of an owner over the ports.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sure {
+struct ConfidenceSums {
     bytes: f64,
     /// Of bytes x confidence, and of bytes x lasting confidence.
-    now: f64,
-    lasting: f64,
+    weighted_confidence: f64,
+    weighted_lasting: f64,
 }
 
-impl Said {
-    fn add(&mut self, share: &Share, bytes: f64) {
-        let sum = self.0.entry(share.who).or_default();
+impl PortConfidence {
+    fn add_share(&mut self, share: &Share, bytes: f64) {
+        let sum = self.0.entry(share.owner).or_default();
         sum.bytes += bytes;
-        sum.now += bytes * f64::from(share.confidence);
-        sum.lasting += bytes * f64::from(share.lasting);
+        sum.weighted_confidence += bytes * f64::from(share.confidence);
+        sum.weighted_lasting += bytes * f64::from(share.lasting);
     }
 
     /// The mean confidence of an owner's shares, and of its sums over a longer time.
-    pub(super) fn of(&self, owner: Owner) -> (f64, f64) {
+    pub(super) fn mean_of_owner(&self, owner: Owner) -> (f64, f64) {
         let sums = self.0.get(&owner).filter(|sums| sums.bytes > 0.0);
-        sums.map_or((0.0, 0.0), |sums| (sums.now / sums.bytes, sums.lasting / sums.bytes))
+        sums.map_or((0.0, 0.0), |sums| {
+            (sums.weighted_confidence / sums.bytes, sums.weighted_lasting / sums.bytes)
+        })
     }
 }
 
 /// A port.
 #[derive(Debug)]
-struct Port {
+struct CpuPort {
     /// Index of its counter.
-    place: usize,
+    counter_index: usize,
     /// Bytes for each of its counter's unit.
     bytes: f64,
     /// Its counts that are not gathered yet, divided.
-    parted: VecDeque<Parted>,
+    divided_counts: VecDeque<DividedCount>,
 }
 
 /// The ports of a recording.
 #[derive(Debug)]
 pub(super) struct Ports {
-    all: Vec<Port>,
+    by_cpu: Vec<CpuPort>,
     /// For each set of CPUs that is divided by them: the set, and the ports with whether they are
     /// far.
     sets: Vec<(usize, Vec<(usize, bool)>)>,
-    /// The tick up to which their parts were gathered.
-    to: u64,
+    /// The tick up to which their counts were gathered.
+    gathered_tick: u64,
 }
 
 impl Ports {
     /// Those of the counters that were opened. A set of CPUs is divided by ports only if each of
     /// its CPUs has one.
-    pub(super) fn new(tracks: &[Track], sets: &[CpuSet], start_tick: u64) -> Self {
-        let is_port = |track: &Track| track.counter.is_port() && track.learns;
+    pub(super) fn new(tracks: &[TrackedCounter], sets: &[CpuSet], start_tick: u64) -> Self {
+        let is_port = |track: &TrackedCounter| track.counter.is_port() && track.learns;
         let ports = tracks.iter().enumerate().filter(|(_, track)| is_port(track));
-        let all: Vec<Port> = ports
-            .map(|(place, track)| Port {
-                place,
+        let cpu_ports: Vec<CpuPort> = ports
+            .map(|(counter_index, track)| CpuPort {
+                counter_index,
                 bytes: track.counter.witness_bytes.unwrap_or(1.0) / track.counter.scale,
-                parted: VecDeque::new(),
+                divided_counts: VecDeque::new(),
             })
             .collect();
-        let of_set = |(at, set): (usize, &CpuSet)| {
+        let ports_of_set = |(set_index, set): (usize, &CpuSet)| {
             let mut users = tracks.iter();
-            let user = users.find(|its| its.set == at && its.kind == Method::Ports)?;
-            let port_of = |(port, its): (usize, &Port)| {
-                let counter = &tracks.get(its.place)?.counter;
-                let is_far = set.is_far(counter.sees.first()?)?;
-                user.counter.has_port(counter).then_some((port, is_far))
+            let user = users.find(|user_track| {
+                user_track.set == set_index && user_track.planned_method == Method::Ports
+            })?;
+            let port_of = |(port_index, cpu_port): (usize, &CpuPort)| {
+                let counter = &tracks.get(cpu_port.counter_index)?.counter;
+                let is_far = set.is_far(counter.sees.first_cpu()?)?;
+                user.counter.has_port(counter).then_some((port_index, is_far))
             };
-            let ports: Vec<(usize, bool)> = all.iter().enumerate().filter_map(port_of).collect();
-            let counters = ports.iter().filter_map(|(port, _)| tracks.get(all.get(*port)?.place));
+            let ports: Vec<(usize, bool)> =
+                cpu_ports.iter().enumerate().filter_map(port_of).collect();
+            let counters = ports
+                .iter()
+                .filter_map(|(port, _)| tracks.get(cpu_ports.get(*port)?.counter_index));
             let cpus: usize = counters.map(|port| port.counter.sees.len()).sum();
-            let is_whole = cpus == set.cpus.len();
-            is_whole.then_some((at, ports))
+            let covers_all_cpus = cpus == set.cpus.len();
+            covers_all_cpus.then_some((set_index, ports))
         };
-        let sets = sets.iter().enumerate().filter_map(of_set).collect();
-        Self { all, sets, to: start_tick }
+        let sets = sets.iter().enumerate().filter_map(ports_of_set).collect();
+        Self { by_cpu: cpu_ports, sets, gathered_tick: start_tick }
     }
 
     /// Whether a set of CPUs is divided by ports.
-    pub(super) fn divide(&self, set: usize) -> bool {
-        self.sets.iter().any(|(its, _)| *its == set)
+    pub(super) fn divides_set(&self, set: usize) -> bool {
+        self.sets.iter().any(|(port_set, _)| *port_set == set)
     }
 
-    /// Indexes of their counters.
-    pub(super) fn places(&self) -> Vec<usize> {
-        self.all.iter().map(|port| port.place).collect()
+    /// The indexes of the ports' counters.
+    pub(super) fn counter_indexes(&self) -> Vec<usize> {
+        self.by_cpu.iter().map(|port| port.counter_index).collect()
     }
 
-    /// The last tick that all of them have divided.
-    pub(super) const fn to(&self) -> u64 {
-        self.to
+    /// The last tick that all ports have divided.
+    pub(super) const fn gathered_tick(&self) -> u64 {
+        self.gathered_tick
     }
 
     /// Notes how sure the port at this index is of the windows that it has divided.
-    pub(super) fn note(
+    pub(super) fn note_confidence(
         &self,
-        place: usize,
-        track: &mut Track,
+        counter_index: usize,
+        track: &mut TrackedCounter,
         histories: &mut [Option<Histories>],
     ) {
-        let windows = track.take_said();
+        let windows = track.take_port_shares();
         for (set, ports) in &self.sets {
-            let its = ports.iter().filter_map(|(port, _)| self.all.get(*port));
-            let Some(port) = its.into_iter().find(|port| port.place == place) else { continue };
+            let ports_of_set = ports.iter().filter_map(|(port, _)| self.by_cpu.get(*port));
+            let Some(port) =
+                ports_of_set.into_iter().find(|port| port.counter_index == counter_index)
+            else {
+                continue;
+            };
             let Some(Some(histories)) = histories.get_mut(*set) else { continue };
             for (tick, shares) in &windows {
-                let said = histories.said.entry(*tick).or_default();
+                let confidence = histories.port_confidence.entry(*tick).or_default();
                 for share in shares {
-                    said.add(share, share.value * port.bytes);
+                    confidence.add_share(share, share.value * port.bytes);
                 }
             }
         }
     }
 
-    /// Gives each set of CPUs the parts of the ticks up to `to`, which all ports have divided.
-    pub(super) fn gather(
+    /// Gives each set of CPUs the bytes of the ticks up to `last_tick`, which all ports divided.
+    pub(super) fn gather_ticks(
         &mut self,
-        to: u64,
-        tracks: &mut [Track],
+        last_tick: u64,
+        tracks: &mut [TrackedCounter],
         histories: &mut [Option<Histories>],
     ) {
-        for port in &mut self.all {
-            if let Some(track) = tracks.get_mut(port.place) {
-                port.parted.extend(track.take_parted());
+        for port in &mut self.by_cpu {
+            if let Some(track) = tracks.get_mut(port.counter_index) {
+                port.divided_counts.extend(track.take_divided_counts());
             }
         }
-        for tick in self.to + 1..=to {
-            let take = |port: &mut Port| {
-                while port.parted.pop_front_if(|its| its.tick < tick).is_some() {}
-                port.parted.pop_front_if(|its| its.tick == tick).and_then(|its| its.parts)
+        for tick in self.gathered_tick + 1..=last_tick {
+            let take_amounts = |port: &mut CpuPort| {
+                while port.divided_counts.pop_front_if(|divided| divided.tick < tick).is_some() {}
+                port.divided_counts
+                    .pop_front_if(|divided| divided.tick == tick)
+                    .and_then(|divided| divided.amounts)
             };
-            let parts: Vec<_> = self.all.iter_mut().map(take).collect();
+            let amounts: Vec<_> = self.by_cpu.iter_mut().map(take_amounts).collect();
             for (set, ports) in &self.sets {
-                let mut used: BTreeMap<TrafficSource, f64> = BTreeMap::new();
-                let mut is_whole = true;
+                let mut bytes_by_source: BTreeMap<TrafficSource, f64> = BTreeMap::new();
+                let mut is_complete = true;
                 for (port, is_far) in ports {
-                    let (Some(port), Some(parts)) = (self.all.get(*port), parts.get(*port)) else {
+                    let (Some(port), Some(owner_amounts)) =
+                        (self.by_cpu.get(*port), amounts.get(*port))
+                    else {
                         continue;
                     };
-                    is_whole &= parts.is_some();
-                    for (owner, value) in parts.iter().flatten() {
+                    is_complete &= owner_amounts.is_some();
+                    for (owner, value) in owner_amounts.iter().flatten() {
                         let source = TrafficSource { owner: *owner, is_far: *is_far };
-                        *used.entry(source).or_default() += value * port.bytes;
+                        *bytes_by_source.entry(source).or_default() += value * port.bytes;
                     }
                 }
                 if let Some(Some(histories)) = histories.get_mut(*set) {
-                    histories.push_ports(tick, used, is_whole);
+                    histories.push_port_bytes(tick, bytes_by_source, is_complete);
                 }
             }
         }
-        self.to = self.to.max(to);
+        self.gathered_tick = self.gathered_tick.max(last_tick);
     }
 }
 

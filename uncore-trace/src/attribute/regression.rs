@@ -29,17 +29,17 @@
 //!   "Measurement Error Models", 1987, 1.1).
 //!
 //! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
-//! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
-//! all columns of the cgroup, so that errors between its processes cancel out, and [`LASTING`].
+//! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
+//! of all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
 
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
-use super::history::{Histories, History, Use};
-use super::learner::{Effort, Learner, Parted, Variance};
-use super::ports::Said;
-use super::residency::{add_residency, residency_of};
+use super::history::{Histories, History, Predictor};
+use super::learner::{DividedCount, Effort, Learner, Variance};
+use super::ports::PortConfidence;
+use super::residency::{add_residency, residency_shares};
 use super::window_parts::{OwnerPart, WindowParts};
-use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
+use super::{Attribution, CountedWindow, Method, Share, add_unattributed, confident_value};
 use crate::entries::{Owner, Relief};
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
@@ -50,137 +50,155 @@ const CALIBRATION: f64 = 0.96;
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     /// For how rates differ just now.
-    now: f64,
-    /// Variance of errors of the whole count that one owner gets, as a part of the count.
-    whole: f64,
+    momentary: f64,
+    /// Variance of errors of the whole count that one owner gets, relative to the count.
+    whole_count: f64,
 }
 
 impl Weights {
-    /// The weights for this kind of use.
-    const fn of(by: Use) -> Self {
-        match by {
-            Use::Time => Self { now: 2.2, whole: 0.0005 },
-            Use::Misses => Self { now: 6.0, whole: 0.0 },
-            Use::Ports => Self { now: 2.2, whole: 0.0 },
+    /// The weights for a predictor.
+    const fn for_predictor(predictor: Predictor) -> Self {
+        match predictor {
+            Predictor::Time => Self { momentary: 2.2, whole_count: 0.0005 },
+            Predictor::Misses => Self { momentary: 6.0, whole_count: 0.0 },
+            Predictor::Ports => Self { momentary: 2.2, whole_count: 0.0 },
         }
     }
 }
 
 /// Factor for the variance of the learnt rates.
-const LEARNT: f64 = 3.0;
+const LEARNT_FACTOR: f64 = 3.0;
 
 /// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
-const LASTING: f64 = 0.005;
+const LASTING_VARIANCE: f64 = 0.005;
 
 /// Factor for the noise of ticks.
-const NOISE: f64 = 0.5;
+const NOISE_FACTOR: f64 = 0.5;
 
 /// Factor for the part that the edges of ticks have in what the use varies.
-const UNSEEN: f64 = 0.15;
+const EDGE_FACTOR: f64 = 0.15;
 
 /// Factor for the confidence among owners that share a column.
-const SHARED: f64 = 0.7;
+const SHARED_FACTOR: f64 = 0.7;
 
-/// Shares below this part of the count are treated as if they had this part.
-const LEAST_PART: f64 = 0.01;
+/// Shares below this fraction of the count are treated as if they had this fraction.
+const MIN_FRACTION: f64 = 0.01;
 
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Regression {
-    by: Use,
+    predictor: Predictor,
     learner: Learner,
     /// The parts of the window that is to be divided next.
-    parts: WindowParts,
+    window_parts: WindowParts,
 }
 
 impl Regression {
     /// A method for ticks of `tick_ns`.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
-        Self { by, learner: Learner::new(by, tick_ns, effort), parts: WindowParts::default() }
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
+        Self {
+            predictor,
+            learner: Learner::new(predictor, tick_ns, effort),
+            window_parts: WindowParts::default(),
+        }
     }
 
-    /// Keeps the parts of each tick's count.
-    pub(super) fn keeping_parted(mut self) -> Self {
-        self.learner.keep_parted();
+    /// Keeps the division of each tick's count.
+    pub(super) fn keeping_divided_counts(mut self) -> Self {
+        self.learner.keep_divided_counts();
         self
     }
 
     /// Number of the parts that are kept of the window that is to be divided next.
     #[cfg(test)]
     pub(super) const fn kept_parts(&self) -> usize {
-        self.parts.owners.len()
+        self.window_parts.owners.len()
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
-    pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
-        let history = window.histories?.of(self.by)?;
-        self.learner.advance(history, window.to);
+    pub(super) fn learnt_shares(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
+        let history = window.histories?.history_of(self.predictor)?;
+        self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.parts.add(&contributions, history, (window.from(history.tick_ns()), window.to));
-        let parts = std::mem::take(&mut self.parts);
-        self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
+        self.window_parts.add_piece(
+            &contributions,
+            history,
+            (window.begin_tick(history.tick_ns()), window.end_tick),
+        );
+        let divided_parts = std::mem::take(&mut self.window_parts);
+        self.learner
+            .is_ready()
+            .then(|| self.window_shares(&divided_parts, history, window))
+            .flatten()
     }
 }
 
 impl Attribution for Regression {
-    fn tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
-        self.learner.observe(tick, count);
+    fn observe_tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
+        self.learner.observe_count(tick, count);
     }
 
-    fn restart(&mut self) {
-        self.learner.restart();
+    fn note_restart(&mut self) {
+        self.learner.note_restart();
     }
 
-    fn learn(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.by) {
-            self.learner.learn(history);
+    fn learn_ticks(&mut self, histories: &Histories) {
+        if let Some(history) = histories.history_of(self.predictor) {
+            self.learner.learn_counts(history);
         }
     }
 
-    fn solve(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.by) {
-            self.learner.solve(history);
+    fn solve_rates(&mut self, histories: &Histories) {
+        if let Some(history) = histories.history_of(self.predictor) {
+            self.learner.update_rates(history);
         }
     }
 
-    fn relieve(&mut self, relief: Relief) {
-        self.learner.relieve(relief);
+    fn set_relief(&mut self, relief: Relief) {
+        self.learner.set_relief(relief);
     }
 
-    fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        (by == self.by).then(|| self.learner.profile()).flatten()
+    fn rate_profile(&self, asked_predictor: Predictor) -> Option<Vec<f64>> {
+        (asked_predictor == self.predictor).then(|| self.learner.rate_profile()).flatten()
     }
 
-    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
-        let Some(history) = histories.of(self.by) else { return };
-        self.learner.advance(history, to);
-        // A count that begins before and ends after `to` is in the next piece.
-        let end = self.learner.divided();
-        if end > self.parts.end(from) {
-            self.parts.add(&self.learner.take_contributions(), history, (from, end));
+    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
+        let Some(history) = histories.history_of(self.predictor) else { return };
+        self.learner.divide_counts(history, last_tick);
+        // A count that begins before and ends after `last_tick` is in the next piece.
+        let end = self.learner.divided_tick();
+        if end > self.window_parts.piece_begin_tick(begin_tick) {
+            self.window_parts.add_piece(
+                &self.learner.take_contributions(),
+                history,
+                (begin_tick, end),
+            );
         }
     }
 
-    fn take_parted(&mut self) -> Vec<Parted> {
-        self.learner.take_parted()
+    fn take_divided_counts(&mut self) -> Vec<DividedCount> {
+        self.learner.take_divided_counts()
     }
 
-    fn needs(&self) -> u64 {
-        self.learner.needs()
+    fn oldest_needed_tick(&self) -> u64 {
+        self.learner.oldest_needed_tick()
     }
 
-    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
-        if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
-            self.learner.advance(history, to);
+    fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
+        if let Some(history) = histories.and_then(|histories| histories.history_of(self.predictor))
+        {
+            self.learner.divide_counts(history, end_tick);
         }
         self.learner.take_contributions();
-        self.parts = WindowParts::default();
+        self.window_parts = WindowParts::default();
     }
 
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let by_time = residency_of(window.total, window);
-        match self.learnt(window) {
-            Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let by_time = residency_shares(window.total, window);
+        match self.learnt_shares(window) {
+            Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => {
+                (Method::Regression, shares)
+            }
             _ => (Method::Residency, by_time),
         }
     }
@@ -188,110 +206,127 @@ impl Attribution for Regression {
 
 /// Variances of the relative error of a share, by cause.
 #[derive(Clone, Copy, Debug, Default)]
-struct Uncertain {
+struct ShareVariances {
     /// Uncertainty of the rates.
     rates: f64,
     /// Variation of traffic around rate x use.
     noise: f64,
     /// Uncertainty of the use.
-    measure: f64,
+    use_error: f64,
     /// The use hardly varies between ticks.
-    unseen: f64,
+    edge: f64,
     /// Errors of the whole count.
-    whole: f64,
+    whole_count: f64,
     /// Uncertainty of the rates of its group.
-    of_group: f64,
+    group_rates: f64,
     /// Uncertainty of the use of its group over a longer time.
     lasting: f64,
 }
 
-impl Uncertain {
+impl ShareVariances {
     /// Adds the uncertainty of the use of an owner in the window.
-    fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&Said>) -> Self {
-        let OwnerPart { source, amount, unseen, .. } = *part;
-        match history.kind() {
-            Use::Time => {
-                let edges = history.edge();
-                Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
+    fn with_use_error(
+        self,
+        history: &History,
+        owner_part: &OwnerPart,
+        port_confidence: Option<&PortConfidence>,
+    ) -> Self {
+        let OwnerPart { source, amount, edge_fraction: edge, .. } = *owner_part;
+        match history.predictor() {
+            Predictor::Time => {
+                let edges = history.edge_ticks();
+                Self {
+                    use_error: (edges / amount).powi(2),
+                    edge: EDGE_FACTOR * edge * edge,
+                    ..self
+                }
             }
-            Use::Misses => Self { measure: 1.0 / amount, ..self },
-            Use::Ports => {
-                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
-                let measure = variance_of(now / CALIBRATION);
-                let lasting = (variance_of(lasting) - LASTING).max(0.0);
-                Self { measure, lasting, ..self }
+            Predictor::Misses => Self { use_error: 1.0 / amount, ..self },
+            Predictor::Ports => {
+                let (window_confidence, lasting) = port_confidence
+                    .map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
+                let measure = variance_of(window_confidence / CALIBRATION);
+                let lasting = (variance_of(lasting) - LASTING_VARIANCE).max(0.0);
+                Self { use_error: measure, lasting, ..self }
             }
         }
     }
 
     /// The probability that the share is within 10 %.
     fn confidence(self) -> f64 {
-        let all = self.rates + self.noise + self.measure + self.unseen + self.whole;
-        CALIBRATION * within_tenth(all)
+        let variance = self.rates + self.noise + self.use_error + self.edge + self.whole_count;
+        CALIBRATION * within_tenth(variance)
     }
 
     /// The probability that the sum of the shares of its group over a longer time is within 10 %.
     fn lasting(self) -> f64 {
-        within_tenth(LEARNT * self.of_group + self.lasting + LASTING)
+        within_tenth(LEARNT_FACTOR * self.group_rates + self.lasting + LASTING_VARIANCE)
     }
 }
 
 impl Regression {
-    /// The shares of a window by its parts, if there are any. Counts for which there were no rates are divided
-    /// by time.
-    fn shares(
+    /// The shares of a window by its parts, if there are any. Counts for which there were no rates
+    /// are divided by time.
+    fn window_shares(
         &self,
-        parts: &WindowParts,
+        window_parts: &WindowParts,
         history: &History,
         window: &CountedWindow<'_>,
     ) -> Option<Vec<Share>> {
-        let &WindowParts { value, noise, unknown, .. } = parts;
+        let &WindowParts { value, noise, unknown, .. } = window_parts;
         if value <= 0.0 {
             return None;
         }
         let total =
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
-        let said = window.histories.and_then(|histories| histories.said.get(&window.to));
-        let weights = Weights::of(self.by);
-        let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
-        for owned in &parts.owners {
-            let (owner, part) = (owned.source.owner, owned.value / value);
-            if part <= 0.0 || !part.is_finite() || owner == Owner::Unattributed {
+        let port_confidence =
+            window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
+        let weights = Weights::for_predictor(self.predictor);
+        let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
+        for owner_part in &window_parts.owners {
+            let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
+            if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, now, of_group, .. } = owned.variance;
-            let of_noise = owned.noise * (1.0 - owned.noise / noise.max(1e-300)).max(0.0);
-            let share = part.max(1e-9);
-            let uncertain = Uncertain {
-                rates: LEARNT * learnt + weights.now * now,
-                noise: NOISE * of_noise / (share * value).powi(2).max(1e-300),
-                whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
-                of_group,
-                ..Uncertain::default()
+            let Variance {
+                learnt,
+                momentary: momentary_variance,
+                group_learnt: group_variance,
+                ..
+            } = owner_part.variance;
+            let noise_variance =
+                owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
+            let share = fraction.max(1e-9);
+            let uncertain = ShareVariances {
+                rates: LEARNT_FACTOR * learnt + weights.momentary * momentary_variance,
+                noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
+                whole_count: weights.whole_count * (1.0 - share).max(0.0) / share.max(MIN_FRACTION),
+                group_rates: group_variance,
+                ..ShareVariances::default()
             };
-            let uncertain = uncertain.with_measure(history, owned, said);
+            let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if owned.within < 0.999 {
-                confidence *= SHARED * owned.within;
-                if columns::is_rest(owned.column) {
-                    lasting *= SHARED * owned.within;
+            if owner_part.column_fraction < 0.999 {
+                confidence *= SHARED_FACTOR * owner_part.column_fraction;
+                if columns::is_shared_slot(owner_part.slot) {
+                    lasting *= SHARED_FACTOR * owner_part.column_fraction;
                 }
             }
             let share = Share {
                 lasting: lasting as f32 * window.running,
-                ..Share::new(owner, total * part, confidence as f32 * window.running)
+                ..Share::new(owner, total * fraction, confidence as f32 * window.running)
             };
             match shares.last_mut() {
-                Some(last) if last.who == owner => last.unite(&share),
+                Some(previous) if previous.owner == owner => previous.add_share(&share),
                 _ => shares.push(share),
             }
         }
         if unknown > 0.0 {
             add_residency(&mut shares, window.total - total, window);
         }
-        leave_rest(&mut shares, window.total);
+        add_unattributed(&mut shares, window.total);
         Some(shares)
     }
 }
@@ -299,56 +334,60 @@ impl Regression {
 #[cfg(test)]
 mod tests {
     use super::super::history::TrafficSource;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::*;
 
     const TICK_NS: u64 = 1_000_000;
     const WINDOW: u64 = 10;
 
     /// The part of the second of two owners in each window of 10 ms, and how the last was made. It
-    /// begins at tick `begin` and moves three times as much per time as the first. Windows do not wait.
+    /// begins at tick `begin` and moves three times as much per time as the first. Windows do not
+    /// wait.
     fn parts(begin: u64) -> (Vec<f64>, Method) {
         let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, false);
-        let mut method = Regression::new(Use::Time, TICK_NS, Effort::Live);
+        let mut method = Regression::new(Predictor::Time, TICK_NS, Effort::Live);
         let (mut parts, mut last) = (Vec::new(), Method::None);
         let (mut total, mut time) = (0.0, [0; 2]);
         for tick in 1..=4000 {
-            let runs = [random.below(2) as u64, u64::from(tick >= begin) * random.below(2) as u64];
+            let runs = [
+                random.next_below(2) as u64,
+                u64::from(tick >= begin) * random.next_below(2) as u64,
+            ];
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             histories.push(tick, &times, || (Vec::new(), true));
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             total += count;
             (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
             if tick.is_multiple_of(WINDOW) && total > 0.0 {
                 let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
-                let (by, shares) = method.divide(&CountedWindow {
+                let (method_of_window, shares) = method.divide_window(&CountedWindow {
                     total,
                     factor: 1.0,
                     running: 1.0,
-                    own_cpu: false,
+                    sees_one_cpu: false,
                     len_ns: WINDOW * TICK_NS,
-                    to: tick,
+                    end_tick: tick,
                     time: &time,
                     counts: &[],
                     io: None,
                     histories: Some(&histories),
                 });
-                let its = shares.iter().find(|share| share.who == Owner::Irq(1));
-                parts.push(its.map_or(0.0, |its| its.value / total));
-                last = by;
+                let second = shares.iter().find(|share| share.owner == Owner::Irq(1));
+                parts.push(second.map_or(0.0, |second_share| second_share.value / total));
+                last = method_of_window;
             }
             if tick.is_multiple_of(WINDOW) {
                 (total, time) = (0.0, [0; 2]);
             }
             if tick.is_multiple_of(100) {
-                histories.review();
-                method.learn(&histories);
-                histories.told(|by| method.profile(by).into_iter().collect());
-                method.solve(&histories);
-                histories.forget(method.needs().min(tick));
+                histories.review_use();
+                method.learn_ticks(&histories);
+                histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+                method.solve_rates(&histories);
+                histories.forget_before(method.oldest_needed_tick().min(tick));
             }
         }
         (parts, last)

@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 
 use super::Share;
-use super::counter::{Divided, Track};
-use super::names::Names;
-use super::waiting::{Ended, Slot};
+use super::counter::{DividedWindow, TrackedCounter};
+use super::names::OwnerNames;
+use super::waiting::{EndedWindow, WindowState};
 use crate::clock::Snapshot;
-use crate::entries::{Owner, softirq};
+use crate::entries::{Owner, softirq_label};
 use crate::plan::Counter;
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// The names of an owner, besides its kind and ids.
 #[derive(Debug, Default)]
-struct Label<'a> {
+struct OwnerLabel<'a> {
     comm: Option<Cow<'a, str>>,
     cgroup: Option<&'a str>,
     container: Option<&'a str>,
@@ -22,23 +22,25 @@ struct Label<'a> {
     job: Option<&'a str>,
 }
 
-impl<'a> Label<'a> {
-    fn of(owner: &'a Owner, names: &'a Names) -> Self {
+impl<'a> OwnerLabel<'a> {
+    fn from_owner(owner: &'a Owner, names: &'a OwnerNames) -> Self {
         match *owner {
             Owner::Task { pid, ref comm, cgroup_id } => {
-                let cgroup = names.of_cgroup(cgroup_id);
+                let cgroup = names.cgroup_names(cgroup_id);
                 let known = pid != 0;
                 Self {
-                    comm: known.then(|| comm.text()),
+                    comm: known.then(|| comm.to_text()),
                     cgroup: cgroup.map(|cgroup| &*cgroup.path),
                     container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
                     pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
                     job: cgroup.and_then(|cgroup| cgroup.job.as_deref()),
                 }
             }
-            Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
+            Owner::Irq(number) => {
+                Self { comm: Some(names.interrupt_name(number)), ..Self::default() }
+            }
             Owner::Softirq(vector) => {
-                Self { comm: Some(softirq(vector).into()), ..Self::default() }
+                Self { comm: Some(softirq_label(vector).into()), ..Self::default() }
             }
             Owner::OtherTasks | Owner::Idle | Owner::Device | Owner::Unattributed => {
                 Self::default()
@@ -49,11 +51,11 @@ impl<'a> Label<'a> {
 
 /// What all rows of a recording share.
 #[derive(Debug)]
-pub(super) struct Rows<'a> {
+pub(super) struct RowContext<'a> {
     pub tick_ns: u64,
     pub wall: Snapshot,
-    pub origin: &'a Origin,
-    pub names: &'a Names,
+    pub origin: &'a RecordingOrigin,
+    pub names: &'a OwnerNames,
 }
 
 /// A row: index of the counter, and index of its share.
@@ -64,106 +66,112 @@ const CHUNK: usize = 1024;
 
 /// A window whose rows are being made.
 #[derive(Debug)]
-pub(super) struct Making {
-    window: Ended,
-    /// Its rows, in order.
-    places: Vec<ShareIndex>,
+pub(super) struct WindowRows {
+    window: EndedWindow,
+    /// The indexes of its rows, in order.
+    row_indexes: Vec<ShareIndex>,
     /// Number of rows that were made.
-    made: usize,
+    made_count: usize,
 }
 
-impl Making {
+impl WindowRows {
     /// A window that all counters have divided, before its first row.
-    pub(super) fn new(window: Ended, tracks: &[Track]) -> Self {
-        let places = places(&divided(&window, tracks));
-        Self { window, places, made: 0 }
+    pub(super) fn new(window: EndedWindow, tracks: &[TrackedCounter]) -> Self {
+        let order = order_rows(&divided_windows(&window, tracks));
+        Self { window, row_indexes: order, made_count: 0 }
     }
 }
 
 /// The divided counts of a window, for the counters that have rows.
-fn divided<'a>(window: &'a Ended, tracks: &'a [Track]) -> Vec<(&'a Counter, &'a Divided)> {
-    let slots = tracks.iter().zip(&window.slots);
-    let divided = slots.filter_map(|(track, slot)| match slot {
-        Slot::Divided(divided) => Some((&track.counter, divided)),
+fn divided_windows<'a>(
+    window: &'a EndedWindow,
+    tracks: &'a [TrackedCounter],
+) -> Vec<(&'a Counter, &'a DividedWindow)> {
+    let states = tracks.iter().zip(&window.states);
+    let divided = states.filter_map(|(track, state)| match state {
+        WindowState::Divided(divided) => Some((&track.counter, divided)),
         _ => None,
     });
     divided.collect()
 }
 
 /// The shares of a window that become rows.
-fn shares(divided: &Divided) -> &[Share] {
+fn row_shares(divided: &DividedWindow) -> &[Share] {
     if divided.shares.is_empty() { &NOBODY } else { &divided.shares }
 }
 
-/// The rows of a window, in order.
+/// The indexes of the rows of a window, in order.
 ///
 /// Rows of one reader CPU and owner are adjacent, so the columns of the owner are runs. This takes
 /// 15 % fewer bytes than rows ordered by counter (`-p host` for 12 s on a busy machine with 4
 /// CPUs).
-fn places(windows: &[(&Counter, &Divided)]) -> Vec<ShareIndex> {
-    let of = |(at, (_, divided)): (usize, &(&Counter, &Divided))| {
-        (0..shares(divided).len() as u32).map(move |share| (at as u32, share))
+fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
+    let indexes_of = |(window_index, (_, divided)): (usize, &(&Counter, &DividedWindow))| {
+        (0..row_shares(divided).len() as u32).map(move |share| (window_index as u32, share))
     };
-    let mut places: Vec<ShareIndex> = windows.iter().enumerate().flat_map(of).collect();
-    places.sort_unstable_by_key(|&(at, share)| {
-        let (counter, divided) = windows[at as usize];
-        (divided.to, counter.cpu, shares(divided)[share as usize].who, at)
+    let mut row_indexes: Vec<ShareIndex> =
+        windows.iter().enumerate().flat_map(indexes_of).collect();
+    row_indexes.sort_unstable_by_key(|&(window_index, share)| {
+        let (counter, divided) = windows[window_index as usize];
+        (divided.end_tick, counter.cpu, row_shares(divided)[share as usize].owner, window_index)
     });
-    places
+    row_indexes
 }
 
 /// The row of a window that was not divided: its count is 0, or its counter did not run.
 const NOBODY: [Share; 1] = [Share::new(Owner::Unattributed, 0.0, 0.0)];
 
-impl Rows<'_> {
-    /// Appends rows, one for each share, until `fabric` has `most` rows. `true` if none is left.
-    pub(super) fn append(
+impl RowContext<'_> {
+    /// Appends a row for each share, until `fabric` has `max_rows` rows. `true` if none is left.
+    pub(super) fn append_rows(
         &self,
-        making: &mut Making,
-        tracks: &[Track],
+        making: &mut WindowRows,
+        tracks: &[TrackedCounter],
         fabric: &mut fabric::Builder,
-        most: usize,
+        max_rows: usize,
     ) -> bool {
-        let windows = divided(&making.window, tracks);
-        for chunk in making.places[making.made..].chunks(CHUNK) {
-            if fabric.len() >= most {
+        let windows = divided_windows(&making.window, tracks);
+        for chunk in making.row_indexes[making.made_count..].chunks(CHUNK) {
+            if fabric.len() >= max_rows {
                 return false;
             }
-            making.made += chunk.len();
-            let share = |(at, share): ShareIndex| &shares(windows[at as usize].1)[share as usize];
-            let mut labels: Vec<(&Owner, Label<'_>)> = Vec::new();
+            making.made_count += chunk.len();
+            let share = |(window_index, share): ShareIndex| {
+                &row_shares(windows[window_index as usize].1)[share as usize]
+            };
+            let mut labels: Vec<(&Owner, OwnerLabel<'_>)> = Vec::new();
             let mut rows: Vec<(ShareIndex, usize)> = Vec::with_capacity(chunk.len());
-            for &place in chunk {
-                let who = &share(place).who;
-                if labels.last().is_none_or(|(last, _)| *last != who) {
-                    labels.push((who, Label::of(who, self.names)));
+            for &row_index in chunk {
+                let owner = &share(row_index).owner;
+                if labels.last().is_none_or(|(previous, _)| *previous != owner) {
+                    labels.push((owner, OwnerLabel::from_owner(owner, self.names)));
                 }
-                rows.push((place, labels.len() - 1));
+                rows.push((row_index, labels.len() - 1));
             }
-            let row = |&(place, label): &(ShareIndex, usize)| {
-                let (counter, window) = windows[place.0 as usize];
-                self.row(counter, window, share(place), &labels[label].1)
+            let row = |&(row_index, label): &(ShareIndex, usize)| {
+                let (counter, window) = windows[row_index.0 as usize];
+                self.make_row(counter, window, share(row_index), &labels[label].1)
             };
             fabric.append_all(&rows.iter().map(row).collect::<Vec<_>>());
         }
         true
     }
 
-    fn row<'a>(
+    fn make_row<'a>(
         &'a self,
         counter: &'a Counter,
-        window: &'a Divided,
+        window: &'a DividedWindow,
         share: &'a Share,
-        label: &'a Label<'_>,
+        label: &'a OwnerLabel<'_>,
     ) -> fabric::Row<'a> {
-        let mono_ns = (window.to * self.tick_ns) as i64;
+        let mono_ns = (window.end_tick * self.tick_ns) as i64;
         let is_divided = !window.shares.is_empty();
-        let device = counter.io.as_ref().filter(|_| share.who == Owner::Device);
-        let ids = share.who.columns();
+        let device = counter.io.as_ref().filter(|_| share.owner == Owner::Device);
+        let ids = share.owner.to_columns();
         fabric::Row {
-            ts: self.wall.wall(mono_ns),
+            ts: self.wall.wall_at(mono_ns),
             mono_ns,
-            window_ns: ((window.to - window.from) * self.tick_ns) as i64,
+            window_ns: ((window.end_tick - window.begin_tick) * self.tick_ns) as i64,
             host: &self.origin.host,
             boot_id: &self.origin.boot_id,
             cluster: self.origin.cluster.as_deref(),
@@ -187,7 +195,7 @@ impl Rows<'_> {
             value: if is_divided { Some(share.value) } else { window.total },
             total: window.total,
             running: window.running,
-            method: share.by.unwrap_or(window.method).name(),
+            method: share.method.unwrap_or(window.method).name(),
             confidence: is_divided.then_some(share.confidence),
             cgroup_confidence: is_divided.then_some(share.lasting),
             processes: share.processes.map(|number| number as i32),

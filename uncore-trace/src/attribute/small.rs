@@ -1,21 +1,22 @@
 //! Small shares: those of processes below a part of the window's total become one share.
 //!
-//! A window of a large machine has hundreds of processes, most with less than a thousandth of a count,
-//! which is no more than the step to which shares are rounded ([`super::grid`]). The small processes
-//! of a cgroup become one share of the cgroup without a process, so its sum does not change. A cgroup
-//! that is small itself becomes a part of [`Owner::OtherTasks`]. So a sum over windows lacks less than
-//! this part of the counter's total for each cgroup, and `other_tasks` has what they lack.
+//! A window of a large machine has hundreds of processes, most with less than a thousandth of a
+//! count, which is no more than the step to which shares are rounded ([`super::grid`]). The small
+//! processes of a cgroup become one share of the cgroup without a process, so its sum does not
+//! change. A cgroup that is small itself becomes a part of [`Owner::OtherTasks`]. So a sum over
+//! windows lacks less than this part of the counter's total for each cgroup, and `other_tasks` has
+//! what they lack.
 //!
-//! What is small in every counter of a set of CPUs is small: so a process has rows of all of them or
-//! of none, and their columns stay runs. The confidence of a sum is the mean of its parts', weighed by
-//! value: errors that cancel out are not considered.
+//! What is small in every counter of a set of CPUs is small: so a process has rows of all of them
+//! or of none, and their columns stay runs. The confidence of a sum is the mean of its parts',
+//! weighed by value: errors that cancel out are not considered.
 
 use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
 use super::Share;
-use super::cgroups::cgroup;
+use super::cgroups::cgroup_of_owner;
 use crate::drain::Comm;
 use crate::entries::Owner;
 
@@ -24,21 +25,21 @@ pub const MIN_SHARE: f64 = 0.001;
 
 /// The owners of a window that are large in one of the counters of a set of CPUs.
 #[derive(Debug, Default)]
-pub(super) struct Large {
+pub(super) struct LargeOwners {
     processes: HashSet<Owner, RandomState>,
     cgroups: HashSet<u64, RandomState>,
 }
 
-impl Large {
-    /// Adds those of a counter. `least` is a part of the total, from 0 to 1.
-    pub(super) fn add(&mut self, total: f64, least: f64, shares: &[Share]) {
-        let limit = least * total;
+impl LargeOwners {
+    /// Adds the owners of a counter. `min_fraction` is a fraction of the total, 0 to 1.
+    pub(super) fn add_counter(&mut self, total: f64, min_fraction: f64, shares: &[Share]) {
+        let limit = min_fraction * total;
         let mut sums: HashMap<u64, f64, RandomState> = HashMap::default();
         for share in shares {
-            let Some(id) = cgroup(&share.who) else { continue };
+            let Some(id) = cgroup_of_owner(&share.owner) else { continue };
             *sums.entry(id).or_default() += share.value;
             if share.value >= limit {
-                self.processes.insert(share.who);
+                self.processes.insert(share.owner);
             }
         }
         self.cgroups.extend(sums.into_iter().filter(|(_, sum)| *sum >= limit).map(|(id, _)| id));
@@ -46,58 +47,60 @@ impl Large {
 
     /// Whether a share is not united with others. What is known by other means than the window's
     /// method stays as it is.
-    fn has(&self, share: &Share) -> bool {
-        share.by.is_some() || self.processes.contains(&share.who)
+    fn keeps_share(&self, share: &Share) -> bool {
+        share.method.is_some() || self.processes.contains(&share.owner)
     }
 }
 
 /// The small shares of a cgroup.
 #[derive(Debug, Default)]
-struct Small {
+struct SmallShares {
     sum: Option<Share>,
-    /// The only one, as it was.
-    one: Option<Share>,
+    /// The only share, as it was.
+    sole: Option<Share>,
 }
 
-impl Small {
-    fn add(&mut self, share: &Share, who: Owner) {
-        self.one = self.sum.is_none().then_some(*share);
-        add(&mut self.sum, share, who, Some(1));
+impl SmallShares {
+    fn add_share(&mut self, share: &Share, owner: Owner) {
+        self.sole = self.sum.is_none().then_some(*share);
+        add_to_sum(&mut self.sum, share, owner, Some(1));
     }
 }
 
 /// Makes one share of the small ones of each cgroup, and one of those of small cgroups.
-pub(super) fn unite(large: &Large, shares: &mut Vec<Share>) {
-    let mut cgroups: HashMap<u64, Small, RandomState> = HashMap::default();
-    let mut others = Small::default();
+pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
+    let mut cgroups: HashMap<u64, SmallShares, RandomState> = HashMap::default();
+    let mut other_tasks = SmallShares::default();
     shares.retain(|share| {
-        if share.who == Owner::OtherTasks {
-            others.one = None;
-            add(&mut others.sum, share, Owner::OtherTasks, None);
+        if share.owner == Owner::OtherTasks {
+            other_tasks.sole = None;
+            add_to_sum(&mut other_tasks.sum, share, Owner::OtherTasks, None);
             return false;
         }
-        let Some(id) = cgroup(&share.who).filter(|_| !large.has(share)) else { return true };
+        let Some(id) = cgroup_of_owner(&share.owner).filter(|_| !large.keeps_share(share)) else {
+            return true;
+        };
         if large.cgroups.contains(&id) {
-            let who = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: id };
-            cgroups.entry(id).or_default().add(share, who);
+            let owner = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: id };
+            cgroups.entry(id).or_default().add_share(share, owner);
         } else {
-            others.add(share, Owner::OtherTasks);
+            other_tasks.add_share(share, Owner::OtherTasks);
         }
         false
     });
-    let sums = cgroups.into_values().chain([others]);
-    let mut sums: Vec<Share> = sums.filter_map(|small| small.one.or(small.sum)).collect();
-    sums.sort_unstable_by_key(|share| share.who);
+    let sums = cgroups.into_values().chain([other_tasks]);
+    let mut sums: Vec<Share> = sums.filter_map(|small| small.sole.or(small.sum)).collect();
+    sums.sort_unstable_by_key(|share| share.owner);
     shares.append(&mut sums);
 }
 
 /// Adds a share to the sum of an owner. The number of processes is unknown if that of a part is.
-fn add(sum: &mut Option<Share>, share: &Share, who: Owner, processes: Option<u32>) {
+fn add_to_sum(sum: &mut Option<Share>, share: &Share, owner: Owner, processes: Option<u32>) {
     match sum {
-        None => *sum = Some(Share { who, processes, ..*share }),
+        None => *sum = Some(Share { owner, processes, ..*share }),
         Some(sum) => {
-            sum.unite(share);
-            sum.processes = sum.processes.zip(processes).map(|(sum, its)| sum + its);
+            sum.add_share(share);
+            sum.processes = sum.processes.zip(processes).map(|(sum, count)| sum + count);
         }
     }
 }
@@ -129,13 +132,15 @@ mod tests {
         ]
         .map(|(who, value, confidence)| Share::new(who, value, confidence))
         .to_vec();
-        let mut large = Large::default();
-        large.add(100.0, 0.01, &shares);
+        let mut large = LargeOwners::default();
+        large.add_counter(100.0, 0.01, &shares);
         // The last process of cgroup 40 is large in another counter.
-        large.add(1.0, 0.01, &[Share::new(task(9, 40), 0.02, 0.0)]);
-        unite(&large, &mut shares);
-        let found: Vec<_> =
-            shares.iter().map(|its| (its.who, (its.value * 1e3).round(), its.processes)).collect();
+        large.add_counter(1.0, 0.01, &[Share::new(task(9, 40), 0.02, 0.0)]);
+        unite_small(&large, &mut shares);
+        let found: Vec<_> = shares
+            .iter()
+            .map(|its| (its.owner, (its.value * 1e3).round(), its.processes))
+            .collect();
         assert_eq!(
             found,
             [
@@ -164,13 +169,13 @@ mod tests {
                 all.map(|((value, id), pid)| Share::new(task(pid, *id), value.powi(8), 0.5)).collect();
             let total: f64 = shares.iter().map(|share| share.value).sum();
             let by_cgroup = |shares: &[Share], id: u64| -> f64 {
-                let its = shares.iter().filter(|share| cgroup(&share.who) == Some(id));
+                let its = shares.iter().filter(|share| cgroup_of_owner(&share.owner) == Some(id));
                 its.map(|share| share.value).sum()
             };
             let before: Vec<f64> = (0..8).map(|id| by_cgroup(&shares, id)).collect();
-            let mut large = Large::default();
-            large.add(total, least, &shares);
-            unite(&large, &mut shares);
+            let mut large = LargeOwners::default();
+            large.add_counter(total, least, &shares);
+            unite_small(&large, &mut shares);
             let sum: f64 = shares.iter().map(|share| share.value).sum();
             prop_assert!((sum - total).abs() < 1e-9 * total.max(1e-9));
             for (id, before) in (0..8).zip(before) {

@@ -1,5 +1,5 @@
-//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes, or
-//! of which nothing says who causes it. CPU time says nothing about it.
+//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes,
+//! or of which nothing says who causes it. CPU time says nothing about it.
 //!
 //! Devices get all that they cause. What is caused by another socket whose CPUs are not seen (they
 //! are all offline, or belong to another system), or whose cause is unknown, is unattributed.
@@ -20,7 +20,7 @@ pub(super) struct SourceMethod {
 
 impl SourceMethod {
     /// The method for a counter with this cause.
-    pub(super) const fn of(cause: Option<Cause>) -> Self {
+    pub(super) const fn from_cause(cause: Option<Cause>) -> Self {
         match cause {
             Some(Cause::Device) => Self { owner: Owner::Device },
             Some(Cause::Cpu | Cause::Remote) | None => Self { owner: Owner::Unattributed },
@@ -29,7 +29,7 @@ impl SourceMethod {
 }
 
 impl Attribution for SourceMethod {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let known = self.owner != Owner::Unattributed;
         let confidence = if known { window.running } else { 0.0 };
         (Method::Source, vec![Share::new(self.owner, window.total, confidence)])

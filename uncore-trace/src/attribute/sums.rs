@@ -2,8 +2,8 @@
 //!
 //! What rates do not explain of a count lasts: phases, drift, devices. Errors of neighbouring ticks
 //! are alike, and least squares over ticks would take them for independent. So the ticks are split
-//! by time scale: differences within 8 ticks, of means of 8 within 64, of means of 64 within 512, and
-//! means of 512. Each scale has sums of its own, and the variance of its errors weighs it.
+//! by time scale: differences within 8 ticks, of means of 8 within 64, of means of 64 within 512,
+//! and means of 512. Each scale has sums of its own, and the variance of its errors weighs it.
 //!
 //! Who ran is the same for all counters that see a set of CPUs, so its sums ([`Design`]) are made
 //! once. A counter adds the products with its counts ([`Counts`]). Old ticks are forgotten
@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use super::symmetric::{Rows, Symmetric, TOGETHER};
+use super::symmetric::{BATCH_ROWS, RowBatch, SymmetricMatrix};
 
-/// Number of parts of a group of the next scale.
-pub(super) const STEP: usize = TOGETHER;
+/// Number of means of a group, which becomes one mean of the next scale.
+pub(super) const GROUP_LEN: usize = BATCH_ROWS;
 
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
@@ -22,241 +22,248 @@ pub(super) const SCALES: usize = 4;
 /// Time constant of the memory, in ticks.
 const MEMORY: f64 = 60_000.0;
 
-/// The part of the sums that is left after one group of the longest scale.
-fn left() -> f64 {
-    (-(STEP.pow(3) as f64) / MEMORY).exp()
+/// The forgetting factor of the sums for one group of the longest scale.
+fn forgetting_factor() -> f64 {
+    (-(GROUP_LEN.pow(3) as f64) / MEMORY).exp()
 }
 
-/// Least expected count of a tick, as a part of the mean: the errors of a quiet tick are not small
+/// Least expected count of a tick, relative to the mean: the errors of a quiet tick are not small
 /// in the same proportion.
-const LEAST_SIZE: f64 = 0.1;
+const MIN_SIZE: f64 = 0.1;
 
 /// Gain of the mean of what is expected of a tick.
 const MEAN_GAIN: f64 = 1e-3;
 
-/// The use in a tick, or its mean over some: places, ascending, and amounts.
-pub(super) type Row = Arc<[(u16, f32)]>;
+/// The use in a tick, or its mean over some: slots, ascending, and amounts.
+pub(super) type UseRow = Arc<[(u16, f32)]>;
 
 /// The mean of some ticks.
 #[derive(Clone, Debug)]
-pub(super) struct Mean {
-    of: Row,
-    /// What is expected of them, as a part of the mean.
+pub(super) struct TickMean {
+    row: UseRow,
+    /// The expected count of these ticks, relative to the mean count.
     size: f64,
 }
 
 /// Some means of one scale that make one of the next.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct MeanGroup {
     scale: usize,
-    means: Vec<Mean>,
+    means: Vec<TickMean>,
     /// Weight of a squared error.
     weight: f64,
 }
 
 /// Adds a row to a dense vector.
-pub(super) fn add_row(to: &mut Vec<f64>, row: &[(u16, f32)], weight: f64) {
-    let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
-    if to.len() < most {
-        to.resize(most, 0.0);
+pub(super) fn add_row(vector: &mut Vec<f64>, row: &[(u16, f32)], weight: f64) {
+    let width = row.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
+    if vector.len() < width {
+        vector.resize(width, 0.0);
     }
-    for (place, amount) in row {
-        to[usize::from(*place)] += weight * f64::from(*amount);
+    for (slot, amount) in row {
+        vector[usize::from(*slot)] += weight * f64::from(*amount);
     }
 }
 
-/// What these rates by place make expect.
-pub(super) fn expected(rates: &[f64], row: &[(u16, f32)]) -> f64 {
-    let rate = |place: u16| rates.get(usize::from(place)).copied().unwrap_or(0.0);
-    row.iter().map(|(place, amount)| rate(*place) * f64::from(*amount)).sum()
+/// The count that rates by slot make expect.
+pub(super) fn expected_count(rates: &[f64], row: &[(u16, f32)]) -> f64 {
+    let rate = |slot: u16| rates.get(usize::from(slot)).copied().unwrap_or(0.0);
+    row.iter().map(|(slot, amount)| rate(*slot) * f64::from(*amount)).sum()
 }
 
-/// Sums of one set of CPUs.
+/// The sums of the design matrix of one set of CPUs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
-    /// By scale: weighed products.
-    pub products: [Symmetric<f64>; SCALES],
-    /// By scale: sum of squared differences of each place.
-    pub spread: [Vec<f64>; SCALES],
-    /// By scale: number of differences.
-    pub free: [f64; SCALES],
-    /// Use of each place.
-    pub used: Vec<f64>,
+pub(super) struct DesignSums {
+    /// By scale: the Gram matrix, weighed.
+    pub gram: [SymmetricMatrix<f64>; SCALES],
+    /// By scale: the sum of squared deviations of each slot's use.
+    pub squared_deviations: [Vec<f64>; SCALES],
+    /// By scale: the number of deviations that are free.
+    pub degrees_of_freedom: [f64; SCALES],
+    /// Use of each slot.
+    pub total_use: Vec<f64>,
     /// Number of ticks.
     pub ticks: f64,
 }
 
-impl Sums {
-    fn add(&mut self, group: &Group) {
-        let Group { scale, ref means, weight } = *group;
-        let size = STEP.pow(scale as u32) as f64;
-        let mut rows = Rows::default();
+impl DesignSums {
+    fn add_group(&mut self, group: &MeanGroup) {
+        let MeanGroup { scale, ref means, weight } = *group;
+        let size = GROUP_LEN.pow(scale as u32) as f64;
+        let mut rows = RowBatch::default();
         for mean in means {
-            rows.push(&mean.of, 1.0);
+            rows.push(&mean.row, 1.0);
         }
         let is_last = scale + 1 == SCALES;
-        let rows_of = rows.rows_mut();
-        let spread = &mut self.spread[scale];
-        let n = rows_of.first().map_or(0, Vec::len);
-        spread.resize(n.max(spread.len()), 0.0);
-        for (place, spread) in spread[..n].iter_mut().enumerate() {
-            let sum: f64 = rows_of.iter().map(|row| row[place]).sum();
+        let dense_rows = rows.rows_mut();
+        let deviations_of_scale = &mut self.squared_deviations[scale];
+        let n = dense_rows.first().map_or(0, Vec::len);
+        deviations_of_scale.resize(n.max(deviations_of_scale.len()), 0.0);
+        for (slot, squared) in deviations_of_scale[..n].iter_mut().enumerate() {
+            let sum: f64 = dense_rows.iter().map(|row| row[slot]).sum();
             let mean = if is_last { 0.0 } else { sum / means.len() as f64 };
-            for row in &mut *rows_of {
-                row[place] -= mean;
-                *spread += row[place] * row[place] * size;
+            for row in &mut *dense_rows {
+                row[slot] -= mean;
+                *squared += row[slot] * row[slot] * size;
             }
         }
-        self.products[scale].add(&mut rows, weight);
-        self.free[scale] += means.len() as f64 - f64::from(!is_last);
+        self.gram[scale].add_products(&mut rows, weight);
+        self.degrees_of_freedom[scale] += means.len() as f64 - f64::from(!is_last);
     }
 
-    fn forget(&mut self) {
-        let left = left();
-        self.products.iter_mut().for_each(|its| its.scale(left));
-        self.spread.iter_mut().flatten().for_each(|its| *its *= left);
-        self.free.iter_mut().for_each(|its| *its *= left);
-        self.used.iter_mut().for_each(|its| *its *= left);
-        self.ticks *= left;
+    fn apply_forgetting(&mut self) {
+        let factor = forgetting_factor();
+        self.gram.iter_mut().for_each(|gram| gram.scale_by(factor));
+        self.squared_deviations.iter_mut().flatten().for_each(|squared| *squared *= factor);
+        self.degrees_of_freedom.iter_mut().for_each(|degrees| *degrees *= factor);
+        self.total_use.iter_mut().for_each(|amount| *amount *= factor);
+        self.ticks *= factor;
     }
 
-    fn clear(&mut self, place: usize) {
-        self.products.iter_mut().for_each(|its| its.clear(place));
-        for spread in &mut self.spread {
-            spread.get_mut(place).into_iter().for_each(|its| *its = 0.0);
+    fn clear_slot(&mut self, slot: usize) {
+        self.gram.iter_mut().for_each(|gram| gram.clear_row_and_column(slot));
+        for spread in &mut self.squared_deviations {
+            spread.get_mut(slot).into_iter().for_each(|squared| *squared = 0.0);
         }
-        self.used.get_mut(place).into_iter().for_each(|its| *its = 0.0);
+        self.total_use.get_mut(slot).into_iter().for_each(|amount| *amount = 0.0);
     }
 }
 
-/// Sums the amounts of each place. The sort is stable, so sums do not depend on its algorithm.
-pub(super) fn by_place(amounts: impl Iterator<Item = (u16, f64)>) -> Row {
+/// Sums the amounts of each slot. The sort is stable, so sums do not depend on its algorithm.
+pub(super) fn sum_by_slot(amounts: impl Iterator<Item = (u16, f64)>) -> UseRow {
     let mut row: Vec<(u16, f64)> = amounts.collect();
-    row.sort_by_key(|(place, _)| *place);
-    row.dedup_by(|next, sum| {
-        let same = next.0 == sum.0;
-        if same {
-            sum.1 += next.1;
+    row.sort_by_key(|(slot, _)| *slot);
+    row.dedup_by(|current, sum| {
+        let is_same_slot = current.0 == sum.0;
+        if is_same_slot {
+            sum.1 += current.1;
         }
-        same
+        is_same_slot
     });
-    row.into_iter().map(|(place, amount)| (place, amount as f32)).collect()
+    row.into_iter().map(|(slot, amount)| (slot, amount as f32)).collect()
 }
 
 /// The mean of means.
-fn of_all(means: &[Mean]) -> Mean {
-    let part = 1.0 / means.len().max(1) as f64;
-    let of = by_place(
-        means.iter().flat_map(|mean| mean.of.iter().map(|(at, its)| (*at, f64::from(*its) * part))),
-    );
-    let size = means.iter().map(|mean| mean.size).sum::<f64>() * part;
-    Mean { of, size }
+fn mean_of_means(means: &[TickMean]) -> TickMean {
+    let weight = 1.0 / means.len().max(1) as f64;
+    let row = sum_by_slot(means.iter().flat_map(|mean| {
+        mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))
+    }));
+    let size = means.iter().map(|mean| mean.size).sum::<f64>() * weight;
+    TickMean { row, size }
 }
 
-fn group(scale: usize, means: Vec<Mean>) -> Group {
-    let size = of_all(&means).size;
-    let weight = STEP.pow(scale as u32) as f64 / (size * size);
-    Group { scale, means, weight }
+fn make_group(scale: usize, means: Vec<TickMean>) -> MeanGroup {
+    let size = mean_of_means(&means).size;
+    let weight = GROUP_LEN.pow(scale as u32) as f64 / (size * size);
+    MeanGroup { scale, means, weight }
 }
 
 /// Who ran: the sums of all counters that see a set of CPUs.
 #[derive(Debug, Default)]
 pub(super) struct Design {
-    sums: Sums,
+    sums: DesignSums,
     /// By scale: means that do not make a group yet.
-    open: [Vec<Mean>; SCALES - 1],
-    /// Groups since the counters were last told.
-    groups: Vec<Group>,
-    /// What to expect of a tick: a rate for each place.
+    open_means: [Vec<TickMean>; SCALES - 1],
+    /// Groups that not all counters have added yet.
+    groups: Vec<MeanGroup>,
+    /// The rates, by slot, from which the count of a tick is expected.
     profile: Vec<f64>,
-    mean: f64,
+    mean_expected: f64,
     /// Number of ticks so far.
-    seen: u64,
+    tick_count: u64,
 }
 
 impl Design {
-    /// What is expected of a tick, as a part of the mean.
-    pub(super) fn size(&mut self, row: &[(u16, f32)]) -> f64 {
-        let expected = expected(&self.profile, row);
-        self.seen += 1;
-        self.mean += (expected - self.mean) * MEAN_GAIN.max(1.0 / self.seen as f64);
-        if self.mean > 0.0 { (expected / self.mean).max(LEAST_SIZE) } else { 1.0 }
+    /// The expected count of a tick, relative to the mean.
+    pub(super) fn next_relative_size(&mut self, row: &[(u16, f32)]) -> f64 {
+        let expected = expected_count(&self.profile, row);
+        self.tick_count += 1;
+        self.mean_expected +=
+            (expected - self.mean_expected) * MEAN_GAIN.max(1.0 / self.tick_count as f64);
+        if self.mean_expected > 0.0 { (expected / self.mean_expected).max(MIN_SIZE) } else { 1.0 }
     }
 
     /// Adds a tick.
-    pub(super) fn push(&mut self, row: Row, size: f64) {
-        add_row(&mut self.sums.used, &row, 1.0);
+    pub(super) fn push(&mut self, row: UseRow, size: f64) {
+        add_row(&mut self.sums.total_use, &row, 1.0);
         self.sums.ticks += 1.0;
-        let mut next = Mean { of: row, size };
+        let mut scale_mean = TickMean { row, size };
         for scale in 0..SCALES {
-            let Some(open) = self.open.get_mut(scale) else {
-                self.take(group(scale, vec![next]));
-                self.sums.forget();
+            let Some(open_means) = self.open_means.get_mut(scale) else {
+                self.keep_group(make_group(scale, vec![scale_mean]));
+                self.sums.apply_forgetting();
                 break;
             };
-            open.push(next);
-            if open.len() < STEP {
+            open_means.push(scale_mean);
+            if open_means.len() < GROUP_LEN {
                 break;
             }
-            let means = std::mem::take(open);
-            next = of_all(&means);
-            self.take(group(scale, means));
+            let means = std::mem::take(open_means);
+            scale_mean = mean_of_means(&means);
+            self.keep_group(make_group(scale, means));
         }
     }
 
-    fn take(&mut self, group: Group) {
-        self.sums.add(&group);
+    fn keep_group(&mut self, group: MeanGroup) {
+        self.sums.add_group(&group);
         self.groups.push(group);
     }
 
-    /// The groups since the last [`Design::told`].
-    pub(super) fn groups(&self) -> &[Group] {
+    /// The groups since the last [`Design::clear_groups`].
+    pub(super) fn groups(&self) -> &[MeanGroup] {
         &self.groups
     }
 
-    /// All counters know the groups so far.
-    pub(super) fn told(&mut self) {
+    /// Forgets the groups so far, because all counters have added them.
+    pub(super) fn clear_groups(&mut self) {
         self.groups.clear();
     }
 
-    /// Sets what to expect of a tick.
-    pub(super) fn expect(&mut self, profile: Vec<f64>) {
-        let used: f64 = self.sums.used.iter().zip(&profile).map(|(used, rate)| used * rate).sum();
-        if self.sums.ticks > 0.0 && used > 0.0 {
-            self.mean = used / self.sums.ticks;
+    /// Sets the rates from which the count of a tick is expected.
+    pub(super) fn set_profile(&mut self, profile: Vec<f64>) {
+        let expected_sum: f64 =
+            self.sums.total_use.iter().zip(&profile).map(|(amount, rate)| amount * rate).sum();
+        if self.sums.ticks > 0.0 && expected_sum > 0.0 {
+            self.mean_expected = expected_sum / self.sums.ticks;
             self.profile = profile;
         }
     }
 
-    /// A place has a new column.
-    pub(super) fn clear(&mut self, place: usize) {
-        self.sums.clear(place);
-        for mean in self.open.iter_mut().flatten() {
-            mean.of = mean.of.iter().filter(|(at, _)| usize::from(*at) != place).copied().collect();
+    /// Forgets the sums of a slot that has a new column.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        self.sums.clear_slot(slot);
+        for mean in self.open_means.iter_mut().flatten() {
+            mean.row = mean
+                .row
+                .iter()
+                .filter(|(row_slot, _)| usize::from(*row_slot) != slot)
+                .copied()
+                .collect();
         }
-        self.profile.get_mut(place).into_iter().for_each(|its| *its = 0.0);
+        self.profile.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
     }
 
     /// The sums, in a young recording with the means that do not make a group yet; and the groups
     /// made of these.
-    pub(super) fn closed(&self) -> (std::borrow::Cow<'_, Sums>, Vec<Group>) {
-        if self.sums.free[SCALES - 1] >= 3.0 {
+    pub(super) fn with_open_means(&self) -> (std::borrow::Cow<'_, DesignSums>, Vec<MeanGroup>) {
+        if self.sums.degrees_of_freedom[SCALES - 1] >= 3.0 {
             return (std::borrow::Cow::Borrowed(&self.sums), Vec::new());
         }
         let mut sums = self.sums.clone();
         let mut groups = Vec::new();
         // The rest of a scale makes a mean of the next, whose weight is as if it were whole.
-        let mut rest: Option<Mean> = None;
+        let mut partial_mean: Option<TickMean> = None;
         for scale in 0..SCALES {
-            let mut means = self.open.get(scale).cloned().unwrap_or_default();
-            means.extend(rest.take());
+            let mut means = self.open_means.get(scale).cloned().unwrap_or_default();
+            means.extend(partial_mean.take());
             if means.is_empty() {
                 continue;
             }
-            rest = Some(of_all(&means));
+            partial_mean = Some(mean_of_means(&means));
             if means.len() > 1 || scale + 1 == SCALES {
-                let group = group(scale, means);
-                sums.add(&group);
+                let group = make_group(scale, means);
+                sums.add_group(&group);
                 groups.push(group);
             }
         }
@@ -264,88 +271,88 @@ impl Design {
     }
 }
 
-/// Products with the counts of one counter.
+/// The sums of products with the counts of one counter.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CountSums {
     /// By scale: weighed products of use and count.
-    pub products: [Vec<f64>; SCALES],
-    /// By scale: weighed sum of squares.
-    pub square: [f64; SCALES],
-    /// Sum.
+    pub use_by_count: [Vec<f64>; SCALES],
+    /// By scale: weighed sum of squared counts.
+    pub count_squares: [f64; SCALES],
+    /// The sum of the counts.
     pub sum: f64,
-    open: [Vec<f64>; SCALES - 1],
+    open_counts: [Vec<f64>; SCALES - 1],
 }
 
-impl Counts {
+impl CountSums {
     /// Adds the count of the next tick; `groups` are those of the design that it may end.
-    pub(super) fn push(&mut self, count: f64, groups: &mut std::slice::Iter<'_, Group>) {
+    pub(super) fn push_count(&mut self, count: f64, groups: &mut std::slice::Iter<'_, MeanGroup>) {
         self.sum += count;
-        let mut next = count;
+        let mut mean_count = count;
         for scale in 0..SCALES {
-            let Some(open) = self.open.get_mut(scale) else {
+            let Some(open_counts) = self.open_counts.get_mut(scale) else {
                 if let Some(group) = groups.next() {
-                    self.take(group, &[next]);
+                    self.add_group(group, &[mean_count]);
                 }
-                self.forget();
+                self.apply_forgetting();
                 break;
             };
-            open.push(next);
-            if open.len() < STEP {
+            open_counts.push(mean_count);
+            if open_counts.len() < GROUP_LEN {
                 break;
             }
-            let counts = std::mem::take(open);
-            next = counts.iter().sum::<f64>() / STEP as f64;
+            let counts = std::mem::take(open_counts);
+            mean_count = counts.iter().sum::<f64>() / GROUP_LEN as f64;
             if let Some(group) = groups.next() {
-                self.take(group, &counts);
+                self.add_group(group, &counts);
             }
         }
     }
 
-    fn take(&mut self, group: &Group, counts: &[f64]) {
+    fn add_group(&mut self, group: &MeanGroup, counts: &[f64]) {
         let is_last = group.scale + 1 == SCALES;
         let mean = if is_last { 0.0 } else { counts.iter().sum::<f64>() / counts.len() as f64 };
-        for (its, count) in group.means.iter().zip(counts) {
-            let away = count - mean;
-            add_row(&mut self.products[group.scale], &its.of, group.weight * away);
-            self.square[group.scale] += group.weight * away * away;
+        for (use_mean, count) in group.means.iter().zip(counts) {
+            let deviation = count - mean;
+            add_row(&mut self.use_by_count[group.scale], &use_mean.row, group.weight * deviation);
+            self.count_squares[group.scale] += group.weight * deviation * deviation;
         }
     }
 
-    fn forget(&mut self) {
-        let left = left();
-        self.products.iter_mut().flatten().for_each(|its| *its *= left);
-        self.square.iter_mut().for_each(|its| *its *= left);
-        self.sum *= left;
+    fn apply_forgetting(&mut self) {
+        let factor = forgetting_factor();
+        self.use_by_count.iter_mut().flatten().for_each(|product| *product *= factor);
+        self.count_squares.iter_mut().for_each(|square| *square *= factor);
+        self.sum *= factor;
     }
 
-    /// A place has a new column.
-    pub(super) fn clear(&mut self, place: usize) {
-        for products in &mut self.products {
-            products.get_mut(place).into_iter().for_each(|its| *its = 0.0);
+    /// Forgets the products of a slot that has a new column.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        for products in &mut self.use_by_count {
+            products.get_mut(slot).into_iter().for_each(|product| *product = 0.0);
         }
     }
 
-    /// With the groups of [`Design::closed`].
-    pub(super) fn closed(&self, groups: &[Group]) -> std::borrow::Cow<'_, Self> {
+    /// The sums with the groups of [`Design::with_open_means`].
+    pub(super) fn with_groups(&self, groups: &[MeanGroup]) -> std::borrow::Cow<'_, Self> {
         if groups.is_empty() {
             return std::borrow::Cow::Borrowed(self);
         }
-        let mut all = self.clone();
-        let mut rest: Option<f64> = None;
+        let mut sums = self.clone();
+        let mut partial_mean: Option<f64> = None;
         let mut groups = groups.iter();
         for scale in 0..SCALES {
-            let mut counts = self.open.get(scale).cloned().unwrap_or_default();
-            counts.extend(rest.take());
+            let mut counts = self.open_counts.get(scale).cloned().unwrap_or_default();
+            counts.extend(partial_mean.take());
             if counts.is_empty() {
                 continue;
             }
-            rest = Some(counts.iter().sum::<f64>() / counts.len() as f64);
+            partial_mean = Some(counts.iter().sum::<f64>() / counts.len() as f64);
             if (counts.len() > 1 || scale + 1 == SCALES)
                 && let Some(group) = groups.next()
             {
-                all.take(group, &counts);
+                sums.add_group(group, &counts);
             }
         }
-        std::borrow::Cow::Owned(all)
+        std::borrow::Cow::Owned(sums)
     }
 }

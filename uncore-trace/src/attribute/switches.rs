@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::exact::exact;
+use super::exact::shares_of_counts;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
@@ -29,7 +29,8 @@ pub(super) struct Switches {
 impl Switches {
     /// An empty window.
     pub(super) fn new(plan: &Plan) -> Self {
-        let counts = plan.counters.iter().filter(|it| it.exact_by == Some(ExactBy::Switches));
+        let counts =
+            plan.counters.iter().filter(|planned| planned.exact_by == Some(ExactBy::Switches));
         Self { by_cpu: counts.map(|counter| (counter.cpu, HashMap::new())).collect() }
     }
 
@@ -39,15 +40,15 @@ impl Switches {
     }
 
     /// Adds switches of the current tick.
-    pub(super) fn add(&mut self, cpu: u32, parts: &[(Owner, u64)]) {
+    pub(super) fn add_switches(&mut self, cpu: u32, switches_by_owner: &[(Owner, u64)]) {
         let Some(counts) = self.by_cpu.get_mut(&cpu) else { return };
-        for &(owner, switches) in parts.iter().filter(|(_, switches)| *switches > 0) {
+        for &(owner, switches) in switches_by_owner.iter().filter(|(_, switches)| *switches > 0) {
             *counts.entry(owner).or_default() += switches;
         }
     }
 
     /// Ends the window. Returns the switches by CPU and owner.
-    pub(super) fn take(&mut self) -> BTreeMap<u32, HashMap<Owner, u64>> {
+    pub(super) fn take_window(&mut self) -> BTreeMap<u32, HashMap<Owner, u64>> {
         let ended =
             |(cpu, counts): (&u32, &mut HashMap<Owner, u64>)| (*cpu, std::mem::take(counts));
         self.by_cpu.iter_mut().map(ended).collect()
@@ -62,25 +63,26 @@ pub(super) struct BySwitches {
 }
 
 impl Attribution for BySwitches {
-    fn restart(&mut self) {
+    fn note_restart(&mut self) {
         self.due.clear();
     }
 
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let is_known = !window.time.iter().any(|&(who, ns)| who == Owner::Unattributed && ns > 0);
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let is_known =
+            !window.time.iter().any(|&(owner, ns)| owner == Owner::Unattributed && ns > 0);
         let runs =
-            |who: &Owner| matches!(who, Owner::Task { .. } | Owner::OtherTasks | Owner::Idle);
-        let longest = window.time.iter().filter(|(who, _)| runs(who)).max_by_key(|(_, ns)| *ns);
-        let running = longest.filter(|_| is_known).map(|(who, _)| *who);
-        let counts = self.settle(window.raw(), window.counts, running);
-        (Method::Exact, exact(&counts, window.factor, window.running))
+            |owner: &Owner| matches!(owner, Owner::Task { .. } | Owner::OtherTasks | Owner::Idle);
+        let longest = window.time.iter().filter(|(owner, _)| runs(owner)).max_by_key(|(_, ns)| *ns);
+        let running = longest.filter(|_| is_known).map(|(owner, _)| *owner);
+        let counts = self.divide_switches(window.raw_count(), window.counts, running);
+        (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
     }
 }
 
 impl BySwitches {
-    /// Divides `total` switches. `seen` are those of the owners in the window. `running` ran most of
-    /// the time; `None` if a part of the time is unknown, in which anyone may have switched.
-    fn settle(
+    /// Divides `total` switches. `seen` are those of the owners in the window. `running` ran most
+    /// of the time; `None` if a part of the time is unknown, in which anyone may have switched.
+    fn divide_switches(
         &mut self,
         total: u64,
         seen: &[(Owner, u64)],
@@ -90,36 +92,37 @@ impl BySwitches {
         for &(owner, switches) in seen {
             *due.entry(owner).or_default() += switches as i64;
         }
-        let mut parts: Vec<(Owner, u64)> = due
+        let mut counts: Vec<(Owner, u64)> = due
             .into_iter()
             .filter_map(|(owner, due)| Some((owner, u64::try_from(due).ok().filter(|n| *n > 0)?)))
             .collect();
         // Owners with the most switches first.
-        parts.sort_by_key(|(owner, switches)| (std::cmp::Reverse(*switches), *owner));
-        let sum: u64 = parts.iter().map(|(_, switches)| switches).sum();
-        let mut held = sum.saturating_sub(total);
-        for (owner, switches) in &mut parts {
-            let back = held.min(*switches);
-            held -= back;
-            *switches -= back;
-            if back > 0 {
-                self.due.insert(*owner, back as i64);
+        counts.sort_by_key(|(owner, switches)| (std::cmp::Reverse(*switches), *owner));
+        let sum: u64 = counts.iter().map(|(_, switches)| switches).sum();
+        let mut excess = sum.saturating_sub(total);
+        for (owner, switches) in &mut counts {
+            let held_back = excess.min(*switches);
+            excess -= held_back;
+            *switches -= held_back;
+            if held_back > 0 {
+                self.due.insert(*owner, held_back as i64);
             }
         }
         let early = total.saturating_sub(sum);
         if early > 0 {
-            let next = running.map(|running| parts.first().map_or(running, |(owner, _)| *owner));
-            if let Some(owner) = next {
+            let receiver =
+                running.map(|running| counts.first().map_or(running, |(owner, _)| *owner));
+            if let Some(owner) = receiver {
                 self.due.insert(owner, -(early as i64));
             }
-            let owner = next.unwrap_or(Owner::Unattributed);
-            match parts.first_mut().filter(|(first, _)| *first == owner) {
+            let owner = receiver.unwrap_or(Owner::Unattributed);
+            match counts.first_mut().filter(|(largest, _)| *largest == owner) {
                 Some((_, switches)) => *switches += early,
-                None => parts.push((owner, early)),
+                None => counts.push((owner, early)),
             }
         }
-        parts.retain(|(_, switches)| *switches > 0);
-        parts
+        counts.retain(|(_, switches)| *switches > 0);
+        counts
     }
 }
 
@@ -135,22 +138,22 @@ mod tests {
     #[test]
     fn an_early_switch_is_taken_back_and_a_late_one_is_given_later() {
         let mut method = BySwitches::default();
-        assert_eq!(method.settle(10, &[(A, 3), (B, 7)], Some(A)), [(B, 7), (A, 3)]);
-        assert_eq!(method.settle(11, &[(A, 3), (B, 7)], Some(A)), [(B, 8), (A, 3)]);
-        assert_eq!(method.settle(9, &[(A, 3), (B, 7)], Some(A)), [(B, 6), (A, 3)]);
-        assert_eq!(method.settle(8, &[(A, 3), (B, 7)], Some(A)), [(B, 5), (A, 3)]);
-        assert_eq!(method.settle(5, &[(A, 3)], Some(A)), [(A, 3), (B, 2)]);
+        assert_eq!(method.divide_switches(10, &[(A, 3), (B, 7)], Some(A)), [(B, 7), (A, 3)]);
+        assert_eq!(method.divide_switches(11, &[(A, 3), (B, 7)], Some(A)), [(B, 8), (A, 3)]);
+        assert_eq!(method.divide_switches(9, &[(A, 3), (B, 7)], Some(A)), [(B, 6), (A, 3)]);
+        assert_eq!(method.divide_switches(8, &[(A, 3), (B, 7)], Some(A)), [(B, 5), (A, 3)]);
+        assert_eq!(method.divide_switches(5, &[(A, 3)], Some(A)), [(A, 3), (B, 2)]);
     }
 
     #[test]
     fn switches_in_unknown_time_are_unattributed() {
         let mut method = BySwitches::default();
-        assert_eq!(method.settle(5, &[(A, 3)], None), [(A, 3), (Owner::Unattributed, 2)]);
-        assert_eq!(method.settle(4, &[(A, 4)], Some(A)), [(A, 4)]);
-        assert_eq!(method.settle(4, &[], None), [(Owner::Unattributed, 4)]);
+        assert_eq!(method.divide_switches(5, &[(A, 3)], None), [(A, 3), (Owner::Unattributed, 2)]);
+        assert_eq!(method.divide_switches(4, &[(A, 4)], Some(A)), [(A, 4)]);
+        assert_eq!(method.divide_switches(4, &[], None), [(Owner::Unattributed, 4)]);
         // The next switch is of whoever ran.
-        assert_eq!(method.settle(1, &[], Some(B)), [(B, 1)]);
-        assert_eq!(method.settle(4, &[(A, 4), (B, 1)], Some(B)), [(A, 4)]);
+        assert_eq!(method.divide_switches(1, &[], Some(B)), [(B, 1)]);
+        assert_eq!(method.divide_switches(4, &[(A, 4), (B, 1)], Some(B)), [(A, 4)]);
     }
 
     proptest! {
@@ -177,7 +180,7 @@ mod tests {
                 let total = (until - read) as u64;
                 read = until;
                 let seen: Vec<_> = each[10 * window..end].iter().map(|owner| (*owner, 1)).collect();
-                let parts = method.settle(total, &seen, Some(A));
+                let parts = method.divide_switches(total, &seen, Some(A));
                 prop_assert_eq!(parts.iter().map(|(_, n)| n).sum::<u64>(), total);
                 for (owner, number) in parts {
                     *given.entry(owner).or_default() += number as i64;

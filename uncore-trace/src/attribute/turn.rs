@@ -1,38 +1,41 @@
 //! What a counter does when it is its turn.
 
-use super::counter::Track;
+use super::counter::TrackedCounter;
 use super::history::Histories;
-use super::names::Names;
-use super::waiting::Slot;
+use super::names::OwnerNames;
+use super::waiting::WindowState;
 
 /// The turn of a counter.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct CounterTurn<'a> {
     /// The counter.
-    pub track: &'a mut Track,
+    pub track: &'a mut TrackedCounter,
     /// The use of the CPUs that it sees.
     pub histories: &'a Histories,
     /// Whether it learns.
     pub learns: bool,
     /// The last tick that it divides.
-    pub to: u64,
+    pub last_tick: u64,
     /// Its windows, with their ends.
-    pub slots: Vec<(u64, &'a mut Slot)>,
+    pub windows: Vec<(u64, &'a mut WindowState)>,
 }
 
-impl Turn<'_> {
-    /// Learns, divides the windows that are over, and of the next one the ticks up to `to`.
-    pub(super) fn take(&mut self, tick_ns: u64, names: &Names) {
-        let Self { track, histories, to, .. } = self;
+impl CounterTurn<'_> {
+    /// Learns, divides the windows that are over, and of the next one the ticks up to `last_tick`.
+    pub(super) fn run_turn(&mut self, tick_ns: u64, names: &OwnerNames) {
+        let Self { track, histories, last_tick: divisible_tick, .. } = self;
         if self.learns {
-            track.solve(histories);
+            track.solve_rates(histories);
         }
-        for (tick, slot) in &mut self.slots {
-            let Slot::Waits(span) = slot else { continue };
-            let divided = track.divide(*tick, tick_ns, span, Some(histories), names);
-            **slot =
-                if track.counter.role.counts() { Slot::Divided(divided) } else { Slot::Nothing };
+        for (tick, state) in &mut self.windows {
+            let WindowState::Waits(span) = state else { continue };
+            let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
+            **state = if track.counter.role.is_divided() {
+                WindowState::Divided(divided)
+            } else {
+                WindowState::Nothing
+            };
         }
-        track.advance(histories, *to);
+        track.divide_ticks(histories, *divisible_tick);
     }
 }

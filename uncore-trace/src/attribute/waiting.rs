@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::counter::{Divided, Span};
+use super::counter::{CountSpan, DividedWindow};
 
 /// Shortest interval at which methods learn from ticks, ns. Methods also learn within longer
 /// windows, so memory does not grow with the length of a window.
@@ -25,77 +25,87 @@ const LONGEST_FIRST_NS: u64 = 5_000_000_000;
 
 /// When counters learn, and which windows they divide then. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Schedule {
-    start: u64,
-    interval: u64,
+pub(super) struct LearnSchedule {
+    start_tick: u64,
+    interval_ticks: u64,
     /// Number of intervals in which each counter learns once.
     period: u64,
     /// How long before a counter learns a window must have ended; `None`: windows do not wait.
-    lead: Option<u64>,
+    lead_ticks: Option<u64>,
     /// Longest time that the first windows wait.
-    first: u64,
+    max_first_ticks: u64,
 }
 
-impl Schedule {
-    /// A schedule for a recording that begins at tick `start`. A `lag_ns` below the learning
+impl LearnSchedule {
+    /// A schedule for a recording that begins at tick `start_tick`. A `lag_ns` below the learning
     /// interval means no lag.
     pub(super) fn new(start: u64, tick_ns: u64, lag_ns: u64) -> Self {
         let interval = LEARN_INTERVAL_NS.div_ceil(tick_ns);
         let lag = lag_ns / tick_ns;
         let period = (lag / 2 / interval).max(1);
         let lead = lag.checked_sub(period * interval);
-        Self { start, interval, period, lead, first: LONGEST_FIRST_NS / tick_ns }
+        Self {
+            start_tick: start,
+            interval_ticks: interval,
+            period,
+            lead_ticks: lead,
+            max_first_ticks: LONGEST_FIRST_NS / tick_ns,
+        }
     }
 
     /// Whether counters learn at the end of `tick`.
-    pub(super) const fn learns(&self, tick: u64) -> bool {
-        tick > self.start && (tick - self.start).is_multiple_of(self.interval)
+    pub(super) const fn is_learn_tick(&self, tick: u64) -> bool {
+        tick > self.start_tick && (tick - self.start_tick).is_multiple_of(self.interval_ticks)
     }
 
     /// The first tick after `tick` at whose end counters learn.
-    pub(super) const fn next(&self, tick: u64) -> u64 {
-        tick + self.interval - tick.saturating_sub(self.start) % self.interval
+    pub(super) const fn next_learn_tick(&self, tick: u64) -> u64 {
+        tick + self.interval_ticks - tick.saturating_sub(self.start_tick) % self.interval_ticks
     }
 
     /// Whether counters learn more than once in so many ticks.
-    pub(super) const fn is_long(&self, ticks: u64) -> bool {
-        ticks > self.interval
+    pub(super) const fn spans_intervals(&self, ticks: u64) -> bool {
+        ticks > self.interval_ticks
     }
 
     /// Whether the counter at this index learns at the end of `tick`.
-    pub(super) fn is_turn(&self, place: usize, tick: u64) -> bool {
-        let number = (tick - self.start) / self.interval;
-        FIRST.contains(&number) || (number + place as u64).is_multiple_of(self.period)
+    pub(super) fn is_turn(&self, counter_index: usize, tick: u64) -> bool {
+        let number = (tick - self.start_tick) / self.interval_ticks;
+        FIRST.contains(&number) || (number + counter_index as u64).is_multiple_of(self.period)
     }
 
     /// The last tick that a counter divides after it has learnt at the end of `tick` the rates of
     /// this number of columns.
-    pub(super) fn divides(&self, tick: u64, columns: usize) -> u64 {
-        let Some(lead) = self.lead else { return tick };
-        let first = (TICKS_PER_COLUMN * columns as u64).min(self.first);
-        if tick - self.start < first { self.start } else { tick.saturating_sub(lead) }
+    pub(super) fn last_divisible_tick(&self, tick: u64, columns: usize) -> u64 {
+        let Some(lead) = self.lead_ticks else { return tick };
+        let first_ticks = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
+        if tick - self.start_tick < first_ticks {
+            self.start_tick
+        } else {
+            tick.saturating_sub(lead)
+        }
     }
 
     /// Whether windows wait.
-    pub(super) const fn waits(&self) -> bool {
-        self.lead.is_some()
+    pub(super) const fn has_lag(&self) -> bool {
+        self.lead_ticks.is_some()
     }
 }
 
 /// The state of a counter in a window.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(super) enum WindowState {
     /// It has no rows.
     Nothing,
     /// It is not divided yet.
-    Waits(Box<Span>),
+    Waits(Box<CountSpan>),
     /// It is divided.
-    Divided(Divided),
+    Divided(DividedWindow),
 }
 
-impl Slot {
-    /// What was divided.
-    pub(super) const fn divided(&mut self) -> Option<&mut Divided> {
+impl WindowState {
+    /// The divided window.
+    pub(super) const fn as_divided_mut(&mut self) -> Option<&mut DividedWindow> {
         match self {
             Self::Divided(divided) => Some(divided),
             _ => None,
@@ -105,32 +115,36 @@ impl Slot {
 
 /// A window that has ended, with the state of each counter.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedWindow {
     /// The tick at which it ended.
     pub tick: u64,
     /// In the order of the counters.
-    pub slots: Vec<Slot>,
+    pub states: Vec<WindowState>,
 }
 
 /// The waiting windows, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(VecDeque<Ended>);
+pub(super) struct WaitingWindows(VecDeque<EndedWindow>);
 
-impl Waiting {
+impl WaitingWindows {
     /// Adds a window that has ended.
-    pub(super) fn push(&mut self, window: Ended) {
+    pub(super) fn push(&mut self, window: EndedWindow) {
         self.0.push_back(window);
     }
 
-    /// The windows that end at `to` or earlier, oldest first.
-    pub(super) fn up_to(&mut self, to: u64) -> impl Iterator<Item = &mut Ended> {
-        self.0.iter_mut().take_while(move |window| window.tick <= to)
+    /// The windows that end at `last_tick` or earlier, oldest first.
+    pub(super) fn windows_up_to(
+        &mut self,
+        last_tick: u64,
+    ) -> impl Iterator<Item = &mut EndedWindow> {
+        self.0.iter_mut().take_while(move |window| window.tick <= last_tick)
     }
 
     /// The oldest window, if every counter has divided it.
-    pub(super) fn pop(&mut self) -> Option<Ended> {
-        let is_divided =
-            |window: &mut Ended| !window.slots.iter().any(|slot| matches!(slot, Slot::Waits(..)));
+    pub(super) fn pop(&mut self) -> Option<EndedWindow> {
+        let is_divided = |window: &mut EndedWindow| {
+            !window.states.iter().any(|state| matches!(state, WindowState::Waits(..)))
+        };
         self.0.pop_front_if(is_divided)
     }
 }
@@ -143,12 +157,12 @@ mod tests {
 
     /// The longest time from a tick to its division by this counter, in ticks of 1 ms.
     fn longest(lag_ms: u64, place: usize, columns: usize) -> u64 {
-        let schedule = Schedule::new(7, MS, lag_ms * MS);
+        let schedule = LearnSchedule::new(7, MS, lag_ms * MS);
         let mut longest = 0;
         let mut divided = 7;
         for tick in 8..20_000 {
-            if schedule.learns(tick) && schedule.is_turn(place, tick) {
-                let to = schedule.divides(tick, columns);
+            if schedule.is_learn_tick(tick) && schedule.is_turn(place, tick) {
+                let to = schedule.last_divisible_tick(tick, columns);
                 if to > divided {
                     longest = longest.max(tick - divided - 1);
                     divided = to;
@@ -167,14 +181,14 @@ mod tests {
             }
         }
         assert!(longest(1000, 3, 300) <= 3500 && longest(1000, 3, 5000) <= 5500);
-        assert!(!Schedule::new(0, MS, 50 * MS).waits());
-        assert!(!Schedule::new(0, MS, 0).waits());
+        assert!(!LearnSchedule::new(0, MS, 50 * MS).has_lag());
+        assert!(!LearnSchedule::new(0, MS, 0).has_lag());
     }
 
     #[test]
     fn counters_learn_one_after_the_other() {
-        let schedule = Schedule::new(0, MS, 1000 * MS);
-        for tick in (1000..2000).filter(|tick| schedule.learns(*tick)) {
+        let schedule = LearnSchedule::new(0, MS, 1000 * MS);
+        for tick in (1000..2000).filter(|tick| schedule.is_learn_tick(*tick)) {
             let turns = (0..10).filter(|place| schedule.is_turn(*place, tick)).count();
             assert_eq!(turns, 2, "{tick}");
         }

@@ -1,11 +1,11 @@
 //! Arithmetic in the widest vectors that the CPU has.
 
-/// Runs `work`, compiled for AVX2 where the CPU has it: the baseline of `x86_64` has vectors of half the
-/// width. Functions that `work` calls must be inlined. Results are the same, because sums have a fixed
-/// order.
+/// Runs `work` compiled for AVX2 where the CPU has it: the baseline of `x86_64` has vectors of half
+/// the width. Functions that `work` calls must be inlined. Results are the same, because sums have
+/// a fixed order.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
-pub(super) fn wide<R>(work: impl FnOnce() -> R) -> R {
+pub(super) fn run_with_wide_vectors<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         #[target_feature(enable = "avx2")]

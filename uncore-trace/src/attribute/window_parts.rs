@@ -1,73 +1,79 @@
 //! The parts of owners in the count of a window that is not over.
 //!
-//! A window may be longer than the time for which the use of its ticks is kept. So it is divided in pieces, each
-//! while its ticks are kept. Of a piece only sums for each owner are left: what is kept of a window depends on
-//! its owners, and not on its length.
+//! A window may be longer than the time for which the use of its ticks is kept. So it is divided in
+//! pieces, each while its ticks are kept. Of a piece only sums for each owner are left: what is
+//! kept of a window depends on its owners, and not on its length.
 
 use std::cmp::Ordering;
 
-use super::cgroups::cgroup;
+use super::cgroups::cgroup_of_owner;
 use super::history::{History, OwnerUse, TrafficSource};
 use super::learner::{Contributions, Variance};
 
-/// The part of an owner, on near or on far CPUs, in one column. Sums over pieces, or means weighed by value.
+/// An owner's part, on near or on far CPUs, in one column: sums over pieces, or means by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerPart {
     /// The owner.
     pub source: TrafficSource,
-    /// The place of its column.
-    pub column: u16,
+    /// The slot of its column.
+    pub slot: u16,
     /// Its part of the count.
     pub value: f64,
     /// The variance that its traffic adds to the count.
     pub noise: f64,
     /// Its use.
     pub amount: f64,
-    /// Its part of the use of its column, 0 to 1.
-    pub within: f64,
-    /// [`OwnerUse::unseen`] of the last piece.
-    pub unseen: f64,
+    /// Its fraction of the use of its column, 0 to 1.
+    pub column_fraction: f64,
+    /// [`OwnerUse::edge_fraction`] of the last piece.
+    pub edge_fraction: f64,
     /// The variance of its column's part.
     pub variance: Variance,
 }
 
 impl OwnerPart {
     /// The part of a piece. Owners of a column have parts in proportion to their use.
-    fn of(used: &OwnerUse, by_place: &[f64], contributions: &Contributions) -> Self {
-        let OwnerUse { source, column, amount, unseen } = *used;
-        let place = usize::from(column);
-        let in_column = |sums: &[f64]| sums.get(place).copied().unwrap_or(0.0);
-        let within = amount / in_column(by_place);
+    fn from_piece(
+        owner_use: &OwnerUse,
+        use_by_slot: &[f64],
+        contributions: &Contributions,
+    ) -> Self {
+        let OwnerUse { source, slot: column_slot, amount, edge_fraction: edge } = *owner_use;
+        let slot_index = usize::from(column_slot);
+        let in_column = |sums: &[f64]| sums.get(slot_index).copied().unwrap_or(0.0);
+        let column_fraction = amount / in_column(use_by_slot);
         Self {
             source,
-            column,
-            value: in_column(&contributions.value) * within,
-            noise: in_column(&contributions.noise) * within * within,
+            slot: column_slot,
+            value: in_column(&contributions.value) * column_fraction,
+            noise: in_column(&contributions.noise) * column_fraction * column_fraction,
             amount,
-            within,
-            unseen,
-            variance: contributions.variance.get(place).copied().unwrap_or(Variance::UNKNOWN),
+            column_fraction,
+            edge_fraction: edge,
+            variance: contributions.variance.get(slot_index).copied().unwrap_or(Variance::UNKNOWN),
         }
     }
 
-    /// By cgroup, then by owner.
-    fn compare(&self, other: &Self) -> Ordering {
-        let key = |part: &Self| (cgroup(&part.source.owner), part.source, part.column);
+    /// The order of two owners: by cgroup, then by owner.
+    fn compare_owners(&self, other: &Self) -> Ordering {
+        let key = |owner_part: &Self| {
+            (cgroup_of_owner(&owner_part.source.owner), owner_part.source, owner_part.slot)
+        };
         key(self).cmp(&key(other))
     }
 
-    /// Adds the part of a later piece.
-    fn unite(&mut self, later: &Self) {
+    /// Adds the same owner's part of a later piece.
+    fn add_later(&mut self, later: &Self) {
         let sum = self.value + later.value;
         if sum > 0.0 {
             let weight = later.value / sum;
-            self.within += weight * (later.within - self.within);
-            self.variance.approach(&later.variance, weight);
+            self.column_fraction += weight * (later.column_fraction - self.column_fraction);
+            self.variance.move_towards(&later.variance, weight);
         }
         self.value = sum;
         self.noise += later.noise;
         self.amount += later.amount;
-        self.unseen = later.unseen;
+        self.edge_fraction = later.edge_fraction;
     }
 }
 
@@ -83,28 +89,28 @@ pub(super) struct WindowParts {
     /// Sorted by cgroup, then by owner.
     pub owners: Vec<OwnerPart>,
     /// The last tick of the last piece.
-    to: u64,
+    last_tick: u64,
 }
 
 impl WindowParts {
-    /// The tick after which the next piece begins, of a window that begins after `from`.
-    pub(super) fn end(&self, from: u64) -> u64 {
-        self.to.max(from)
+    /// The tick after which the next piece begins, of a window that begins after `after_tick`.
+    pub(super) fn piece_begin_tick(&self, after_tick: u64) -> u64 {
+        self.last_tick.max(after_tick)
     }
 
-    /// Adds the next piece of a window that begins after `from`: the ticks up to `to`.
-    pub(super) fn add(
+    /// Adds the next piece of a window that begins after `after_tick`: the ticks up to `last_tick`.
+    pub(super) fn add_piece(
         &mut self,
         contributions: &Contributions,
         history: &History,
-        (from, to): (u64, u64),
+        (after_tick, last_tick): (u64, u64),
     ) {
-        let begin = self.end(from);
+        let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {
             // What was counted before belongs to other owners.
             *self = Self::default();
         }
-        self.to = to;
+        self.last_tick = last_tick;
         self.unknown += contributions.unknown;
         let value: f64 = contributions.value.iter().sum();
         if value <= 0.0 || !value.is_finite() {
@@ -112,28 +118,38 @@ impl WindowParts {
         }
         self.value += value;
         self.noise += contributions.noise.iter().sum::<f64>();
-        let used = history.window(begin, to);
-        let part = |used_by: &OwnerUse| OwnerPart::of(used_by, &used.by_place, contributions);
-        let piece = used.of.iter().map(part).filter(|part| part.value.is_finite());
+        let window_use = history.window_use(begin_tick, last_tick);
+        let owner_part = |owner_use: &OwnerUse| {
+            OwnerPart::from_piece(owner_use, &window_use.by_slot, contributions)
+        };
+        let piece = window_use
+            .owners
+            .iter()
+            .map(owner_part)
+            .filter(|piece_part| piece_part.value.is_finite());
         if self.owners.is_empty() {
             self.owners = piece.collect();
         } else {
-            self.merge(piece);
+            self.merge_piece(piece);
         }
     }
 
     /// Adds sorted parts of a later piece.
-    fn merge(&mut self, piece: impl Iterator<Item = OwnerPart>) {
+    fn merge_piece(&mut self, piece: impl Iterator<Item = OwnerPart>) {
         let mut earlier = std::mem::take(&mut self.owners).into_iter().peekable();
-        for mut part in piece {
-            while let Some(before) = earlier.next_if(|before| before.compare(&part).is_lt()) {
-                self.owners.push(before);
+        for mut later_part in piece {
+            while let Some(earlier_part) =
+                earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_lt())
+            {
+                self.owners.push(earlier_part);
             }
-            if let Some(mut same) = earlier.next_if(|same| same.compare(&part).is_eq()) {
-                same.unite(&part);
-                part = same;
+            if let Some(mut united) =
+                earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_eq())
+            {
+                united.add_later(&later_part);
+                later_part = united;
             }
-            self.owners.push(part);
+            self.owners.push(later_part);
         }
         self.owners.extend(earlier);
     }
@@ -145,10 +161,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::history::{Histories, Use};
+    use super::super::history::{Histories, Predictor};
     use super::super::learner::Effort;
     use super::super::regression::Regression;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::super::{Attribution as _, CountedWindow};
     use crate::entries::Owner;
 
@@ -165,65 +181,65 @@ mod tests {
     /// Owners of a run. Each runs for some tenths of a second and pauses for some.
     const OWNERS: usize = 8;
 
-    /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns are
-    /// `offset` ticks after the ends of windows.
-    fn given(by: Use, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
-        let mut random = Random(seed);
-        let mut histories = Histories::new(TICK_NS, by == Use::Misses);
+    /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns
+    /// are `offset` ticks after the ends of windows.
+    fn given(by: Predictor, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
+        let mut random = SplitMix(seed);
+        let mut histories = Histories::new(TICK_NS, by == Predictor::Misses);
         let mut method = Regression::new(by, TICK_NS, Effort::Live);
         let (mut sums, mut all, mut counts) = (BTreeMap::new(), 0.0, BTreeMap::new());
         let (mut window, mut is_begun) = (BEGIN, false);
         let mut runs = [false; OWNERS];
         for tick in 1..=END + LAG + TURN {
             if tick % 150 == 1 {
-                runs = std::array::from_fn(|_| random.below(2) == 0);
+                runs = std::array::from_fn(|_| random.next_below(2) == 0);
             }
             let times: Vec<_> = (0..OWNERS)
                 .map(|at| {
-                    let ns = if runs[at] { random.below(1 << 20) as u64 } else { 0 };
+                    let ns = if runs[at] { random.next_below(1 << 20) as u64 } else { 0 };
                     (super::TrafficSource { owner: Owner::Irq(at as u32), is_far: false }, ns)
                 })
                 .collect();
             let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;
             let count = 1e5 + times.iter().enumerate().map(moved).sum::<f64>();
             histories.push(tick, &times, || (times.clone(), true));
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             counts.insert(tick, count);
             if !(tick + TURN - offset).is_multiple_of(TURN) {
                 continue;
             }
-            histories.review();
-            method.learn(&histories);
-            histories.told(|by| method.profile(by).into_iter().collect());
-            method.solve(&histories);
+            histories.review_use();
+            method.learn_ticks(&histories);
+            histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+            method.solve_rates(&histories);
             let to = tick.saturating_sub(LAG);
             if to >= BEGIN && !std::mem::replace(&mut is_begun, to >= BEGIN) {
-                method.skip(Some(&histories), BEGIN);
+                method.skip_window(Some(&histories), BEGIN);
             }
             while window + length <= to.min(END) {
                 let end = window + length;
                 let total: f64 = counts.range(window + 1..=end).map(|(_, count)| count).sum();
                 all += total;
-                let shares = method.learnt(&CountedWindow {
+                let shares = method.learnt_shares(&CountedWindow {
                     total,
                     factor: 1.0,
                     running: 1.0,
-                    own_cpu: false,
+                    sees_one_cpu: false,
                     len_ns: length * TICK_NS,
-                    to: end,
+                    end_tick: end,
                     time: &[],
                     counts: &[],
                     io: None,
                     histories: Some(&histories),
                 });
                 for share in shares.unwrap() {
-                    *sums.entry(share.who).or_default() += share.value;
+                    *sums.entry(share.owner).or_default() += share.value;
                 }
                 window = end;
             }
-            method.advance(&histories, window.min(to), to);
-            histories.forget(method.needs().min(tick));
-            let kept = histories.time.last() - histories.time.first();
+            method.divide_ticks(&histories, window.min(to), to);
+            histories.forget_before(method.oldest_needed_tick().min(tick));
+            let kept = histories.time.last_tick() - histories.time.first_tick();
             assert!(kept <= LAG + 2 * TURN, "{kept} ticks are kept");
             // An owner has one where it has no column of its own yet, and one where it has.
             assert!(method.kept_parts() <= 2 * OWNERS, "{} parts", method.kept_parts());
@@ -234,14 +250,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-        /// Within a thousandth of the count: owners of a column share what a piece has of it, and not what
-        /// a tick has.
+        /// Within a thousandth of the count: owners of a column share what a piece has of it, and
+        /// not what a tick has.
         #[test]
         fn a_long_window_is_the_sum_of_its_ticks(
             length in prop::sample::select(vec![50, 250, 1000, 2500, 5000]),
             offset in 0..TURN,
             seed: u64,
-            by in prop::sample::select(vec![Use::Time, Use::Misses]),
+            by in prop::sample::select(vec![Predictor::Time, Predictor::Misses]),
         ) {
             let (ticks, all) = given(by, 1, offset, seed);
             let (windows, same) = given(by, length, offset, seed);

@@ -9,24 +9,24 @@
 //! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from
 //! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
 //! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it. So it
-//! does if a virtual machine ran in it whose misses are not counted ([`crate::entries::RAN_GUEST`]); nothing is
-//! learnt from such ticks.
+//! does if a virtual machine ran in it whose misses are not counted
+//! ([`crate::entries::RAN_GUEST`]); nothing is learnt from such ticks.
 //!
 //! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time
 //! after the counts, when the ports have divided them, so counts wait until then.
 
 use std::collections::VecDeque;
 
-use super::history::{Histories, History, Use};
+use super::history::{Histories, History, Predictor};
 use super::learner::Effort;
 use super::regression::Regression;
-use super::{Attribution, CountedWindow, Method, Share, trust};
+use super::{Attribution, CountedWindow, Method, Share, confident_value};
 use crate::entries::Relief;
 
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
 pub(super) struct ByWitness {
-    by: Use,
+    predictor: Predictor,
     /// Divides windows whose use is unknown.
     timed: Regression,
     witnessed: Regression,
@@ -36,27 +36,28 @@ pub(super) struct ByWitness {
     counts: VecDeque<(u64, Option<f64>)>,
     /// The count since the use was last known.
     carried: f64,
-    seen: Seen,
+    seen_use: SeenUse,
 }
 
-/// What is known of the use in the window that is to be divided next. Its first ticks may be forgotten.
+/// The known use in the window that is to be divided next. Its first ticks may be forgotten.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SeenUse {
     /// The last tick that was looked at.
-    to: u64,
+    last_tick: u64,
     /// Whether there was use that no witness counts.
     is_blind: bool,
     /// Whether all use up to its begin was known; `None` if no tick was looked at.
     begins_whole: Option<bool>,
 }
 
-impl Seen {
-    /// The same after the ticks up to `to` of a window that begins after `from`.
-    fn up_to(self, history: &History, from: u64, to: u64) -> Self {
+impl SeenUse {
+    /// The same after the ticks up to `last_tick` of a window that begins after `begin_tick`.
+    fn extend_to(self, history: &History, begin_tick: u64, last_tick: u64) -> Self {
         Self {
-            to,
-            is_blind: self.is_blind || history.is_blind(self.to.max(from) + 1..=to),
-            begins_whole: self.begins_whole.or_else(|| Some(history.is_whole(from))),
+            last_tick,
+            is_blind: self.is_blind
+                || history.is_blind(self.last_tick.max(begin_tick) + 1..=last_tick),
+            begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(begin_tick))),
         }
     }
 }
@@ -64,110 +65,124 @@ impl Seen {
 impl ByWitness {
     /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with
     /// `compare`, if its confidence is not lower than that of regression by time.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort, compare: bool) -> Self {
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
-            by,
-            timed: Regression::new(Use::Time, tick_ns, effort),
-            witnessed: Regression::new(by, tick_ns, effort),
+            predictor,
+            timed: Regression::new(Predictor::Time, tick_ns, effort),
+            witnessed: Regression::new(predictor, tick_ns, effort),
             compare,
             counts: VecDeque::new(),
             carried: 0.0,
-            seen: Seen::default(),
+            seen_use: SeenUse::default(),
         }
     }
 
-    /// Takes the counts of the ticks whose use is known now.
+    /// Adds the counts of the ticks whose use is known now.
     fn catch_up(&mut self, histories: &Histories) {
-        let Some(history) = histories.of(self.by) else { return self.counts.clear() };
-        while let Some((tick, count)) = self.counts.pop_front_if(|its| its.0 <= history.last()) {
+        let Some(history) = histories.history_of(self.predictor) else {
+            return self.counts.clear();
+        };
+        while let Some((tick, count)) =
+            self.counts.pop_front_if(|entry| entry.0 <= history.last_tick())
+        {
             if history.is_blind(tick..=tick) {
                 // Nobody knows how much of it belongs to which use.
                 self.carried = 0.0;
-                self.witnessed.tick(tick, None, histories);
+                self.witnessed.observe_tick(tick, None, histories);
                 continue;
             }
             self.carried += count.unwrap_or(0.0);
-            let is_known = count.is_some() && history.is_whole(tick);
+            let is_known = count.is_some() && history.is_complete(tick);
             let count = is_known.then(|| std::mem::take(&mut self.carried));
-            self.witnessed.tick(tick, count, histories);
+            self.witnessed.observe_tick(tick, count, histories);
         }
     }
 }
 
 impl Attribution for ByWitness {
-    fn tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
-        self.timed.tick(tick, count, histories);
+    fn observe_tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
+        self.timed.observe_tick(tick, count, histories);
         self.counts.push_back((tick, count));
         self.catch_up(histories);
     }
 
-    fn restart(&mut self) {
-        self.timed.restart();
-        self.witnessed.restart();
+    fn note_restart(&mut self) {
+        self.timed.note_restart();
+        self.witnessed.note_restart();
     }
 
-    fn learn(&mut self, histories: &Histories) {
+    fn learn_ticks(&mut self, histories: &Histories) {
         self.catch_up(histories);
-        self.timed.learn(histories);
-        self.witnessed.learn(histories);
+        self.timed.learn_ticks(histories);
+        self.witnessed.learn_ticks(histories);
     }
 
-    fn solve(&mut self, histories: &Histories) {
-        self.timed.solve(histories);
-        self.witnessed.solve(histories);
+    fn solve_rates(&mut self, histories: &Histories) {
+        self.timed.solve_rates(histories);
+        self.witnessed.solve_rates(histories);
     }
 
-    fn relieve(&mut self, relief: Relief) {
-        self.timed.relieve(relief);
-        self.witnessed.relieve(relief);
+    fn set_relief(&mut self, relief: Relief) {
+        self.timed.set_relief(relief);
+        self.witnessed.set_relief(relief);
     }
 
-    fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        if by == Use::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
-    }
-
-    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
-        if let Some(history) = histories.of(self.by).filter(|_| to > from) {
-            self.seen = self.seen.up_to(history, from, to);
+    fn rate_profile(&self, asked_predictor: Predictor) -> Option<Vec<f64>> {
+        if asked_predictor == Predictor::Time {
+            self.timed.rate_profile(asked_predictor)
+        } else {
+            self.witnessed.rate_profile(asked_predictor)
         }
-        self.timed.advance(histories, from, to);
-        self.witnessed.advance(histories, from, to);
     }
 
-    fn needs(&self) -> u64 {
-        self.timed.needs().min(self.witnessed.needs())
+    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
+        if let Some(history) =
+            histories.history_of(self.predictor).filter(|_| last_tick > begin_tick)
+        {
+            self.seen_use = self.seen_use.extend_to(history, begin_tick, last_tick);
+        }
+        self.timed.divide_ticks(histories, begin_tick, last_tick);
+        self.witnessed.divide_ticks(histories, begin_tick, last_tick);
     }
 
-    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+    fn oldest_needed_tick(&self) -> u64 {
+        self.timed.oldest_needed_tick().min(self.witnessed.oldest_needed_tick())
+    }
+
+    fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
         if let Some(histories) = histories {
             self.catch_up(histories);
         }
-        self.seen = Seen::default();
-        self.timed.skip(histories, to);
-        self.witnessed.skip(histories, to);
+        self.seen_use = SeenUse::default();
+        self.timed.skip_window(histories, end_tick);
+        self.witnessed.skip_window(histories, end_tick);
     }
 
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         if let Some(histories) = window.histories {
             self.catch_up(histories);
         }
         // Both learn from every window, whichever divides it.
-        let other = self.timed.divide(window);
-        let history = window.histories.and_then(|histories| histories.of(self.by));
-        let seen = std::mem::take(&mut self.seen);
+        let by_time = self.timed.divide_window(window);
+        let history = window.histories.and_then(|histories| histories.history_of(self.predictor));
+        let seen = std::mem::take(&mut self.seen_use);
         let is_known = history.is_some_and(|history| {
-            let seen = seen.up_to(history, window.from(history.tick_ns()), window.to);
+            let seen =
+                seen.extend_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
             !seen.is_blind
                 && seen.begins_whole == Some(true)
-                && history.last() >= window.to
-                && history.is_whole(window.to)
+                && history.last_tick() >= window.end_tick
+                && history.is_complete(window.end_tick)
         });
-        match self.witnessed.learnt(window).filter(|_| is_known) {
-            Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
-                let by = if self.by == Use::Ports { Method::Ports } else { Method::Misses };
-                (by, shares)
+        match self.witnessed.learnt_shares(window).filter(|_| is_known) {
+            Some(shares)
+                if !self.compare || confident_value(&shares) >= confident_value(&by_time.1) =>
+            {
+                let method =
+                    if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
+                (method, shares)
             }
-            _ => other,
+            _ => by_time,
         }
     }
 }
@@ -175,7 +190,7 @@ impl Attribution for ByWitness {
 #[cfg(test)]
 mod tests {
     use super::super::history::TrafficSource;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::*;
     use crate::entries::Owner;
 
@@ -201,16 +216,17 @@ mod tests {
         unknown: impl Fn(u64) -> bool,
         of_guest: impl Fn(u64) -> f64,
     ) -> ([f64; 2], Method, Vec<Share>) {
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, true);
-        let mut method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false);
+        let mut method = ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, false);
         let (mut owed, mut levels) = ([0; 2], [0; 2]);
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {
             if tick % 100 == 1 {
-                levels = [1000 + random.below(9000) as u64, 1000 + random.below(9000) as u64];
+                levels =
+                    [1000 + random.next_below(9000) as u64, 1000 + random.next_below(9000) as u64];
             }
-            let runs = [random.below(2) as u64, random.below(2) as u64];
+            let runs = [random.next_below(2) as u64, random.next_below(2) as u64];
             let (runs, misses) = if mixed {
                 (runs, [runs[0] * levels[0], runs[1] * levels[1]])
             } else {
@@ -239,28 +255,28 @@ mod tests {
             } else {
                 histories.push(tick, &times, || (told, !unknown(tick)));
             }
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
-                histories.review();
-                method.learn(&histories);
-                histories.told(|by| method.profile(by).into_iter().collect());
-                method.solve(&histories);
+                histories.review_use();
+                method.learn_ticks(&histories);
+                histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+                method.solve_rates(&histories);
                 if tick < TICKS {
-                    method.skip(Some(&histories), tick);
-                    method.advance(&histories, tick, tick);
-                    histories.forget(method.needs().min(tick));
+                    method.skip_window(Some(&histories), tick);
+                    method.divide_ticks(&histories, tick, tick);
+                    histories.forget_before(method.oldest_needed_tick().min(tick));
                 }
             }
         }
-        method.skip(Some(&histories), TICKS - 10);
+        method.skip_window(Some(&histories), TICKS - 10);
         let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
-        let (by, shares) = method.divide(&CountedWindow {
+        let (by, shares) = method.divide_window(&CountedWindow {
             total,
             factor: 1.0,
             running: 1.0,
-            own_cpu: false,
+            sees_one_cpu: false,
             len_ns: 10 * TICK_NS,
-            to: TICKS,
+            end_tick: TICKS,
             time: &time,
             counts: &[],
             io: None,
@@ -298,7 +314,7 @@ mod tests {
         let (misses, _, shares) = learnt((1.0, 8000.0), true, |_| false);
         assert!(near(shares[0].value, 64.0 * misses[0]), "{shares:?}");
         assert!(near(shares[2].value, 64.0 * 80_000.0), "{shares:?}");
-        assert_eq!(shares[2].who, Owner::Unattributed);
+        assert_eq!(shares[2].owner, Owner::Unattributed);
         assert!(shares[0].confidence > 0.7, "{shares:?}");
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::counter::Track;
+use super::counter::TrackedCounter;
 use super::history::TrafficSource;
 use super::usage::CpuSet;
 use crate::entries::Owner;
@@ -16,30 +16,31 @@ type Missed = Option<Vec<(Owner, u64)>>;
 /// The witnesses of a recording.
 #[derive(Debug)]
 pub(super) struct Witnesses {
-    /// Indices of their counters.
-    places: Vec<usize>,
+    /// The indexes of the witnesses among the counters.
+    counter_indexes: Vec<usize>,
     /// The misses of the last tick that was taken, by CPU.
     missed: HashMap<u32, Missed>,
 }
 
 impl Witnesses {
     /// Finds the witnesses among the counters, if a method learns from them.
-    pub(super) fn of(tracks: &mut [Track], are_used: bool) -> Self {
-        let weighs = |(_, track): &(usize, &mut Track)| are_used && track.counter.is_witness();
+    pub(super) fn find_witnesses(tracks: &mut [TrackedCounter], are_used: bool) -> Self {
+        let weighs =
+            |(_, track): &(usize, &mut TrackedCounter)| are_used && track.counter.is_witness();
         let witnesses = tracks.iter_mut().enumerate().filter(weighs);
-        let places = witnesses.map(|(place, track)| {
+        let indexes = witnesses.map(|(index, track)| {
             track.series.keep_ticks();
-            place
+            index
         });
-        Self { places: places.collect(), missed: HashMap::new() }
+        Self { counter_indexes: indexes.collect(), missed: HashMap::new() }
     }
 
-    /// Takes their counts of a tick. Ticks come in order.
-    pub(super) fn take(&mut self, tick: u64, tracks: &mut [Track]) {
-        for place in &self.places {
-            let Some(track) = tracks.get_mut(*place) else { continue };
-            let missed = track.by_owner(tick).map(|(counts, factor)| {
-                let scaled = |(who, count)| (who, (count as f64 * factor).round() as u64);
+    /// Takes the witnesses' counts of a tick. Ticks come in order.
+    pub(super) fn take_tick(&mut self, tick: u64, tracks: &mut [TrackedCounter]) {
+        for index in &self.counter_indexes {
+            let Some(track) = tracks.get_mut(*index) else { continue };
+            let missed = track.take_owner_counts(tick).map(|(counts, factor)| {
+                let scaled = |(owner, count)| (owner, (count as f64 * factor).round() as u64);
                 counts.into_iter().map(scaled).collect()
             });
             self.missed.insert(track.counter.cpu, missed);
@@ -47,12 +48,12 @@ impl Witnesses {
     }
 
     /// The misses of the tick on a set of CPUs, sorted, and whether they are complete.
-    pub(super) fn of_set(&self, set: &CpuSet) -> (Vec<(TrafficSource, u64)>, bool) {
+    pub(super) fn misses_of_set(&self, set: &CpuSet) -> (Vec<(TrafficSource, u64)>, bool) {
         let mut sum: BTreeMap<TrafficSource, u64> = BTreeMap::new();
-        let mut is_whole = true;
+        let mut is_complete = true;
         for cpu in set.cpus.iter() {
             let Some(missed) = self.missed.get(&cpu).and_then(Option::as_ref) else {
-                is_whole = false;
+                is_complete = false;
                 continue;
             };
             let is_far = set.is_far(cpu).unwrap_or(false);
@@ -60,6 +61,6 @@ impl Witnesses {
                 *sum.entry(TrafficSource { owner, is_far }).or_default() += count;
             }
         }
-        (sum.into_iter().collect(), is_whole)
+        (sum.into_iter().collect(), is_complete)
     }
 }

@@ -15,20 +15,20 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::sync::oneshot;
 
-use self::stream::Kernel;
-use crate::confine::{self, Needs};
+use self::stream::StreamKernel;
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::discover::calibration::Measured;
+use crate::discover::calibration::MeasuredPeak;
 use crate::plan::Plan;
 use crate::record;
 use crate::schema::fabric;
 use crate::schema::link::Link;
 use crate::signals::Signals;
-use crate::tables::writer::{Piece, Pieces, Target};
-use crate::view::key::By;
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
-use crate::view::live::Live;
-use crate::view::live::screen::{Ask, Sort};
+use crate::view::live::LiveFrames;
+use crate::view::live::screen::{OwnerOrder, ScreenOptions};
 use crate::workload::Workload;
 
 /// The kind of links that are loaded, as the catalog names them: memory of CPUs.
@@ -42,7 +42,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// Options of a measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct CalibrationOptions {
     /// How long each kernel runs.
     pub length: Duration,
     /// Bytes of each thread's three arrays together.
@@ -53,14 +53,14 @@ pub struct Options {
 
 /// Highest bytes per second of a link, over one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Best {
+struct PeakRates {
     into: Option<f64>,
     out: Option<f64>,
     both: Option<f64>,
 }
 
-impl Best {
-    fn take(&mut self, into: Option<f64>, out: Option<f64>, both: Option<f64>) {
+impl PeakRates {
+    fn keep_highest(&mut self, into: Option<f64>, out: Option<f64>, both: Option<f64>) {
         let best = |kept: &mut Option<f64>, new: Option<f64>| {
             if new > *kept {
                 *kept = new;
@@ -75,9 +75,9 @@ impl Best {
 
 /// The result, and the bytes that the kernels moved.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CalibrationOutcome {
     /// The links with any traffic.
-    pub links: Vec<Measured>,
+    pub links: Vec<MeasuredPeak>,
     /// Number of threads.
     pub threads: usize,
     /// Bytes per second that the kernels read and wrote on all sockets: sum, triad.
@@ -92,36 +92,36 @@ pub struct Outcome {
 pub fn run(
     machine: &Machine,
     plan: &Plan,
-    recording: &record::Options,
-    options: &Options,
-) -> Result<Outcome> {
+    recording: &record::RecordOptions,
+    options: &CalibrationOptions,
+) -> Result<CalibrationOutcome> {
     ensure!(!plan.links.is_empty(), "no counter of this machine counts bytes of memory");
-    let cpus = cpus(machine);
+    let cpus = one_cpu_per_core(machine);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
+    let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
     let (done, over) = oneshot::channel();
     let stop = AtomicBool::new(false);
     let (counted, bests, asked) = std::thread::scope(|scope| {
         let read = scope.spawn(move || {
-            confine::thread(&Needs::default());
-            bests(&pieces, &plan.links)
+            confine::restrict_thread(&ThreadNeeds::default());
+            measure_peaks(&pieces, &plan.links)
         });
         let (stop, cpus) = (&stop, &cpus);
         let load = scope.spawn(move || {
-            confine::thread(&Needs::default());
-            let asked =
-                [Kernel::Sum, Kernel::Triad].map(|kernel| load(cpus, kernel, options, stop));
+            confine::restrict_thread(&ThreadNeeds::default());
+            let asked = [StreamKernel::Sum, StreamKernel::Triad]
+                .map(|kernel| load_memory(cpus, kernel, options, stop));
             std::thread::sleep(options.late);
             // The receiver is gone if the recorder has ended.
             done.send(()).unwrap_or_default();
             asked.into_iter().collect::<Result<Vec<f64>>>()
         });
         let counted = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+            let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
             let record =
                 record::record(target, machine, plan, recording, &mut workload, &mut signals);
             tokio::select! {
@@ -140,17 +140,17 @@ pub fn run(
     counted?;
     let (bests, asked) = (bests?, asked?);
     let detail = format!("best second of reads and of STREAM's triad, {} threads", cpus.len());
-    let links: Vec<Measured> = plan
+    let links: Vec<MeasuredPeak> = plan
         .links
         .iter()
         .enumerate()
         // Memory of GPUs and of CXL devices is counted too, but not loaded.
         .filter(|(_, link)| link.kind == LOADED)
-        .filter_map(|(place, link)| {
-            let best = bests.get(&place)?;
-            let some = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
-            let [into, out, both] = [some(best.into), some(best.out), some(best.both)];
-            (into.is_some() || out.is_some() || both.is_some()).then(|| Measured {
+        .filter_map(|(link_index, link)| {
+            let best = bests.get(&link_index)?;
+            let positive = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
+            let [into, out, both] = [positive(best.into), positive(best.out), positive(best.both)];
+            (into.is_some() || out.is_some() || both.is_some()).then(|| MeasuredPeak {
                 kind: link.kind.clone(),
                 socket: link.socket,
                 in_per_s: into,
@@ -165,51 +165,67 @@ pub fn run(
         "the counters of memory counted nothing in a whole second: nothing is kept"
     );
     let asked_per_s = [0, 1].map(|kernel| asked.get(kernel).copied().unwrap_or_default());
-    Ok(Outcome { links, threads: cpus.len(), asked_per_s })
+    Ok(CalibrationOutcome { links, threads: cpus.len(), asked_per_s })
 }
 
 /// One online CPU of each core: the threads of a core share its path to memory.
-fn cpus(machine: &Machine) -> Vec<u32> {
+fn one_cpu_per_core(machine: &Machine) -> Vec<u32> {
     let mut cores = BTreeMap::new();
     for cpu in machine.cpus.online.iter() {
-        let place = machine.cpus.place(cpu);
-        let core =
-            place.core.map_or((None, i64::from(cpu)), |core| (place.package, i64::from(core)));
-        cores.entry((core, place.core.is_some())).or_insert(cpu);
+        let position = machine.cpus.cpu_location(cpu);
+        let core = position
+            .core
+            .map_or((None, i64::from(cpu)), |core| (position.package, i64::from(core)));
+        cores.entry((core, position.core.is_some())).or_insert(cpu);
     }
     cores.into_values().collect()
 }
 
 /// Runs a kernel for the given time. Returns the bytes per second that it moved.
-fn load(cpus: &[u32], kernel: Kernel, options: &Options, stop: &AtomicBool) -> Result<f64> {
+fn load_memory(
+    cpus: &[u32],
+    kernel: StreamKernel,
+    options: &CalibrationOptions,
+    stop: &AtomicBool,
+) -> Result<f64> {
     let bytes = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
-    let begin = std::time::Instant::now();
+    let is_over = AtomicBool::new(false);
+    let started = std::time::Instant::now();
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &over, &bytes));
-        while begin.elapsed() < options.length && !stop.load(Ordering::Relaxed) {
+        let running =
+            scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &is_over, &bytes));
+        while started.elapsed() < options.length && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
             if running.is_finished() {
                 break;
             }
         }
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         running.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")))
     })?;
-    Ok(bytes.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64())
+    Ok(bytes.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())
 }
 
 /// The highest second of each link, by its index.
-fn bests(pieces: &Receiver<Piece>, links: &[Link]) -> Result<BTreeMap<usize, Best>> {
-    let mut live = Live::new(Links::new(links.to_vec()), SECOND_NS);
-    let mut bests: BTreeMap<usize, Best> = BTreeMap::new();
-    let ask = Ask { by: By::Cgroup, thing: 0, filter: "", within: None, sort: Sort::Share };
+fn measure_peaks(
+    pieces: &Receiver<TablePiece>,
+    links: &[Link],
+) -> Result<BTreeMap<usize, PeakRates>> {
+    let mut live = LiveFrames::new(Links::new(links.to_vec()), SECOND_NS);
+    let mut bests: BTreeMap<usize, PeakRates> = BTreeMap::new();
+    let ask = ScreenOptions {
+        grouping: GroupBy::Cgroup,
+        watched_index: 0,
+        filter: "",
+        within: None,
+        order: OwnerOrder::Share,
+    };
     for piece in pieces {
-        let Piece::Rows(_, rows) = piece else { continue };
-        if live.fabric(&rows)? {
-            for (place, line) in live.screen(&ask).links.into_iter().enumerate() {
-                let best = bests.entry(place).or_default();
-                best.take(line.in_per_s, line.out_per_s, line.per_s);
+        let TablePiece::Rows(_, rows) = piece else { continue };
+        if live.add_fabric(&rows)? {
+            for (link_index, line) in live.last_screen(&ask).links.into_iter().enumerate() {
+                let best = bests.entry(link_index).or_default();
+                best.keep_highest(line.in_per_s, line.out_per_s, line.per_s);
             }
         }
     }
@@ -222,20 +238,20 @@ mod tests {
 
     #[test]
     fn the_best_of_each_way_is_kept() {
-        let mut best = Best::default();
-        best.take(Some(5.0), Some(1.0), Some(6.0));
-        best.take(Some(3.0), Some(4.0), Some(7.0));
-        best.take(None, Some(2.0), Some(9.0));
-        assert_eq!(best, Best { into: Some(5.0), out: Some(4.0), both: Some(7.0) });
-        let mut best = Best::default();
-        best.take(None, None, Some(8.0));
-        assert_eq!(best, Best { into: None, out: None, both: Some(8.0) });
+        let mut best = PeakRates::default();
+        best.keep_highest(Some(5.0), Some(1.0), Some(6.0));
+        best.keep_highest(Some(3.0), Some(4.0), Some(7.0));
+        best.keep_highest(None, Some(2.0), Some(9.0));
+        assert_eq!(best, PeakRates { into: Some(5.0), out: Some(4.0), both: Some(7.0) });
+        let mut best = PeakRates::default();
+        best.keep_highest(None, None, Some(8.0));
+        assert_eq!(best, PeakRates { into: None, out: None, both: Some(8.0) });
     }
 
     #[test]
     fn a_core_has_one_thread() {
-        let machine = crate::discover::captured("sapphire-rapids-2s");
-        let cpus = cpus(&machine);
+        let machine = crate::discover::captured_machine("sapphire-rapids-2s");
+        let cpus = one_cpu_per_core(&machine);
         assert!(cpus.len() <= machine.cpus.online.iter().count());
         assert!(!cpus.is_empty());
     }

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The load of the threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kernel {
+pub(super) enum StreamKernel {
     /// Reads one array.
     Sum,
     /// Reads two arrays and writes a third.
@@ -32,14 +32,14 @@ const BLOCK: usize = 1 << 18;
 pub(super) fn run(
     cpus: &[u32],
     elements: usize,
-    kernel: Kernel,
+    kernel: StreamKernel,
     stop: &AtomicBool,
     bytes: &AtomicU64,
 ) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = cpus
             .iter()
-            .map(|&cpu| scope.spawn(move || on_cpu(cpu, elements, kernel, stop, bytes)))
+            .map(|&cpu| scope.spawn(move || run_on_cpu(cpu, elements, kernel, stop, bytes)))
             .collect();
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread ended early")))
@@ -47,10 +47,10 @@ pub(super) fn run(
     })
 }
 
-fn on_cpu(
+fn run_on_cpu(
     cpu: u32,
     elements: usize,
-    kernel: Kernel,
+    kernel: StreamKernel,
     stop: &AtomicBool,
     bytes: &AtomicU64,
 ) -> Result<()> {
@@ -62,11 +62,11 @@ fn on_cpu(
         let blocks = a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK));
         for ((a, b), c) in blocks {
             let moved = match kernel {
-                Kernel::Sum => {
-                    black_box(sum(b));
+                StreamKernel::Sum => {
+                    black_box(sum_numbers(b));
                     8 * b.len()
                 }
-                Kernel::Triad => {
+                StreamKernel::Triad => {
                     let scale = black_box(3.0);
                     for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
                         *a = b + scale * c;
@@ -86,10 +86,10 @@ fn on_cpu(
 
 /// Uses several accumulators: with one, each addition waits for the one before (3 to 4 cycles for 8
 /// bytes), which is slower than memory.
-fn sum(numbers: &[f64]) -> f64 {
+fn sum_numbers(numbers: &[f64]) -> f64 {
     let mut sums = [0.0; 16];
-    for part in numbers.chunks_exact(16) {
-        for (sum, number) in sums.iter_mut().zip(part) {
+    for chunk in numbers.chunks_exact(16) {
+        for (sum, number) in sums.iter_mut().zip(chunk) {
             *sum += number;
         }
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn kernels_move_bytes_until_they_are_stopped() {
-        for kernel in [Kernel::Sum, Kernel::Triad] {
+        for kernel in [StreamKernel::Sum, StreamKernel::Triad] {
             let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
                 let running = scope.spawn(|| run(&[0], 1 << 20, kernel, &stop, &bytes));
@@ -117,6 +117,6 @@ mod tests {
             assert!(bytes.load(Ordering::Relaxed) > 0);
         }
         let (stop, bytes) = (AtomicBool::new(true), AtomicU64::new(0));
-        assert!(run(&[1_000_000], 16, Kernel::Sum, &stop, &bytes).is_err());
+        assert!(run(&[1_000_000], 16, StreamKernel::Sum, &stop, &bytes).is_err());
     }
 }

@@ -5,13 +5,13 @@
 //! `perf stat` refuses most settings of samples. They do not change a count, so that they are taken
 //! with a note here.
 
-use super::spec::{At, Term, TermValue};
+use super::spec::{ColumnError, Term, TermValue};
 use crate::discover::CpuList;
 use crate::text::printable;
 
 /// What a term takes after `=`.
 #[derive(Clone, Copy)]
-enum Takes {
+enum ValueKind {
     Number,
     /// 0 or 1.
     Flag,
@@ -20,38 +20,47 @@ enum Takes {
 
 /// What a term does here.
 #[derive(Clone, Copy)]
-enum Effect {
+enum AsideEffect {
     Label,
     Cpus,
     Note(&'static str),
 }
 
-const OF_SAMPLES: Effect = Effect::Note("is about samples and does not change a count");
-const OF_TRACES: Effect = Effect::Note("is about traces (AUX) and does not change a count");
+const OF_SAMPLES: AsideEffect = AsideEffect::Note("is about samples and does not change a count");
+const OF_TRACES: AsideEffect =
+    AsideEffect::Note("is about traces (AUX) and does not change a count");
 
 /// The terms of perf that are no fields, except `config` to `config4`, `rNNN` and
 /// `legacy-*-config`, which select an event.
-const TERMS: [(&str, Takes, Effect); 20] = [
-    ("name", Takes::Text, Effect::Label),
-    ("cpu", Takes::Text, Effect::Cpus),
-    ("percore", Takes::Flag, Effect::Note("changes only what `perf stat -A` prints")),
-    ("metric-id", Takes::Text, Effect::Note("is a mark of perf's own metrics")),
-    ("period", Takes::Number, OF_SAMPLES),
-    ("freq", Takes::Number, OF_SAMPLES),
-    ("branch_type", Takes::Text, OF_SAMPLES),
-    ("time", Takes::Flag, OF_SAMPLES),
-    ("call-graph", Takes::Text, OF_SAMPLES),
-    ("stack-size", Takes::Number, OF_SAMPLES),
-    ("max-stack", Takes::Number, OF_SAMPLES),
-    ("nr", Takes::Number, OF_SAMPLES),
-    ("inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
-    ("no-inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
-    ("overwrite", Takes::Number, OF_SAMPLES),
-    ("no-overwrite", Takes::Number, OF_SAMPLES),
-    ("ratio-to-prev", Takes::Text, OF_SAMPLES),
-    ("aux-output", Takes::Number, OF_TRACES),
-    ("aux-action", Takes::Text, OF_TRACES),
-    ("aux-sample-size", Takes::Number, OF_TRACES),
+const TERMS: [(&str, ValueKind, AsideEffect); 20] = [
+    ("name", ValueKind::Text, AsideEffect::Label),
+    ("cpu", ValueKind::Text, AsideEffect::Cpus),
+    ("percore", ValueKind::Flag, AsideEffect::Note("changes only what `perf stat -A` prints")),
+    ("metric-id", ValueKind::Text, AsideEffect::Note("is a mark of perf's own metrics")),
+    ("period", ValueKind::Number, OF_SAMPLES),
+    ("freq", ValueKind::Number, OF_SAMPLES),
+    ("branch_type", ValueKind::Text, OF_SAMPLES),
+    ("time", ValueKind::Flag, OF_SAMPLES),
+    ("call-graph", ValueKind::Text, OF_SAMPLES),
+    ("stack-size", ValueKind::Number, OF_SAMPLES),
+    ("max-stack", ValueKind::Number, OF_SAMPLES),
+    ("nr", ValueKind::Number, OF_SAMPLES),
+    (
+        "inherit",
+        ValueKind::Number,
+        AsideEffect::Note("is about tasks, and counters are of CPUs here"),
+    ),
+    (
+        "no-inherit",
+        ValueKind::Number,
+        AsideEffect::Note("is about tasks, and counters are of CPUs here"),
+    ),
+    ("overwrite", ValueKind::Number, OF_SAMPLES),
+    ("no-overwrite", ValueKind::Number, OF_SAMPLES),
+    ("ratio-to-prev", ValueKind::Text, OF_SAMPLES),
+    ("aux-output", ValueKind::Number, OF_TRACES),
+    ("aux-action", ValueKind::Text, OF_TRACES),
+    ("aux-sample-size", ValueKind::Number, OF_TRACES),
 ];
 
 /// What was typed beside the event.
@@ -65,12 +74,12 @@ pub struct Asides {
 
 /// Separates the terms of an event from those that are not its fields, and adds notes on terms that
 /// have no effect. `is_own` tells the PMU's own terms, which win.
-pub fn sift(
+pub fn sift_terms(
     terms: &[Term],
     is_own: impl Fn(&str) -> bool,
     notes: &mut Vec<String>,
-) -> Result<(Vec<Term>, Asides), At> {
-    let mut own = Vec::new();
+) -> Result<(Vec<Term>, Asides), ColumnError> {
+    let mut own_terms = Vec::new();
     let mut asides = Asides::default();
     for term in terms {
         let name = term.name.as_str();
@@ -79,43 +88,43 @@ pub fn sift(
                 "{} is a setting of a driver for traces, which are not counted here: leave it out",
                 printable(name)
             );
-            return Err(At::new(term.column, message));
+            return Err(ColumnError::new(term.column, message));
         }
-        let known = TERMS.iter().find(|(its, ..)| *its == name && !is_own(name));
-        let Some((_, takes, effect)) = known else {
-            own.push(term.clone());
+        let known = TERMS.iter().find(|(term_name, ..)| *term_name == name && !is_own(name));
+        let Some((_, value_kind, effect)) = known else {
+            own_terms.push(term.clone());
             continue;
         };
         match (effect, &term.value) {
-            (Effect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
+            (AsideEffect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
                 asides.label = Some(text.clone());
             }
-            (Effect::Cpus, TermValue::Number(cpu)) if parse_cpu(*cpu).is_some() => {
+            (AsideEffect::Cpus, TermValue::Number(cpu)) if parse_cpu(*cpu).is_some() => {
                 asides.cpus = parse_cpu(*cpu);
             }
-            (Effect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
+            (AsideEffect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
                 asides.cpus = text.parse().ok();
             }
-            (Effect::Note(why), value) if takes.takes(value) => {
+            (AsideEffect::Note(why), value) if value_kind.accepts_value(value) => {
                 notes.push(format!("the term {name} {why}"));
             }
             _ => {
-                let wants = match (effect, takes) {
-                    (Effect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
-                    (_, Takes::Text) => "a text that is no number",
-                    (_, Takes::Flag) => "0 or 1",
-                    (_, Takes::Number) => "a number",
+                let wants = match (effect, value_kind) {
+                    (AsideEffect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
+                    (_, ValueKind::Text) => "a text that is no number",
+                    (_, ValueKind::Flag) => "0 or 1",
+                    (_, ValueKind::Number) => "a number",
                 };
-                return Err(At::new(term.column, format!("{name} takes {wants}")));
+                return Err(ColumnError::new(term.column, format!("{name} takes {wants}")));
             }
         }
     }
-    Ok((own, asides))
+    Ok((own_terms, asides))
 }
 
-impl Takes {
+impl ValueKind {
     /// Whether a term that takes this takes `value`; without a value, a number is 1.
-    fn takes(self, value: &TermValue) -> bool {
+    fn accepts_value(self, value: &TermValue) -> bool {
         match (self, value) {
             (Self::Flag, TermValue::Number(number)) => *number <= 1,
             (Self::Number | Self::Flag, TermValue::Bare)
@@ -136,14 +145,14 @@ mod tests {
     use super::*;
     use crate::catalog::spec::terms;
 
-    fn sifted(text: &str) -> Result<(usize, Asides, usize), At> {
+    fn sifted(text: &str) -> Result<(usize, Asides, usize), ColumnError> {
         let mut notes = Vec::new();
-        let (own, asides) = sift(&terms(text).unwrap(), |name| name == "freq", &mut notes)?;
+        let (own, asides) = sift_terms(&terms(text).unwrap(), |name| name == "freq", &mut notes)?;
         Ok((own.len(), asides, notes.len()))
     }
 
     #[test]
-    fn fields_stay_and_the_rest_is_said() {
+    fn fields_stay_and_ignored_terms_are_noted() {
         let (own, asides, notes) = sifted("event=1,name='A b',period=5,freq=2,cpu=2-3").unwrap();
         assert_eq!((own, notes), (2, 1));
         assert_eq!(asides.label.as_deref(), Some("A b"));

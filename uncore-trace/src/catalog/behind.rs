@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// Where the devices of a rule are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub enum AttachedSocket {
     /// To the socket of the PMU.
     Own,
     /// To other sockets.
@@ -15,9 +15,9 @@ pub enum Side {
 /// Devices behind the PMUs of a family.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Behind {
+pub struct BehindRule {
     /// The socket that they are attached to.
-    pub socket: Side,
+    pub socket: AttachedSocket,
     /// PCI vendor; none: any.
     pub vendor: Option<u32>,
     /// PCI base class; none: any.

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::encode::Encoded;
+use super::encode::EncodedEvent;
 use super::pattern::matches_event;
-use super::suggest::list;
-use super::words::Words;
+use super::suggest::list_names;
+use super::words::PmuWords;
 use crate::discover::event::{AliasValue, EventAlias};
 
 /// A limit on the events of one PMU instance.
@@ -24,25 +24,25 @@ pub struct Budget {
     #[serde(deserialize_with = "some_counters")]
     pub counters: u32,
     /// Name of one such counter, for messages.
-    #[serde(default = "counter")]
+    #[serde(default = "default_counter_name")]
     pub what: String,
     /// The events that need one; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
     /// Exceptions from `events`.
     #[serde(default)]
     pub except: Vec<String>,
     /// Events whose terms have these values need none.
-    #[serde(default, deserialize_with = "super::family::optional_values")]
+    #[serde(default, deserialize_with = "super::family::deserialize_optional_values")]
     pub except_terms: Option<EventAlias>,
     /// Only events whose terms have these values need one.
-    #[serde(default, deserialize_with = "super::family::optional_values")]
+    #[serde(default, deserialize_with = "super::family::deserialize_optional_values")]
     pub terms: Option<EventAlias>,
     /// Terms for which each value has its own counters.
     #[serde(default)]
     pub per: Vec<String>,
     /// The term that selects one of several places, each with its own counters.
-    pub place: Option<Place>,
+    pub place: Option<PlaceTerm>,
     /// Terms for which each distinct value needs one counter, however many events have it. If
     /// empty, each event needs one.
     #[serde(default)]
@@ -65,24 +65,24 @@ fn some_counters<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     }
 }
 
-fn counter() -> String {
+fn default_counter_name() -> String {
     "counter".to_owned()
 }
 
 /// A place within the PMU.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct PlaceTerm {
     /// The term that selects the place.
     pub term: String,
     /// The term that enables `term`; without it the event is at every place.
     pub with: String,
     /// Number of low bits that do not distinguish places, at most 63.
-    #[serde(deserialize_with = "bits")]
+    #[serde(deserialize_with = "shift_bits")]
     pub shift: u32,
 }
 
-fn bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+fn shift_bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     match u32::deserialize(from)? {
         bits @ 0..64 => Ok(bits),
         bits => Err(D::Error::custom(format!("{bits} is not a number of bits below 64"))),
@@ -99,7 +99,7 @@ pub struct Overcommitted {
     /// Number of counters that exist.
     pub counters: u32,
     /// Name of one such counter.
-    pub what: String,
+    pub counter_name: String,
     /// Whether the events beyond the limit never run.
     pub hard: bool,
     /// Whether the limit is uncertain.
@@ -108,21 +108,25 @@ pub struct Overcommitted {
 
 impl Overcommitted {
     /// The part of the time in which each event counts, in percent: the kernel gives all the same.
-    fn share(&self) -> f64 {
+    fn counted_percent(&self) -> f64 {
         100.0 * f64::from(self.counters) / self.needed as f64
     }
 
     /// `2 events share 1 counter of dwc_rootport_10000: each counts about 50 % of the time`
-    pub fn note(&self, pmus: &[&str]) -> String {
-        let then = if self.unsure { " then" } else { "" };
-        format!("{}: each{then} counts about {:.0} % of the time", self.shared(pmus), self.share())
+    pub fn multiplex_note(&self, pmus: &[&str]) -> String {
+        let adverb = if self.unsure { " then" } else { "" };
+        format!(
+            "{}: each{adverb} counts about {:.0} % of the time",
+            self.describe_sharing(pmus),
+            self.counted_percent()
+        )
     }
 
     /// Why events outside groups cannot be opened.
-    pub fn refusal(&self, pmu: &str) -> String {
+    pub fn refusal_text(&self, pmu: &str) -> String {
         format!(
             "{}: those above {} never run; record them one after the other",
-            self.shared(&[pmu]),
+            self.describe_sharing(&[pmu]),
             self.counters
         )
     }
@@ -131,54 +135,60 @@ impl Overcommitted {
     pub fn group_refusal(&self, pmu: &str) -> String {
         format!(
             "{}: such a group never runs; make groups of at most {}, or leave out the braces",
-            self.shared(&[pmu]),
+            self.describe_sharing(&[pmu]),
             self.counters
         )
     }
 
-    fn shared(&self, pmus: &[&str]) -> String {
-        let Self { events, needed, counters, what, unsure, .. } = self;
+    fn describe_sharing(&self, pmus: &[&str]) -> String {
+        let Self { events, needed, counters, counter_name: counted_noun, unsure, .. } = self;
         let may = if *unsure { "may " } else { "" };
-        let each = if pmus.len() > 1 { "each of " } else { "" };
-        let of = format!("{each}{}", list(pmus));
+        let each_of = if pmus.len() > 1 { "each of " } else { "" };
+        let pmu_names = format!("{each_of}{}", list_names(pmus));
         // The words after `for` are not part of the counted noun.
-        let (what, of_what) = what.split_at(what.find(" for ").unwrap_or(what.len()));
+        let (noun, noun_suffix) =
+            counted_noun.split_at(counted_noun.find(" for ").unwrap_or(counted_noun.len()));
         let plural = if *counters == 1 { "" } else { "s" };
         let values = if needed == events {
             String::new()
         } else {
             format!(" with {needed} different values")
         };
-        format!("{events} events{values} {may}share {counters} {what}{plural}{of_what} of {of}")
+        format!(
+            "{events} events{values} {may}share {counters} {noun}{plural}{noun_suffix} of {pmu_names}"
+        )
     }
 }
 
 /// The limits that `events`, all of one PMU instance, exceed; the scarcest first.
-pub fn overcommitted(words: Words<'_>, events: &[&Encoded]) -> Vec<Overcommitted> {
+pub fn find_overcommitted(words: PmuWords<'_>, events: &[&EncodedEvent]) -> Vec<Overcommitted> {
     let Some(family) = words.family else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut limits = Vec::new();
     for budget in &family.budgets {
-        let needs: Vec<Need> = events.iter().filter_map(|e| budget.need(words, e)).collect();
-        found.extend(budget.exceeded(&needs));
+        let needs: Vec<CounterNeed> =
+            events.iter().filter_map(|e| budget.counter_need(words, e)).collect();
+        limits.extend(budget.exceeded_limit(&needs));
     }
-    found.sort_by(|a, b| b.hard.cmp(&a.hard).then(a.share().total_cmp(&b.share())));
-    found
+    limits.sort_by(|a, b| {
+        b.hard.cmp(&a.hard).then(a.counted_percent().total_cmp(&b.counted_percent()))
+    });
+    limits
 }
 
-/// The share of a budget that one event needs.
-struct Need {
+/// The counters of a budget that one event needs.
+struct CounterNeed {
     /// The values of [`Budget::per`].
     pool: Vec<u64>,
     /// The place; `None`: every place.
-    place: Option<u64>,
+    location: Option<u64>,
     /// The values of [`Budget::distinct`].
     value: Vec<u64>,
 }
 
 impl Budget {
     /// `None` if the event does not need it, or the limit does not apply to this kernel.
-    fn need(&self, words: Words<'_>, event: &Encoded) -> Option<Need> {
-        let value = |term: &str| words.value(&event.config, term);
+    fn counter_need(&self, words: PmuWords<'_>, event: &EncodedEvent) -> Option<CounterNeed> {
+        let value = |term: &str| words.term_value(&event.config, term);
         if self.named.as_ref().is_some_and(|name| !words.pmu.events.contains_key(name)) {
             return None;
         }
@@ -200,40 +210,43 @@ impl Budget {
         let values = |terms: &[String]| -> Option<Vec<u64>> {
             terms.iter().map(|term| value(term)).collect()
         };
-        let place = match &self.place {
-            Some(place) if value(&place.with)? != 0 => Some(value(&place.term)? >> place.shift),
+        let location = match &self.place {
+            Some(place_term) if value(&place_term.with)? != 0 => {
+                Some(value(&place_term.term)? >> place_term.shift)
+            }
             _ => None,
         };
         let whole = || Some(event.config.to_vec());
         let value = if self.distinct.is_empty() { whole() } else { values(&self.distinct) }?;
-        Some(Need { pool: values(&self.per)?, place, value })
+        Some(CounterNeed { pool: values(&self.per)?, location, value })
     }
 
-    fn exceeded(&self, needs: &[Need]) -> Option<Overcommitted> {
-        let mut pools: BTreeMap<&[u64], Vec<&Need>> = BTreeMap::new();
+    fn exceeded_limit(&self, needs: &[CounterNeed]) -> Option<Overcommitted> {
+        let mut pools: BTreeMap<&[u64], Vec<&CounterNeed>> = BTreeMap::new();
         for need in needs {
             pools.entry(&need.pool).or_default().push(need);
         }
-        let worst = pools.values().filter_map(|pool| self.fullest(pool));
-        worst.max_by_key(|over| over.needed)
+        let worst = pools.values().filter_map(|pool| self.fullest_place(pool));
+        worst.max_by_key(|limit| limit.needed)
     }
 
     /// The place of a pool with the largest need, if it exceeds the limit.
-    fn fullest(&self, pool: &[&Need]) -> Option<Overcommitted> {
-        let mut places: BTreeSet<Option<u64>> = pool.iter().map(|need| need.place).collect();
-        places.insert(None);
-        let at = |place: &Option<u64>| {
-            let here = |need: &&&Need| need.place.is_none() || need.place == *place;
-            let here: Vec<_> = pool.iter().filter(here).collect();
-            let values: BTreeSet<_> = here.iter().map(|need| &need.value).collect();
-            (values.len(), here.len())
+    fn fullest_place(&self, pool: &[&CounterNeed]) -> Option<Overcommitted> {
+        let mut locations: BTreeSet<Option<u64>> = pool.iter().map(|need| need.location).collect();
+        locations.insert(None);
+        let need_at = |location: &Option<u64>| {
+            let is_here =
+                |need: &&&CounterNeed| need.location.is_none() || need.location == *location;
+            let needs_here: Vec<_> = pool.iter().filter(is_here).collect();
+            let values: BTreeSet<_> = needs_here.iter().map(|need| &need.value).collect();
+            (values.len(), needs_here.len())
         };
-        let (needed, events) = places.iter().map(at).max()?;
+        let (needed, events) = locations.iter().map(need_at).max()?;
         (needed > self.counters as usize).then(|| Overcommitted {
             events,
             needed,
             counters: self.counters,
-            what: self.what.clone(),
+            counter_name: self.what.clone(),
             hard: self.hard,
             unsure: self.unsure,
         })

@@ -23,47 +23,53 @@ const OPS: [&[&str]; 3] = [
 const RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misses", "miss"]];
 
 /// The config of a name as `CACHE[-OP][-RESULT]`; without them, reads and accesses.
-pub(super) fn config(name: &str) -> Option<u64> {
-    let (cache, rest) = prefixes(&CACHES, name).find(|(_, rest)| after_cache(rest).is_some())?;
-    let (op, result) = after_cache(rest)?;
+pub(super) fn cache_event_config(name: &str) -> Option<u64> {
+    let (cache, op_and_result) =
+        matching_prefixes(&CACHES, name).find(|(_, suffix)| after_cache(suffix).is_some())?;
+    let (op, result) = after_cache(op_and_result)?;
     Some((cache | op << 8 | result << 16) as u64)
 }
 
 /// Whether a name is that of a generic cache event.
 pub fn is_cache_event(name: &str) -> bool {
-    config(name).is_some()
+    cache_event_config(name).is_some()
 }
 
 /// The operation and result after the name of a cache.
-fn after_cache(rest: &str) -> Option<(usize, usize)> {
-    let Some(rest) = rest.strip_prefix('-') else { return rest.is_empty().then_some((0, 0)) };
+fn after_cache(suffix: &str) -> Option<(usize, usize)> {
+    let Some(op_text) = suffix.strip_prefix('-') else {
+        return suffix.is_empty().then_some((0, 0));
+    };
     let result = |text: &str| {
-        let mut whole = prefixes(&RESULTS, text).filter(|(_, rest)| rest.is_empty());
+        let mut whole = matching_prefixes(&RESULTS, text).filter(|(_, tail)| tail.is_empty());
         whole.next().map(|(result, _)| result)
     };
-    let with_op = prefixes(&OPS, rest).find_map(|(op, rest)| match rest.strip_prefix('-') {
-        None => rest.is_empty().then_some((op, 0)),
-        Some(rest) => Some((op, result(rest)?)),
+    let with_op = matching_prefixes(&OPS, op_text).find_map(|(op, op_tail)| {
+        match op_tail.strip_prefix('-') {
+            None => op_tail.is_empty().then_some((op, 0)),
+            Some(result_text) => Some((op, result(result_text)?)),
+        }
     });
-    with_op.or_else(|| Some((0, result(rest)?)))
+    with_op.or_else(|| Some((0, result(op_text)?)))
 }
 
 /// Each spelling with which `text` begins, as its index, with the rest of the text.
-fn prefixes<'t>(
+fn matching_prefixes<'t>(
     spellings: &'static [&'static [&'static str]],
     text: &'t str,
 ) -> impl Iterator<Item = (usize, &'t str)> {
-    let all = spellings.iter().enumerate();
-    let all = all.flat_map(|(index, names)| names.iter().map(move |name| (index, name)));
-    all.filter_map(move |(index, name)| {
-        let (begin, rest) = text.split_at_checked(name.len())?;
-        begin.eq_ignore_ascii_case(name).then_some((index, rest))
+    let indexed_spellings = spellings.iter().enumerate();
+    let indexed_names =
+        indexed_spellings.flat_map(|(index, names)| names.iter().map(move |name| (index, name)));
+    indexed_names.filter_map(move |(index, name)| {
+        let (head, tail) = text.split_at_checked(name.len())?;
+        head.eq_ignore_ascii_case(name).then_some((index, tail))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::config;
+    use super::cache_event_config;
 
     #[test]
     fn every_spelling_has_the_config_of_its_event() {
@@ -78,10 +84,10 @@ mod tests {
             ("bpu-loads", 0x5),
             ("node-prefetches", 0x206),
         ] {
-            assert_eq!(config(name), Some(expected), "{name}");
+            assert_eq!(cache_event_config(name), Some(expected), "{name}");
         }
         for name in ["", "L1", "LLC-", "LLC-loads-", "llc_misses.mem_read", "node-x", "cycles"] {
-            assert_eq!(config(name), None, "{name}");
+            assert_eq!(cache_event_config(name), None, "{name}");
         }
     }
 }

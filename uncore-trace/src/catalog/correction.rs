@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::pattern::matches_event;
 use super::rules::is_of;
-use super::words::Words;
+use super::words::PmuWords;
 use crate::discover::event::EventAlias;
 
 /// Events that the kernel's sysfs describes wrongly.
@@ -12,13 +12,13 @@ use crate::discover::event::EventAlias;
 #[serde(deny_unknown_fields)]
 pub struct Correction {
     /// The events; `*` matches anything.
-    #[serde(deserialize_with = "super::family::some")]
+    #[serde(deserialize_with = "super::family::non_empty_list")]
     pub events: Vec<String>,
     /// The processors, with patterns as in [`super::family::Family::processors`]. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
     /// The wrong scale in sysfs. An event with another scale is not corrected.
-    #[serde(deserialize_with = "super::family::positive")]
+    #[serde(deserialize_with = "super::family::positive_number")]
     pub scale: f64,
     /// The correct scale, in the same unit. `None` if a count has no fixed size: the event is not
     /// offered then.
@@ -30,21 +30,21 @@ pub struct Correction {
 /// Tolerance for comparing scales: sysfs prints ten digits.
 const SAME: f64 = 1e-6;
 
-impl<'a> Words<'a> {
+impl<'a> PmuWords<'a> {
     /// The correction for an event; `None` if no error is known.
-    pub fn correction(&self, name: &str, alias: &EventAlias) -> Option<&'a Correction> {
+    pub fn find_correction(&self, name: &str, alias: &EventAlias) -> Option<&'a Correction> {
         let pmu = self.pmu;
-        let is_it = |rule: &&Correction| {
+        let is_known_error = |rule: &&Correction| {
             let scale = alias.scale.unwrap_or_default();
             (scale / rule.scale - 1.0).abs() < SAME
                 && is_of(&rule.processors, pmu)
                 && rule.events.iter().any(|glob| matches_event(glob, name))
         };
-        self.family?.corrections.iter().find(is_it)
+        self.family?.corrections.iter().find(is_known_error)
     }
 
     /// Whether its counts are meaningless.
     pub(super) fn is_useless(&self, name: &str, alias: &EventAlias) -> bool {
-        self.correction(name, alias).is_some_and(|rule| rule.right.is_none())
+        self.find_correction(name, alias).is_some_and(|rule| rule.right.is_none())
     }
 }

@@ -13,7 +13,7 @@ use crate::discover::Pmu;
 /// A part of the machine that has one register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Domain {
+pub enum RegisterDomain {
     /// The package.
     Package,
     /// The whole machine.
@@ -25,9 +25,9 @@ pub enum Domain {
 #[serde(deny_unknown_fields)]
 pub struct DomainRule {
     /// What has one register.
-    pub per: Domain,
+    pub per: RegisterDomain,
     /// The events; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
     /// Processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]
@@ -37,11 +37,11 @@ pub struct DomainRule {
 impl Family {
     /// The domain of the register that an event of `pmu` reads; `None` if each CPU of the `cpumask`
     /// has its own.
-    pub fn domain(&self, pmu: &Pmu, event: &str) -> Option<Domain> {
-        let of = |rule: &&DomainRule| {
+    pub fn register_domain(&self, pmu: &Pmu, event: &str) -> Option<RegisterDomain> {
+        let applies = |rule: &&DomainRule| {
             rule.events.iter().any(|glob| matches_event(glob, event))
                 && is_of(&rule.processors, pmu)
         };
-        self.domains.iter().find(of).map(|rule| rule.per)
+        self.domains.iter().find(applies).map(|rule| rule.per)
     }
 }

@@ -25,7 +25,7 @@ pub enum ExactBy {
 #[serde(deny_unknown_fields)]
 pub struct ExactRule {
     /// The events; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
     /// By what they are known.
     pub by: ExactBy,
@@ -35,7 +35,7 @@ impl Family {
     /// By what the counts of an event of one CPU or device are known exactly; `None` if they are
     /// estimated.
     pub fn exact_by(&self, event: &str) -> Option<ExactBy> {
-        let of = |rule: &&ExactRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.exact.iter().find(of).map(|rule| rule.by)
+        let applies = |rule: &&ExactRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.exact.iter().find(applies).map(|rule| rule.by)
     }
 }

@@ -8,32 +8,32 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::behind::Behind;
+use super::behind::BehindRule;
 use super::budget::Budget;
 use super::correction::Correction;
 use super::domain::DomainRule;
 use super::exact::ExactRule;
 use super::filter::DefaultFilter;
 use super::group::Group;
-use super::link::Link;
+use super::link::LinkRule;
 use super::metric::{Constant, DURATION_NS, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
-use super::ports::Ports;
-use super::rules::{Excludes, Leader, Mask, Needs, Note, OneValue, is_of};
-use super::scope::Scope;
-use super::source::Source;
-use super::vendor::is_called;
-use super::verified::Verified;
+use super::ports::PortsRule;
+use super::rules::{ExcludesRule, LeaderRule, MaskRule, NeedsRule, NoteRule, OneValueRule, is_of};
+use super::scope::PmuScope;
+use super::source::CauseRule;
+use super::vendor::names_pmu;
+use super::verified::Verification;
 use super::witness::Witness;
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
-use crate::discover::format::Format;
+use crate::discover::format::FormatField;
 
 /// How a family's PMUs relate to CPUs and to bare event names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum PmuKind {
     /// Read on a reader CPU; counts for many CPUs.
     #[default]
     Uncore,
@@ -48,7 +48,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct AboutRule {
     /// Event names, case-insensitive; `*` matches anything.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub events: Vec<String>,
     /// Description in one line.
     pub text: String,
@@ -57,28 +57,28 @@ pub struct AboutRule {
 /// Traffic that other events also count.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Overlap {
+pub struct OverlapRule {
     /// Events of this family that count it; `*` matches anything.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub events: Vec<String>,
     /// The other family, or this one.
     pub family: String,
     /// Events of `family` that count it.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub others: Vec<String>,
-    /// Whether the two are two views of one traffic, at one place: `-p auto` then leaves these events
-    /// out if the others are counted.
+    /// Whether the two are two views of one traffic, at one place: `-p auto` then leaves these
+    /// events out if the others are counted.
     #[serde(default)]
     pub yields: bool,
     /// A note for the user, one line.
     pub note: String,
 }
 
-impl Overlap {
+impl OverlapRule {
     /// Whether an event of this family counts what another event counts too.
-    pub fn applies(&self, event: &str, other_family: &str, other: &str) -> bool {
+    pub fn applies(&self, event: &str, other_family: &str, other_event: &str) -> bool {
         let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_event(glob, name));
-        self.family == other_family && any(&self.events, event) && any(&self.others, other)
+        self.family == other_family && any(&self.events, event) && any(&self.others, other_event)
     }
 }
 
@@ -87,12 +87,12 @@ impl Overlap {
 #[serde(deny_unknown_fields)]
 pub struct UnitRule {
     /// Event names, case-insensitive; `*` matches anything.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub events: Vec<String>,
     /// `bytes`, `requests`, `cycles`, `request_cycles`, `ns`.
     pub unit: String,
     /// Value in `unit` of one count; positive.
-    #[serde(default = "one", deserialize_with = "positive")]
+    #[serde(default = "unit_factor", deserialize_with = "positive_number")]
     pub factor: f64,
     /// The unit in `stat` of the family's events with this unit, if `perf stat` uses another one.
     pub stat: Option<StatUnit>,
@@ -105,11 +105,11 @@ pub struct StatUnit {
     /// Its name.
     pub unit: String,
     /// How many of it make one of the event's own unit; positive.
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "positive_number")]
     pub factor: f64,
 }
 
-fn one() -> f64 {
+fn unit_factor() -> f64 {
     1.0
 }
 
@@ -118,10 +118,10 @@ fn one() -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct NamedEvent {
     /// Its name, followed by alternative names.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub names: Vec<String>,
     /// Its terms, in the format of an event file.
-    #[serde(deserialize_with = "alias")]
+    #[serde(deserialize_with = "deserialize_alias")]
     pub encoding: EventAlias,
     /// `perf_event_attr.type`, if it differs from that of the PMU.
     pub attr_type: Option<u32>,
@@ -136,25 +136,25 @@ pub struct NamedEvent {
 #[serde(deny_unknown_fields)]
 pub struct Family {
     /// Its name.
-    #[serde(deserialize_with = "named")]
+    #[serde(deserialize_with = "deserialize_name")]
     pub family: String,
     /// Description.
     pub about: String,
     /// How the description was verified; every embedded family has it.
-    pub verified: Option<Verified>,
+    pub verified: Option<Verification>,
     /// Kind of PMU, for planning.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: PmuKind,
     /// PMU names: `#` is a decimal or hex number, `*` matches anything.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub names: Vec<String>,
     /// `identifier` texts, with the same patterns. Empty: not compared.
     #[serde(default)]
     pub identifiers: Vec<String>,
     /// Group of the events that are in no list of `opens`.
     pub group: Group,
-    /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine that
-    /// it does not count.
+    /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine
+    /// that it does not count.
     pub memory: Option<String>,
     /// Events that count the bytes of persistent memory on the same channels. The group `mem` opens
     /// them where the firmware describes such memory.
@@ -174,13 +174,13 @@ pub struct Family {
     #[serde(default, rename = "witness")]
     pub witnesses: Vec<Witness>,
     /// Whether its events can be in one group.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub groupable: bool,
     /// Whether opening an event sets the counts of others, which are open, to 0.
     #[serde(default)]
     pub opening_resets: bool,
-    /// A family that counts the same traffic better: a group or metric opens this family only if that
-    /// one has no events for it here.
+    /// A family that counts the same traffic better: a group or metric opens this family only if
+    /// that one has no events for it here.
     pub yields_to: Option<String>,
     /// The events that each group opens; `*` matches anything.
     #[serde(default)]
@@ -196,8 +196,8 @@ pub struct Family {
     #[serde(default, rename = "filter")]
     pub filters: Vec<DefaultFilter>,
     /// Fields that some kernels have no format file for.
-    #[serde(default, rename = "format", deserialize_with = "formats")]
-    pub formats: BTreeMap<String, Format>,
+    #[serde(default, rename = "format", deserialize_with = "deserialize_formats")]
+    pub formats: BTreeMap<String, FormatField>,
     /// Events that some kernels do not name.
     #[serde(default, rename = "event")]
     pub events: Vec<NamedEvent>,
@@ -214,19 +214,19 @@ pub struct Family {
     pub prefixes: Vec<String>,
     /// Terms that require another term.
     #[serde(default)]
-    pub needs: Vec<Needs>,
+    pub needs: Vec<NeedsRule>,
     /// Terms that exclude each other.
     #[serde(default)]
-    pub excludes: Vec<Excludes>,
+    pub excludes: Vec<ExcludesRule>,
     /// Masks: terms that select by their bits.
     #[serde(default, rename = "mask")]
-    pub masks: Vec<Mask>,
+    pub masks: Vec<MaskRule>,
     /// Terms that the hardware has once for all counters.
-    pub one_value: Option<OneValue>,
+    pub one_value: Option<OneValueRule>,
     /// Requirements for the leader of a brace group.
-    pub leader: Option<Leader>,
+    pub leader: Option<LeaderRule>,
     /// The hardware unit that has one PMU instance.
-    pub scope: Option<Scope>,
+    pub scope: Option<PmuScope>,
     /// Its processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
@@ -235,24 +235,25 @@ pub struct Family {
     pub budgets: Vec<Budget>,
     /// Causes of what it counts.
     #[serde(default, rename = "source")]
-    pub sources: Vec<Source>,
+    pub sources: Vec<CauseRule>,
     /// Descriptions of its events; the first matching rule counts.
     #[serde(default, rename = "about_event")]
     pub abouts: Vec<AboutRule>,
     /// Traffic that other events also count.
     #[serde(default, rename = "overlap")]
-    pub overlaps: Vec<Overlap>,
+    pub overlaps: Vec<OverlapRule>,
     /// Notes for certain events.
     #[serde(default, rename = "note")]
-    pub notes: Vec<Note>,
+    pub notes: Vec<NoteRule>,
     /// How its root ports are distinguished.
-    pub ports: Option<Ports>,
-    /// The devices whose traffic it counts if it has no root ports: those of the first rule that has any.
+    pub ports: Option<PortsRule>,
+    /// The devices whose traffic it counts if it has no root ports: those of the first rule that
+    /// has any.
     #[serde(default)]
-    pub behind: Vec<Behind>,
+    pub behind: Vec<BehindRule>,
     /// Its links, with the events that count their bytes.
     #[serde(default, rename = "link")]
-    pub links: Vec<Link>,
+    pub links: Vec<LinkRule>,
     /// Names in formulas that are not events.
     #[serde(default, rename = "constant")]
     pub constants: Vec<Constant>,
@@ -264,44 +265,46 @@ pub struct Family {
     pub outside: Option<String>,
 }
 
-pub(super) fn yes() -> bool {
+pub(super) fn default_true() -> bool {
     true
 }
 
-fn alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
+fn deserialize_alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
     let alias = EventAlias::parse(&String::deserialize(from)?);
     alias.map_err(|error| D::Error::custom(format!("{error:#}")))
 }
 
 /// Terms that must all have values.
-pub(super) fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
-    let alias = alias(from)?;
-    if let Some(term) = alias.asked().next() {
+pub(super) fn deserialize_values<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<EventAlias, D::Error> {
+    let alias = deserialize_alias(from)?;
+    if let Some(term) = alias.asked_terms().next() {
         return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
     }
     Ok(alias)
 }
 
 /// Optional terms that must all have values.
-pub(super) fn optional_values<'de, D: Deserializer<'de>>(
+pub(super) fn deserialize_optional_values<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<EventAlias>, D::Error> {
-    values(from).map(Some)
+    deserialize_values(from).map(Some)
 }
 
 /// A text that must not be empty.
-fn named<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+fn deserialize_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     if text.is_empty() { Err(D::Error::custom("an empty name")) } else { Ok(text) }
 }
 
 /// A list that must not be empty.
-pub(super) fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+pub(super) fn non_empty_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let list = Vec::deserialize(from)?;
     if list.is_empty() { Err(D::Error::custom("an empty list, expected a name")) } else { Ok(list) }
 }
 
-pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(super) fn positive_number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(from)?;
     if value > 0.0 && value.is_finite() {
         return Ok(value);
@@ -309,25 +312,27 @@ pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Err
     Err(D::Error::custom(format!("{value} is not a positive number")))
 }
 
-fn formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Format>, D::Error> {
+fn deserialize_formats<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, FormatField>, D::Error> {
     let texts = BTreeMap::<String, String>::deserialize(from)?;
     texts
         .into_iter()
-        .map(|(name, text)| Ok((name, Format::from_str(&text).map_err(D::Error::custom)?)))
+        .map(|(name, text)| Ok((name, FormatField::from_str(&text).map_err(D::Error::custom)?)))
         .collect()
 }
 
 impl Family {
     /// Whether `pmu` belongs to this family: by name, and by identifier if both have one. A driver
     /// that is older than the hardware may give a PMU the name of its predecessor.
-    pub fn recognises(&self, pmu: &Pmu) -> bool {
+    pub fn recognises_pmu(&self, pmu: &Pmu) -> bool {
         self.names.iter().any(|pattern| matches(pattern, &pmu.name))
-            && self.identifies(pmu)
+            && self.identifiers_agree(pmu)
             && is_of(&self.processors, pmu)
     }
 
     /// Whether the identifiers agree, if both have one.
-    pub fn identifies(&self, pmu: &Pmu) -> bool {
+    pub fn identifiers_agree(&self, pmu: &Pmu) -> bool {
         let Some(identifier) = &pmu.identifier else { return true };
         self.identifiers.is_empty()
             || self.identifiers.iter().any(|pattern| matches(pattern, identifier))
@@ -336,37 +341,41 @@ impl Family {
     /// The name of an event without a prefix.
     pub fn without_prefix<'n>(&self, name: &'n str) -> Option<&'n str> {
         let (prefix, event) = name.split_once('.')?;
-        self.prefixes.iter().any(|its| its.eq_ignore_ascii_case(prefix)).then_some(event)
+        self.prefixes
+            .iter()
+            .any(|known_prefix| known_prefix.eq_ignore_ascii_case(prefix))
+            .then_some(event)
     }
 
     /// Unit and factor of an event; `None` if not in the catalog.
-    pub fn unit(&self, event: &str) -> Option<(&str, f64)> {
-        let is_of = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.units.iter().find(is_of).map(|rule| (rule.unit.as_str(), rule.factor))
+    pub fn event_unit(&self, event: &str) -> Option<(&str, f64)> {
+        let applies = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.units.iter().find(applies).map(|rule| (rule.unit.as_str(), rule.factor))
     }
 
-    /// The unit in `stat` of events with this unit, if it is another one. The name of an event does not
-    /// say it, because the user may have given it.
+    /// The unit in `stat` of events with this unit, if it is another one. The name of an event does
+    /// not say it, because the user may have given it.
     pub fn stat_unit(&self, unit: &str) -> Option<&StatUnit> {
         self.units.iter().filter(|rule| rule.unit == unit).find_map(|rule| rule.stat.as_ref())
     }
 
     /// Description of an event; `None` if not in the catalog.
     pub fn about_event(&self, event: &str) -> Option<&str> {
-        let of = |rule: &&AboutRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.abouts.iter().find(of).map(|rule| rule.text.as_str())
+        let applies = |rule: &&AboutRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.abouts.iter().find(applies).map(|rule| rule.text.as_str())
     }
 
     /// The metrics with this name for the processor of `pmu`: its forms, of which the first whose
     /// events exist counts. A form for any processor is not for those of an earlier form.
-    pub fn forms(&self, name: &str, pmu: &Pmu) -> Vec<&Metric> {
-        let its = |metric: &&Metric| {
+    pub fn metric_forms(&self, name: &str, pmu: &Pmu) -> Vec<&Metric> {
+        let is_candidate = |metric: &&Metric| {
             metric.name == name
                 && is_of(&metric.processors, pmu)
-                && (metric.pmus.is_empty() || metric.pmus.iter().any(|its| is_called(its, pmu)))
+                && (metric.pmus.is_empty()
+                    || metric.pmus.iter().any(|pmu_name| names_pmu(pmu_name, pmu)))
         };
         let mut forms: Vec<&Metric> = Vec::new();
-        for metric in self.metrics.iter().filter(its) {
+        for metric in self.metrics.iter().filter(is_candidate) {
             let is_for_others = forms.iter().any(|form| !form.processors.is_empty());
             if !(is_for_others && metric.processors.is_empty()) {
                 forms.push(metric);
@@ -376,9 +385,10 @@ impl Family {
     }
 
     /// The first constant with this name for the processor of `pmu`.
-    pub fn constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
-        let its = |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
-        self.constants.iter().find(its)
+    pub fn find_constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
+        let is_wanted =
+            |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
+        self.constants.iter().find(is_wanted)
     }
 
     /// Whether a name in a formula is an event: neither the counted time nor a constant.
@@ -387,8 +397,11 @@ impl Family {
     }
 
     /// The group of an event that was given by name.
-    pub fn group_of(&self, event: &str) -> Group {
-        let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
-        self.opens.iter().find(|(_, globs)| of(globs)).map_or(self.group, |(group, _)| *group)
+    pub fn event_group(&self, event: &str) -> Group {
+        let has_event = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+        self.opens
+            .iter()
+            .find(|(_, globs)| has_event(globs))
+            .map_or(self.group, |(group, _)| *group)
     }
 }

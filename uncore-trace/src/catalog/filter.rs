@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::pattern::matches_event;
 use super::rules::is_of;
-use super::words::Words;
+use super::words::PmuWords;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasValue, EventAlias};
 
@@ -13,7 +13,7 @@ use crate::discover::event::{AliasValue, EventAlias};
 #[serde(deny_unknown_fields)]
 pub struct DefaultFilter {
     /// The terms and values. None of them is set if the user gives one of the terms.
-    #[serde(deserialize_with = "super::family::values")]
+    #[serde(deserialize_with = "super::family::deserialize_values")]
     pub terms: EventAlias,
     /// The events; `*` matches anything; empty: all.
     #[serde(default)]
@@ -28,19 +28,20 @@ pub struct DefaultFilter {
 
 impl DefaultFilter {
     /// Whether it applies to this event of the PMU; `None` stands for an event without a name.
-    pub fn is_for(&self, pmu: &Pmu, event: Option<&str>) -> bool {
+    pub fn applies_to(&self, pmu: &Pmu, event: Option<&str>) -> bool {
         let listed = |event: &str| self.events.iter().any(|glob| matches_event(glob, event));
         is_of(&self.processors, pmu) && (self.events.is_empty() || event.is_some_and(listed))
     }
 }
 
-impl Words<'_> {
+impl PmuWords<'_> {
     /// The default value of a term of an event; `None` if it has none.
     pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
-        let rules = self.family?.filters.iter().filter(|rule| rule.is_for(self.pmu, Some(event)));
+        let rules =
+            self.family?.filters.iter().filter(|rule| rule.applies_to(self.pmu, Some(event)));
         let mut terms = rules.flat_map(|rule| &rule.terms.terms);
-        terms.find_map(|its| match its.value {
-            AliasValue::Number(value) if its.name == term => Some(value),
+        terms.find_map(|default_term| match default_term.value {
+            AliasValue::Number(value) if default_term.name == term => Some(value),
             _ => None,
         })
     }

@@ -46,7 +46,7 @@ impl Group {
     ];
 
     /// The group of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(group, _)| *group)
     }
 

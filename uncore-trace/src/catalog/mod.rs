@@ -1,7 +1,7 @@
 //! The catalog: the knowledge of PMU families that is not in sysfs.
 //!
 //! There is one embedded TOML file per family in `catalog/`. A new family is a file and a line in
-//! [`FILES`], or a file that [`Catalog::overlay`] adds. Names and encodings in sysfs always take
+//! [`FILES`], or a file that [`Catalog::add_files`] adds. Names and encodings in sysfs always take
 //! precedence.
 
 pub mod asides;
@@ -166,10 +166,10 @@ pub struct Catalog {
 
 impl Catalog {
     /// The embedded catalog.
-    pub fn embedded() -> Result<Self> {
+    pub fn load_embedded() -> Result<Self> {
         let families = FILES.iter().map(|text| {
-            let first = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
-            toml::from_str(text).with_context(|| format!("the embedded catalog, {}", first()))
+            let first_line = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
+            toml::from_str(text).with_context(|| format!("the embedded catalog, {}", first_line()))
         });
         let mut families = families.collect::<Result<Vec<Family>>>()?;
         vendor::add_metrics(&mut families)?;
@@ -177,45 +177,45 @@ impl Catalog {
     }
 
     /// The family of a PMU, if known.
-    pub fn family(&self, pmu: &Pmu) -> Option<&Family> {
-        self.families.iter().find(|family| family.recognises(pmu))
+    pub fn family_of(&self, pmu: &Pmu) -> Option<&Family> {
+        self.families.iter().find(|family| family.recognises_pmu(pmu))
     }
 
     /// The family with this name.
-    pub fn named(&self, family: &str) -> Option<&Family> {
-        self.families.iter().find(|its| its.family == family)
+    pub fn family_named(&self, family: &str) -> Option<&Family> {
+        self.families.iter().find(|known| known.family == family)
     }
 
-    /// The unit in which `stat` prints events with this unit of the family called `family`, if it is
-    /// another one.
+    /// The unit in which `stat` prints events with this unit of the family called `family`, if it
+    /// is another one.
     pub fn stat_unit(&self, family: &str, unit: &str) -> Option<&StatUnit> {
-        self.named(family)?.stat_unit(unit)
+        self.family_named(family)?.stat_unit(unit)
     }
 
     /// The family with the name of `pmu` but another identifier: its event names could mean
     /// something else on this PMU.
-    pub fn impostor(&self, pmu: &Pmu) -> Option<&Family> {
+    pub fn find_impostor(&self, pmu: &Pmu) -> Option<&Family> {
         let named = |family: &&Family| family.names.iter().any(|name| matches(name, &pmu.name));
-        let named = self.families.iter().find(named).filter(|_| self.family(pmu).is_none());
-        named.filter(|family| !family.identifies(pmu))
+        let named = self.families.iter().find(named).filter(|_| self.family_of(pmu).is_none());
+        named.filter(|family| !family.identifiers_agree(pmu))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use self::family::Kind;
+    use self::family::PmuKind;
     use super::*;
 
     #[test]
-    fn every_file_is_sound() {
-        let catalog = Catalog::embedded().unwrap();
+    fn every_catalog_file_is_consistent() {
+        let catalog = Catalog::load_embedded().unwrap();
         let files = std::fs::read_dir("catalog").unwrap().flatten();
         let files = files.filter(|file| file.path().is_file()).count();
         assert_eq!(catalog.families.len(), files);
         let mut names = std::collections::BTreeSet::new();
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
-            let is_core = family.kind == Kind::Core;
+            let is_core = family.kind == PmuKind::Core;
             assert!(!is_core || !family.exact.is_empty(), "{}", family.family);
             assert!(!is_core || !family.witnesses.is_empty(), "{}", family.family);
             for other in family.yields_to.iter().chain(&family.events_of) {

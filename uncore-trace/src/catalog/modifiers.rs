@@ -7,7 +7,7 @@
 use crate::text::printable;
 
 /// What a modifier does here.
-enum Effect {
+enum ModifierEffect {
     /// Nothing, which needs no word.
     None,
     /// Nothing, for this reason.
@@ -17,22 +17,22 @@ enum Effect {
 }
 
 /// Each modifier of perf.
-const MODIFIERS: [(char, Effect); 15] = [
-    ('u', Effect::Refused("counts user space only")),
-    ('k', Effect::Refused("counts the kernel only")),
-    ('h', Effect::Refused("counts the hypervisor only")),
-    ('I', Effect::Refused("leaves out idle CPUs")),
-    ('G', Effect::Refused("counts guests only")),
-    ('H', Effect::Refused("leaves out guests")),
-    ('p', Effect::Note("is about the precision of samples, which a count has not")),
-    ('P', Effect::Note("is about the precision of samples, which a count has not")),
-    ('S', Effect::Note("is about samples, and groups are always read together here")),
-    ('D', Effect::Note("pins no counter here: those that do not fit their PMU take turns")),
-    ('e', Effect::Note("keeps no other event from the PMU here")),
-    ('W', Effect::None),
-    ('b', Effect::Note("changes nothing: counters are always shared and read by BPF here")),
-    ('R', Effect::Refused("takes retirement latencies from samples, and a count has none")),
-    ('X', Effect::None),
+const MODIFIERS: [(char, ModifierEffect); 15] = [
+    ('u', ModifierEffect::Refused("counts user space only")),
+    ('k', ModifierEffect::Refused("counts the kernel only")),
+    ('h', ModifierEffect::Refused("counts the hypervisor only")),
+    ('I', ModifierEffect::Refused("leaves out idle CPUs")),
+    ('G', ModifierEffect::Refused("counts guests only")),
+    ('H', ModifierEffect::Refused("leaves out guests")),
+    ('p', ModifierEffect::Note("is about the precision of samples, which a count has not")),
+    ('P', ModifierEffect::Note("is about the precision of samples, which a count has not")),
+    ('S', ModifierEffect::Note("is about samples, and groups are always read together here")),
+    ('D', ModifierEffect::Note("pins no counter here: those that do not fit their PMU take turns")),
+    ('e', ModifierEffect::Note("keeps no other event from the PMU here")),
+    ('W', ModifierEffect::None),
+    ('b', ModifierEffect::Note("changes nothing: counters are always shared and read by BPF here")),
+    ('R', ModifierEffect::Refused("takes retirement latencies from samples, and a count has none")),
+    ('X', ModifierEffect::None),
 ];
 
 /// Modifiers that together exclude nothing, as perf combines them.
@@ -41,13 +41,13 @@ const WHOLES: [&str; 2] = ["ukh", "GH"];
 /// Most `p` of an event, as in perf.
 const MOST_PRECISE: usize = 3;
 
-fn effect(letter: char) -> Option<&'static Effect> {
-    MODIFIERS.iter().find(|(its, _)| *its == letter).map(|(_, effect)| effect)
+fn modifier_effect(letter: char) -> Option<&'static ModifierEffect> {
+    MODIFIERS.iter().find(|(modifier, _)| *modifier == letter).map(|(_, effect)| effect)
 }
 
 /// Whether all letters of a word after a colon are modifiers.
-pub fn looks_like(word: &str) -> bool {
-    word.chars().all(|letter| effect(letter).is_some())
+pub fn are_modifiers(word: &str) -> bool {
+    word.chars().all(|letter| modifier_effect(letter).is_some())
 }
 
 /// What the modifiers of an event do not do, one line each.
@@ -57,25 +57,30 @@ pub fn looks_like(word: &str) -> bool {
 /// The reason why one of them is refused.
 pub fn notes(word: &str) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
-    for (at, letter) in word.char_indices() {
-        let Some(effect) = effect(letter) else {
+    for (index, letter) in word.char_indices() {
+        let Some(effect) = modifier_effect(letter) else {
             return Err(format!("{:?} in {:?} is no modifier", letter, printable(word)));
         };
-        let before = word[..at].matches(letter).count();
-        if before > 0 && (letter != 'p' || before == MOST_PRECISE) {
+        let repeats = word[..index].matches(letter).count();
+        if repeats > 0 && (letter != 'p' || repeats == MOST_PRECISE) {
             return Err(format!("the modifier {letter} is there too often in {word:?}"));
         }
-        let is_whole = |all: &&&str| all.contains(letter) && all.chars().all(|c| word.contains(c));
+        let is_whole = |combination: &&&str| {
+            combination.contains(letter) && combination.chars().all(|c| word.contains(c))
+        };
         match effect {
-            Effect::Refused(_) if WHOLES.iter().any(|all| is_whole(&all)) => {}
-            Effect::Refused(why) => {
+            ModifierEffect::Refused(_)
+                if WHOLES.iter().any(|combination| is_whole(&combination)) => {}
+            ModifierEffect::Refused(why) => {
                 return Err(format!(
                     "the modifier {letter} {why}; the counters here count all that happens: leave \
                      it out"
                 ));
             }
-            Effect::Note(why) if before == 0 => notes.push(format!("the modifier {letter} {why}")),
-            Effect::Note(_) | Effect::None => {}
+            ModifierEffect::Note(why) if repeats == 0 => {
+                notes.push(format!("the modifier {letter} {why}"));
+            }
+            ModifierEffect::Note(_) | ModifierEffect::None => {}
         }
     }
     Ok(notes)
@@ -86,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_own_answer() {
+    fn each_modifier_is_accepted_noted_or_refused() {
         for word in ["", "W", "X", "ukh", "GH"] {
             assert_eq!(notes(word), Ok(Vec::new()), "{word}");
         }

@@ -1,119 +1,124 @@
 //! Names the event that config words select, and the fields that narrow it.
 //!
-//! Only the words count, not how they were typed. Two terms with overlapping bits are an exception: the
-//! filter then has the one that was typed. So is a named event whose bits other terms change.
+//! Only the words count, not how they were typed. Two terms with overlapping bits are an exception:
+//! the filter then has the one that was typed. So is a named event whose bits other terms change.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::encode::Given;
-use super::words::{PmuEvent, WHOLE_WORDS, Words};
+use super::encode::FieldValue;
+use super::words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use crate::discover::event::{AliasValue, EventAlias};
-use crate::discover::format::{Format, WORDS};
+use crate::discover::format::{FormatField, WORDS};
 
 /// Config words, or bits of them.
-type Bits = [u64; WORDS];
+type ConfigWords = [u64; WORDS];
 
-impl<'a> Words<'a> {
+impl<'a> PmuWords<'a> {
     /// The event that `config` selects: one whose terms have these values, and that has terms for
     /// every other bit that is part of an event's encoding.
     ///
     /// Sysfs wins over the catalog, and both over the vendor's names; then the most specific event
     /// wins, then the one that was typed.
-    pub(super) fn named(
+    pub(super) fn selected_event(
         &self,
-        config: &Bits,
+        config: &ConfigWords,
         attr_type: u32,
         typed: Option<PmuEvent<'a>>,
         selectors: &BTreeSet<&str>,
     ) -> Option<PmuEvent<'a>> {
-        let wanted = self.selecting(config, selectors);
-        let is_it = |event: &PmuEvent<'a>| {
+        let wanted = self.selecting_bits(config, selectors);
+        let is_selected = |event: &PmuEvent<'a>| {
             // The bits of a generic event have another meaning than those of the PMU's own type.
             event.attr_type == attr_type
-                && self.holds(event.alias, config)
-                && self.covered(event.alias).iter().zip(wanted).all(|(its, all)| all & !its == 0)
+                && self.has_values(event.alias, config)
+                && self
+                    .covered_bits(event.alias)
+                    .iter()
+                    .zip(wanted)
+                    .all(|(covered_word, wanted_word)| wanted_word & !covered_word == 0)
         };
         let rank = |event: &PmuEvent<'a>| {
-            let bits: u32 = self.covered(event.alias).iter().map(|word| word.count_ones()).sum();
+            let bits: u32 =
+                self.covered_bits(event.alias).iter().map(|word| word.count_ones()).sum();
             let is_typed = typed.is_some_and(|typed| typed.name == event.name);
             (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
         };
-        let known = self.events().filter(is_it).min_by_key(rank);
+        let known = self.all_events().filter(is_selected).min_by_key(rank);
         known.or_else(|| {
-            let vendor = self.vendor_events_if(|alias| self.holds(alias, config));
+            let vendor = self.vendor_events_if(|alias| self.has_values(alias, config));
             // Older names of an event have no unit of their own.
-            let has_unit = |name: &str| self.family.is_some_and(|its| its.unit(name).is_some());
-            vendor.filter(is_it).min_by_key(|event| (!has_unit(event.name), rank(event)))
+            let has_unit =
+                |name: &str| self.family.is_some_and(|family| family.event_unit(name).is_some());
+            vendor.filter(is_selected).min_by_key(|event| (!has_unit(event.name), rank(event)))
         })
     }
 
-    /// For an event that was typed by name, and whose own config words are `own`: the event that
-    /// `config` selects, and the event whose unit and scale it has. That is always the typed one, as
-    /// in perf, whichever bits other terms add (`perf_pmu__check_alias`, tools/perf/util/pmu.c, Linux
-    /// 7.2); an event of another unit gives no name.
-    pub(super) fn changed(
+    /// For an event that was typed by name, and whose config words are `own_words`: the event that
+    /// `config` selects, and the event whose unit and scale it has. That is always the typed one,
+    /// as in perf, whichever bits other terms add (`perf_pmu__check_alias`, tools/perf/util/pmu.c,
+    /// Linux 7.2); an event of another unit gives no name.
+    pub(super) fn changed_event(
         &self,
-        config: &Bits,
-        own: &Bits,
+        config: &ConfigWords,
+        own_words: &ConfigWords,
         alias: PmuEvent<'a>,
         selectors: &BTreeSet<&str>,
     ) -> (Option<PmuEvent<'a>>, Option<PmuEvent<'a>>) {
-        let named = |config| self.named(config, alias.attr_type, Some(alias), selectors);
-        let (found, typed) = (named(config), named(own).unwrap_or(alias));
-        if found.is_some_and(|found| found.name == typed.name) {
-            return (found, found);
+        let named = |config| self.selected_event(config, alias.attr_type, Some(alias), selectors);
+        let (selected, typed) = (named(config), named(own_words).unwrap_or(alias));
+        if selected.is_some_and(|candidate| candidate.name == typed.name) {
+            return (selected, selected);
         }
-        let fields = union(self.own_formats().into_iter().map(|(_, format)| format));
-        let selecting = self.selecting(config, selectors);
-        let mut added = selecting.iter().zip(self.covered(typed.alias)).zip(fields);
-        let only_others = added.all(|((word, own), fields)| word & fields & !own == 0);
-        let event = match found {
+        let fields = union_of_masks(self.own_formats().into_iter().map(|(_, format)| format));
+        let selecting = self.selecting_bits(config, selectors);
+        let mut added = selecting.iter().zip(self.covered_bits(typed.alias)).zip(fields);
+        let only_others = added.all(|((word, own_bits), fields)| word & fields & !own_bits == 0);
+        let event = match selected {
             // Bits of no field narrow it.
-            None => Some(typed).filter(|_| only_others && self.holds(typed.alias, config)),
-            Some(found) => {
-                Some(found).filter(|_| self.unit(found.into()) == self.unit(typed.into()))
-            }
+            None => Some(typed).filter(|_| only_others && self.has_values(typed.alias, config)),
+            Some(selected) => Some(selected)
+                .filter(|_| self.event_unit(selected.into()) == self.event_unit(typed.into())),
         };
         (event, Some(typed))
     }
 
     /// Whether `config` has the event's values. Any value is one for a term that asks for it.
-    fn holds(&self, alias: &EventAlias, config: &Bits) -> bool {
-        alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
-            (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
+    fn has_values(&self, alias: &EventAlias, config: &ConfigWords) -> bool {
+        alias.terms.iter().all(|term| match (term.value, self.term_format(&term.name)) {
+            (AliasValue::Number(value), Some(format)) => format.decode_value(config) == value,
             (AliasValue::Asked, format) => format.is_some(),
             (AliasValue::Number(_), None) => false,
         })
     }
 
     /// The bits that the event's own values occupy.
-    fn covered(&self, alias: &EventAlias) -> Bits {
+    fn covered_bits(&self, alias: &EventAlias) -> ConfigWords {
         let numbers = alias.terms.iter().filter(|term| term.value != AliasValue::Asked);
-        union(numbers.filter_map(|term| self.format(&term.name)))
+        union_of_masks(numbers.filter_map(|term| self.term_format(&term.name)))
     }
 
-    /// The set bits of `config` that select an event, and those of no field. A bit that is also part
-    /// of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
-    fn selecting(&self, config: &Bits, selectors: &BTreeSet<&str>) -> Bits {
+    /// The set bits of `config` that select an event, and those of no field. A bit that is also
+    /// part of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
+    fn selecting_bits(&self, config: &ConfigWords, selectors: &BTreeSet<&str>) -> ConfigWords {
         let fields = self.own_formats();
-        let narrow = fields.iter().filter(|(name, _)| !selects(selectors, name));
-        let narrow = union(narrow.map(|(_, format)| *format));
+        let narrow = fields.iter().filter(|(name, _)| !selects_event(selectors, name));
+        let narrow = union_of_masks(narrow.map(|(_, format)| *format));
         let mut bits = *config;
         bits.iter_mut().zip(narrow).for_each(|(word, narrow)| *word &= !narrow);
         bits
     }
 
     /// The terms to which an event of the PMU gives a value.
-    pub(super) fn selectors(&self) -> BTreeSet<&'a str> {
-        let terms = self.events().flat_map(|event| &event.alias.terms);
+    pub(super) fn selector_terms(&self) -> BTreeSet<&'a str> {
+        let terms = self.all_events().flat_map(|event| &event.alias.terms);
         let numbers = terms.filter(|term| term.value != AliasValue::Asked);
         numbers.map(|term| term.name.as_str()).collect()
     }
 
     /// The fields of the PMU without whole config words: of sysfs, then of the catalog.
-    fn own_formats(&self) -> Vec<(&'a str, Format)> {
+    fn own_formats(&self) -> Vec<(&'a str, FormatField)> {
         let sysfs = &self.pmu.formats;
         let added = self.family.iter().flat_map(|family| &family.formats);
         let added = added.filter(|(name, _)| !sysfs.contains_key(*name));
@@ -122,78 +127,79 @@ impl<'a> Words<'a> {
 
     /// The fields of `config` that are not zero, outside the values of `event`; bits of no field as
     /// part of a config word. `typed` are preferred to other fields of the same bits.
-    pub(super) fn fields(
+    pub(super) fn narrowing_fields(
         &self,
-        config: &Bits,
+        config: &ConfigWords,
         event: Option<PmuEvent<'a>>,
         typed: &[&str],
         selectors: &BTreeSet<&str>,
-    ) -> Vec<Given<'a>> {
+    ) -> Vec<FieldValue<'a>> {
         let is_of_event = |name: &str| {
             event.is_some_and(|event| event.alias.terms.iter().any(|term| term.name == name))
         };
-        let covered = event.map_or([0; WORDS], |event| self.covered(event.alias));
+        let covered = event.map_or([0; WORDS], |event| self.covered_bits(event.alias));
         let mut formats = self.own_formats();
         formats.sort_by_key(|(name, format)| {
             let preferred = is_of_event(name) || typed.contains(name);
-            (!preferred, !selects(selectors, name), format.mask().trailing_zeros())
+            (!preferred, !selects_event(selectors, name), format.bit_mask().trailing_zeros())
         });
-        let mut left = *config;
-        left.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
-        let mut taken = [0; WORDS];
+        let mut remaining = *config;
+        remaining.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
+        let mut used = [0; WORDS];
         let mut fields = Vec::new();
         for (name, format) in formats {
-            let (word, mask) = (format.word(), format.mask());
-            if left[word] & mask != 0 && taken[word] & mask == 0 {
-                let value = format.decode(config);
-                fields.push(Given { name: Cow::Borrowed(name), format, value });
-                left[word] &= !mask;
-                taken[word] |= mask;
+            let (word, mask) = (format.word_index(), format.bit_mask());
+            if remaining[word] & mask != 0 && used[word] & mask == 0 {
+                let value = format.decode_value(config);
+                fields.push(FieldValue { name: Cow::Borrowed(name), format, value });
+                remaining[word] &= !mask;
+                used[word] |= mask;
             }
         }
-        for (word, bits) in left.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
-            let format = Format::bits(word, bits);
+        for (word, bits) in remaining.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
+            let format = FormatField::from_mask(word, bits);
             let name = Cow::Borrowed(WHOLE_WORDS[word]);
-            fields.push(Given { name, format, value: format.max() });
+            fields.push(FieldValue { name, format, value: format.max_value() });
         }
         fields
     }
 
     /// The terms whose values the user gives.
-    pub(super) fn asked(&self, alias: &'a EventAlias) -> Vec<Given<'a>> {
-        let given = |name: &'a str| {
-            let format = self.format(name)?;
-            Some(Given { name: Cow::Borrowed(name), format, value: 0 })
+    pub(super) fn asked_fields(&self, alias: &'a EventAlias) -> Vec<FieldValue<'a>> {
+        let asked_field = |name: &'a str| {
+            let format = self.term_format(name)?;
+            Some(FieldValue { name: Cow::Borrowed(name), format, value: 0 })
         };
-        alias.asked().filter_map(given).collect()
+        alias.asked_terms().filter_map(asked_field).collect()
     }
 
     /// The values of `fields` in `config` as texts in the order of their bits: those that select an
     /// event without a name, and those that narrow it.
-    pub(super) fn texts(
+    pub(super) fn selector_and_filter(
         &self,
-        config: &Bits,
+        config: &ConfigWords,
         event: Option<PmuEvent<'_>>,
-        mut fields: Vec<Given<'_>>,
+        mut fields: Vec<FieldValue<'_>>,
         selectors: &BTreeSet<&str>,
     ) -> (String, String) {
         fields.sort_by_key(|field| {
             // A whole word would replace the fields before it.
             let is_field = !WHOLE_WORDS.contains(&field.name.as_ref());
-            (is_field, field.format.word(), field.format.mask().trailing_zeros())
+            (is_field, field.format.word_index(), field.format.bit_mask().trailing_zeros())
         });
-        fields.dedup_by(|later, first| later.name == first.name);
+        fields.dedup_by(|later, earlier| later.name == earlier.name);
         let mut selecting = Vec::new();
         let mut narrowing = Vec::new();
-        for Given { name, format, .. } in fields {
+        for FieldValue { name, format, .. } in fields {
             let is_whole = WHOLE_WORDS.contains(&name.as_ref());
-            let bits = config[format.word()] & format.mask();
-            let value = if is_whole { bits } else { format.decode(config) };
-            let to = event.is_none() && selects(selectors, &name);
-            if to { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
+            let bits = config[format.word_index()] & format.bit_mask();
+            let value = if is_whole { bits } else { format.decode_value(config) };
+            let is_selector = event.is_none() && selects_event(selectors, &name);
+            if is_selector { &mut selecting } else { &mut narrowing }
+                .push(format!("{name}={value:#x}"));
         }
         if selecting.is_empty() {
-            let zero = if self.format("event").is_some() { "event" } else { WHOLE_WORDS[0] };
+            let zero = if self.term_format("event").is_some() { "event" } else { WHOLE_WORDS[0] };
             selecting.push(format!("{zero}=0x0"));
         }
         (selecting.join(","), narrowing.join(","))
@@ -202,16 +208,16 @@ impl<'a> Words<'a> {
 
 /// Whether a term selects the event, rather than narrows it: by its name, or since an event of the
 /// PMU gives it a value.
-fn selects(selectors: &BTreeSet<&str>, term: &str) -> bool {
+fn selects_event(selectors: &BTreeSet<&str>, term: &str) -> bool {
     term.starts_with("event")
         || term.starts_with("umask")
         || ["type", "config"].contains(&term)
         || selectors.contains(term)
 }
 
-fn union(formats: impl Iterator<Item = Format>) -> Bits {
+fn union_of_masks(formats: impl Iterator<Item = FormatField>) -> ConfigWords {
     formats.fold([0; WORDS], |mut bits, format| {
-        bits[format.word()] |= format.mask();
+        bits[format.word_index()] |= format.bit_mask();
         bits
     })
 }

@@ -34,14 +34,14 @@ pub struct NearRule {
     /// its first CPU, instead of the reader CPU's own cache.
     pub index: Option<usize>,
     /// The events; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
 }
 
 impl Family {
     /// The rule for an event, if the family has one.
-    pub fn near(&self, event: &str) -> Option<&NearRule> {
-        let of = |rule: &&NearRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.near.iter().find(of)
+    pub fn near_rule(&self, event: &str) -> Option<&NearRule> {
+        let applies = |rule: &&NearRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.near.iter().find(applies)
     }
 }

@@ -27,42 +27,44 @@ impl Catalog {
     /// # Errors
     ///
     /// The first file that is not a valid family, or whose family another of `files` has.
-    pub fn overlay(&mut self, files: Vec<FamilyFile>) -> Result<()> {
+    pub fn add_files(&mut self, files: Vec<FamilyFile>) -> Result<()> {
         let mut from = BTreeMap::new();
-        let mut others = Vec::new();
+        let mut added = Vec::new();
         for FamilyFile { name, text } in files {
-            let mut family = parse(&name, &text)?;
+            let mut family = parse_family(&name, &text)?;
             family.outside = Some(name.clone());
-            if let Some((first, _)) = from.get(&family.family) {
-                return Err(anyhow!("{name}: family {} is in {first} already", family.family));
+            if let Some((first_file, _)) = from.get(&family.family) {
+                return Err(anyhow!("{name}: family {} is in {first_file} already", family.family));
             }
-            let own = [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
-            let its = family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
-            let named = own
+            let own_references =
+                [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
+            let metric_references =
+                family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
+            let named = own_references
                 .into_iter()
-                .chain(its)
-                .filter_map(|(field, other)| Some((field, other.clone()?)));
+                .chain(metric_references)
+                .filter_map(|(field, referenced)| Some((field, referenced.clone()?)));
             let named: Vec<_> = named.collect();
             from.insert(family.family.clone(), (name.clone(), named));
             match self.families.iter_mut().find(|known| known.family == family.family) {
                 Some(known) => *known = family,
-                None => others.push(family),
+                None => added.push(family),
             }
             self.outside.push(name);
         }
-        self.families.splice(0..0, others);
+        self.families.splice(0..0, added);
         for (family, (name, named)) in &from {
-            for (field, other) in named {
-                ensure!(other != family, "{name}: {field}: the family cannot name itself");
-                let known = self.families.iter().any(|family| family.family == *other);
-                ensure!(known, "{name}: {field}: there is no family {other}");
+            for (field, referenced) in named {
+                ensure!(referenced != family, "{name}: {field}: the family cannot name itself");
+                let known = self.families.iter().any(|family| family.family == *referenced);
+                ensure!(known, "{name}: {field}: there is no family {referenced}");
             }
         }
         Ok(())
     }
 }
 
-fn parse(name: &str, text: &str) -> Result<Family> {
+fn parse_family(name: &str, text: &str) -> Result<Family> {
     toml::from_str(text).map_err(|error| {
         let (line, wrong) = toml_error(text, error);
         line.map_or_else(
@@ -87,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_is_replaced_in_its_place_and_others_come_first() {
-        let mut catalog = Catalog::embedded().unwrap();
+    fn a_known_family_is_replaced_in_its_place_and_new_ones_come_first() {
+        let mut catalog = Catalog::load_embedded().unwrap();
         let embedded = names(&catalog);
-        catalog.overlay(vec![file("a", "b1"), file("b", "arm_cmn"), file("c", "a1")]).unwrap();
+        catalog.add_files(vec![file("a", "b1"), file("b", "arm_cmn"), file("c", "a1")]).unwrap();
         let expected: Vec<_> =
             ["b1", "a1"].map(str::to_owned).into_iter().chain(embedded).collect();
         assert_eq!(names(&catalog), expected);
@@ -100,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn a_later_directory_wins() {
-        let mut catalog = Catalog::embedded().unwrap();
-        catalog.overlay(vec![file("user/a", "a"), file("user/b", "b")]).unwrap();
+    fn a_family_of_a_later_directory_replaces_an_earlier_one() {
+        let mut catalog = Catalog::load_embedded().unwrap();
+        catalog.add_files(vec![file("user/a", "a"), file("user/b", "b")]).unwrap();
         let mut later = file("given/b", "b");
         later.text = later.text.replace("'x'", "'later'");
-        catalog.overlay(vec![later, file("given/c", "c")]).unwrap();
+        catalog.add_files(vec![later, file("given/c", "c")]).unwrap();
         assert_eq!(names(&catalog)[..3], ["c", "a", "b"]);
         assert_eq!(catalog.families[2].about, "later");
         assert_eq!(catalog.outside, ["user/a", "user/b", "given/b", "given/c"]);
@@ -114,7 +116,7 @@ mod tests {
     fn refused(text: &str) -> String {
         let text = format!("family = 'f'\n{text}");
         let file = FamilyFile { name: "f.toml".to_owned(), text };
-        let error = Catalog::embedded().unwrap().overlay(vec![file]).unwrap_err();
+        let error = Catalog::load_embedded().unwrap().add_files(vec![file]).unwrap_err();
         let error = format!("{error:#}");
         assert!(!error.contains('\n'), "{error}");
         error
@@ -189,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn one_family_is_in_one_file_of_a_directory() {
+    fn a_family_in_two_files_of_a_directory_is_refused() {
         let files = vec![file("a.toml", "same"), file("b.toml", "same")];
-        let error = Catalog::embedded().unwrap().overlay(files).unwrap_err().to_string();
+        let error = Catalog::load_embedded().unwrap().add_files(files).unwrap_err().to_string();
         assert_eq!(error, "b.toml: family same is in a.toml already");
     }
 }

@@ -2,18 +2,18 @@
 
 /// Whether an event name matches a pattern, or one of several joined by `|`; case-insensitive.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
-    pattern
-        .split('|')
-        .any(|one| is_match(one.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case))
+    pattern.split('|').any(|alternative| {
+        is_match(alternative.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case)
+    })
 }
 
 /// The default list, which matches every name.
-pub fn any() -> Vec<String> {
+pub fn match_any_name() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters match
-/// themselves.
+/// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters
+/// match themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
     is_match(pattern.as_bytes(), text.as_bytes(), u8::eq)
 }
@@ -26,16 +26,16 @@ fn is_match(pattern: &[u8], text: &[u8], eq: fn(&u8, &u8) -> bool) -> bool {
     if !is_prefix {
         return false;
     }
-    let rest = &text[literal..];
-    let Some(wild) = pattern.get(literal) else { return rest.is_empty() };
-    let after = &pattern[literal + 1..];
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let (least, most) = match wild {
+    let tail = &text[literal..];
+    let Some(wild) = pattern.get(literal) else { return tail.is_empty() };
+    let pattern_tail = &pattern[literal + 1..];
+    let digits = tail.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let (min_len, max_len) = match wild {
         b'#' => (1, digits),
         b'?' => (1, digits.min(1)),
-        _ => (0, rest.len()),
+        _ => (0, tail.len()),
     };
-    (least..=most).any(|len| is_match(after, &rest[len..], eq))
+    (min_len..=max_len).any(|len| is_match(pattern_tail, &tail[len..], eq))
 }
 
 /// Whether a character of a pattern stands for others.

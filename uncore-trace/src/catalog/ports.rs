@@ -8,17 +8,17 @@ use crate::discover::event::{AliasValue, EventAlias};
 /// How the root ports of a PMU instance are distinguished.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ports {
+pub struct PortsRule {
     /// How the location of a device is found.
     pub by: Locate,
     /// The term with one bit per root port; `None` if an instance is one port, or if ports have
     /// separate events.
     pub term: Option<String>,
     /// Number of bits in use, at most 64.
-    #[serde(default, deserialize_with = "ports")]
+    #[serde(default, deserialize_with = "port_count")]
     pub count: u32,
     /// The events that it applies to; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
     /// The events that count the bytes that devices read from memory (disk writes, sent packets).
     #[serde(default)]
@@ -27,10 +27,10 @@ pub struct Ports {
     #[serde(default)]
     pub writes: Vec<String>,
     /// A filter by requester id, which can select a single device.
-    pub requester: Option<Requester>,
+    pub requester: Option<RequesterFilter>,
 }
 
-fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+fn port_count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     match u32::deserialize(from)? {
         count @ 0..=64 => Ok(count),
         count => Err(D::Error::custom(format!("{count} is more than the 64 bits of a term"))),
@@ -40,17 +40,18 @@ fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 /// A filter by the id of a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Requester {
-    /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the `StreamID`.
+pub struct RequesterFilter {
+    /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the
+    /// `StreamID`.
     pub term: String,
     /// The terms that it needs, with their values.
-    #[serde(default, deserialize_with = "super::family::optional_values")]
+    #[serde(default, deserialize_with = "super::family::deserialize_optional_values")]
     pub with: Option<EventAlias>,
 }
 
-impl Requester {
+impl RequesterFilter {
     /// The terms that select the device with this id.
-    pub fn terms(&self, id: u64) -> Vec<(String, u64)> {
+    pub fn selecting_terms(&self, id: u64) -> Vec<(String, u64)> {
         let with = self.with.iter().flat_map(|with| &with.terms);
         let with = with.filter_map(|term| match term.value {
             AliasValue::Number(value) => Some((term.name.clone(), value)),
@@ -60,11 +61,11 @@ impl Requester {
     }
 }
 
-impl Ports {
+impl PortsRule {
     /// Whether these terms select a single device by its id.
-    pub fn picks(&self, terms: &[(String, u64)]) -> bool {
+    pub fn picks_device(&self, terms: &[(String, u64)]) -> bool {
         let requester = self.requester.as_ref();
-        requester.is_some_and(|one| terms.iter().any(|(term, _)| *term == one.term))
+        requester.is_some_and(|rule| terms.iter().any(|(term, _)| *term == rule.term))
     }
 }
 

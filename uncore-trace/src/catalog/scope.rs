@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The hardware unit that has one instance of a PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum PmuScope {
     /// A processor package.
     Socket,
     /// A PCIe root complex.
@@ -32,7 +32,7 @@ pub enum Scope {
     Device,
 }
 
-impl Scope {
+impl PmuScope {
     /// Its name in catalog files.
     pub fn name(self) -> &'static str {
         match self {

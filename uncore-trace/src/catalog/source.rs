@@ -13,7 +13,7 @@ use super::family::Family;
 use super::group::Group;
 use super::pattern::matches_event;
 use super::spec::{Term, TermValue};
-use super::words::{PmuEvent, Words};
+use super::words::{PmuEvent, PmuWords};
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
@@ -42,75 +42,83 @@ impl fmt::Display for Cause {
 /// The causes of certain events.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct CauseRule {
     /// The causes, at least one.
-    #[serde(deserialize_with = "causes")]
+    #[serde(deserialize_with = "deserialize_causes")]
     pub cause: Vec<Cause>,
     /// The events; `*` matches anything.
-    #[serde(default = "super::pattern::any")]
+    #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
     /// Exceptions from `events`.
     #[serde(default)]
     pub except: Vec<String>,
     /// The filter that selects only these causes; it is used alone among the filters of the
     /// family's sources. Without one, the events have no other causes.
-    #[serde(default, deserialize_with = "super::family::optional_values")]
+    #[serde(default, deserialize_with = "super::family::deserialize_optional_values")]
     pub terms: Option<EventAlias>,
     /// Only for PMUs whose `peer` file has this kind: `gpu`, `cpu`, `cxlmem`.
     pub peer: Option<String>,
 }
 
 /// One cause, or a list of causes.
-fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
+fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected `cpu`, `device`, `remote`, or a list of these")]
-    enum Written {
+    enum WrittenCauses {
         One(Cause),
         Many(Vec<Cause>),
     }
-    match Written::deserialize(from)? {
-        Written::One(cause) => Ok(vec![cause]),
-        Written::Many(causes) if causes.is_empty() => Err(D::Error::custom("the list is empty")),
-        Written::Many(causes) => Ok(causes),
+    match WrittenCauses::deserialize(from)? {
+        WrittenCauses::One(cause) => Ok(vec![cause]),
+        WrittenCauses::Many(causes) if causes.is_empty() => {
+            Err(D::Error::custom("the list is empty"))
+        }
+        WrittenCauses::Many(causes) => Ok(causes),
     }
 }
 
-impl Source {
-    fn is_of(&self, event: &str) -> bool {
-        let has = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
-        has(&self.events) && !has(&self.except)
+impl CauseRule {
+    fn applies_to_event(&self, event: &str) -> bool {
+        let matches_any = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+        matches_any(&self.events) && !matches_any(&self.except)
     }
 }
 
 impl Family {
     /// The possible causes of what `event` of a PMU counts with `filter`, in the form of a planned
     /// counter (`term=0x1,...`); empty if unknown.
-    pub fn causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
-        let has_peer = |source: &&Source| pmu.has_peer(source.peer.as_ref());
-        let set = |source: &&Source| source.terms.as_ref().is_none_or(|terms| has(filter, terms));
-        let of = self.sources.iter().filter(|source| source.is_of(event));
-        let sources = of.filter(has_peer).filter(set);
-        sources.flat_map(|its| its.cause.clone()).collect()
+    pub fn possible_causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
+        let has_peer = |source: &&CauseRule| pmu.has_peer(source.peer.as_ref());
+        let set = |source: &&CauseRule| {
+            source.terms.as_ref().is_none_or(|terms| has_terms(filter, terms))
+        };
+        let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
+        let sources = applicable.filter(has_peer).filter(set);
+        sources.flat_map(|cause_rule| cause_rule.cause.clone()).collect()
     }
 
     /// The filters with which `event` is counted for `group`, one per source; a single empty one if
     /// it is counted as a whole.
     pub(crate) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
-        let of = self.sources.iter().filter(|source| source.is_of(event));
-        let filters = of.filter_map(|source| source.terms.as_ref());
-        let parts: Vec<_> = filters.map(numbers).collect();
-        if parts.is_empty() || !self.split.contains(&group) { vec![Vec::new()] } else { parts }
+        let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
+        let filters = applicable.filter_map(|source| source.terms.as_ref());
+        let term_lists: Vec<_> = filters.map(term_values).collect();
+        if term_lists.is_empty() || !self.split.contains(&group) {
+            vec![Vec::new()]
+        } else {
+            term_lists
+        }
     }
 }
 
-impl Words<'_> {
+impl PmuWords<'_> {
     /// The possible causes of what `event` counts with `filter` in `unit`; `None` if nothing says
     /// them.
     ///
     /// They are empty for a PMU of each CPU without sources, which counts what runs there, and for
     /// the clock of a known PMU, which counts no requests.
-    pub fn causes(&self, event: &str, filter: &str, unit: &str) -> Option<BTreeSet<Cause>> {
-        let causes = self.family.map(|its| its.causes(self.pmu, event, filter));
+    pub fn event_causes(&self, event: &str, filter: &str, unit: &str) -> Option<BTreeSet<Cause>> {
+        let causes = self.family.map(|family| family.possible_causes(self.pmu, event, filter));
         let is_clock = self.family.is_some() && unit == "cycles";
         let needs_none = is_clock || self.is_per_cpu();
         let causes = causes.unwrap_or_default();
@@ -121,12 +129,14 @@ impl Words<'_> {
     pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<Cause>> {
         let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
         // An event that needs more terms has no filter yet.
-        let filter = self.encode(&[term], &[]).map_or_else(|_| String::new(), |its| its.filter);
-        self.causes(event.name, &filter, &self.unit(Some(event)).0)
+        let filter = self
+            .encode_terms(&[term], &[])
+            .map_or_else(|_| String::new(), |encoded| encoded.filter);
+        self.event_causes(event.name, &filter, &self.event_unit(Some(event)).0)
     }
 }
 
-fn numbers(terms: &EventAlias) -> Vec<(String, u64)> {
+fn term_values(terms: &EventAlias) -> Vec<(String, u64)> {
     let number = |term: &AliasTerm| match term.value {
         AliasValue::Number(value) => Some((term.name.clone(), value)),
         AliasValue::Asked => None,
@@ -134,10 +144,10 @@ fn numbers(terms: &EventAlias) -> Vec<(String, u64)> {
     terms.terms.iter().filter_map(number).collect()
 }
 
-fn has(filter: &str, wanted: &EventAlias) -> bool {
+fn has_terms(filter: &str, wanted: &EventAlias) -> bool {
     wanted.terms.iter().all(|term| match term.value {
         AliasValue::Number(value) => {
-            filter.split(',').any(|given| given == format!("{}={value:#x}", term.name))
+            filter.split(',').any(|typed_term| typed_term == format!("{}={value:#x}", term.name))
         }
         AliasValue::Asked => false,
     })
@@ -149,13 +159,13 @@ mod tests {
     use crate::catalog::Catalog;
 
     fn causes(family: &str, event: &str, filter: &str) -> Vec<Cause> {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         let found = catalog.families.iter().find(|known| known.family == family);
-        found.unwrap().causes(&Pmu::default(), event, filter).into_iter().collect()
+        found.unwrap().possible_causes(&Pmu::default(), event, filter).into_iter().collect()
     }
 
     #[test]
-    fn filters_and_events_tell_who_caused_it() {
+    fn filters_and_events_tell_the_cause_of_counts() {
         const ALL: &[Cause] = &[Cause::Cpu, Cause::Device, Cause::Remote];
         const CPU: &[Cause] = &[Cause::Cpu];
         const CPUS: &[Cause] = &[Cause::Cpu, Cause::Remote];

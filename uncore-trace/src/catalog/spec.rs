@@ -1,8 +1,8 @@
 //! The grammar of `-e`: parses perf's event texts into plain data.
 //!
 //! The grammar is that of perf's lexer and parser (`tools/perf/util/parse-events.l` and `.y`, Linux
-//! 7.2), which skip blanks. It does not depend on a machine: whether a PMU or term exists is checked
-//! later. Every part keeps its column for error messages.
+//! 7.2), which skip blanks. It does not depend on a machine: whether a PMU or term exists is
+//! checked later. Every part keeps its column for error messages.
 
 use std::fmt;
 
@@ -11,27 +11,27 @@ use crate::discover::event::number;
 
 /// An error in an event text, at a column counted in characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct ColumnError {
     /// The column.
     pub column: usize,
     /// The message.
     pub message: String,
 }
 
-impl At {
+impl ColumnError {
     /// An error at `column`.
     pub fn new(column: usize, message: impl Into<String>) -> Self {
         Self { column, message: message.into() }
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for ColumnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "column {}: {}", self.column, self.message)
     }
 }
 
-impl std::error::Error for At {}
+impl std::error::Error for ColumnError {}
 
 /// The value of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct EventSpec {
 
 /// An event, or events in braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub enum EventItem {
     /// A single event.
     One(EventSpec),
     /// `{a,b}`: events that are counted together. `:W` allows the kernel to refuse that.
@@ -83,31 +83,38 @@ pub enum Item {
 }
 
 /// Parses the text of one `-e`. Quotes around an item, left over from a shell, are skipped.
-pub fn parse(text: &str) -> Result<Vec<Item>, At> {
-    let mut cursor = Cursor::new(text.chars());
+pub fn parse(text: &str) -> Result<Vec<EventItem>, ColumnError> {
+    let mut cursor = SpecCursor::new(text.chars());
     let mut items = Vec::new();
     loop {
         cursor.skip_blank();
-        items.push(if cursor.opens_group() { cursor.group()? } else { Item::One(cursor.event()?) });
+        items.push(if cursor.opens_group() {
+            cursor.parse_group()?
+        } else {
+            EventItem::One(cursor.parse_event()?)
+        });
         cursor.skip_blank();
-        match cursor.peek() {
+        match cursor.peek_char() {
             None => return Ok(items),
-            Some(',') => cursor.at += 1,
-            Some('}') => return Err(cursor.error("there is no '{' that this closes")),
-            Some(c) => return Err(cursor.error(format!("expected ',' or the end, not {c:?}"))),
+            Some(',') => cursor.position += 1,
+            Some('}') => return Err(cursor.error_here("there is no '{' that this closes")),
+            Some(c) => return Err(cursor.error_here(format!("expected ',' or the end, not {c:?}"))),
         }
     }
 }
 
 /// Parses the text between the slashes of an event.
-pub fn terms(text: &str) -> Result<Vec<Term>, At> {
-    let mut cursor = Cursor::new(text.chars().chain(['/']));
-    let terms = cursor.terms()?;
+pub fn terms(text: &str) -> Result<Vec<Term>, ColumnError> {
+    let mut cursor = SpecCursor::new(text.chars().chain(['/']));
+    let terms = cursor.parse_terms()?;
     if terms.is_empty() {
-        return Err(At::new(1, EXPECTED_TERM));
+        return Err(ColumnError::new(1, EXPECTED_TERM));
     }
-    if cursor.peek().is_some() {
-        return Err(At::new(cursor.at, "there is no place for '/' between the slashes"));
+    if cursor.peek_char().is_some() {
+        return Err(ColumnError::new(
+            cursor.position,
+            "there is no place for '/' between the slashes",
+        ));
     }
     Ok(terms)
 }
@@ -115,191 +122,194 @@ pub fn terms(text: &str) -> Result<Vec<Term>, At> {
 const EXPECTED_TERM: &str = "expected a term here, such as an event or event=0x1";
 
 /// Splits `TYPE:CONFIG`, the numbers of `struct perf_event_attr`.
-pub fn numeric(word: &str) -> Option<(u32, u64)> {
+pub fn parse_numeric(word: &str) -> Option<(u32, u64)> {
     let (attr_type, config) = word.split_once(':')?;
     Some((number(attr_type).ok()?.try_into().ok()?, number(config).ok()?))
 }
 
-struct Cursor {
+struct SpecCursor {
     chars: Vec<char>,
-    at: usize,
+    position: usize,
     /// Notes on the event that is being read.
     notes: Vec<String>,
 }
 
-impl Cursor {
+impl SpecCursor {
     fn new(chars: impl Iterator<Item = char>) -> Self {
-        Self { chars: chars.collect(), at: 0, notes: Vec::new() }
+        Self { chars: chars.collect(), position: 0, notes: Vec::new() }
     }
 
-    fn peek(&self) -> Option<char> {
-        self.chars.get(self.at).copied()
+    fn peek_char(&self) -> Option<char> {
+        self.chars.get(self.position).copied()
     }
 
-    fn eat(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
-        self.at += usize::from(found);
-        found
+    fn eat_char(&mut self, wanted: char) -> bool {
+        let is_next = self.peek_char() == Some(wanted);
+        self.position += usize::from(is_next);
+        is_next
     }
 
-    fn column(&self) -> usize {
-        self.at + 1
+    fn current_column(&self) -> usize {
+        self.position + 1
     }
 
-    fn error(&self, message: impl Into<String>) -> At {
-        At::new(self.column(), message)
+    fn error_here(&self, message: impl Into<String>) -> ColumnError {
+        ColumnError::new(self.current_column(), message)
     }
 
-    fn skip(&mut self, unwanted: impl Fn(char) -> bool) {
-        while self.peek().is_some_and(&unwanted) {
-            self.at += 1;
+    fn skip_while(&mut self, unwanted: impl Fn(char) -> bool) {
+        while self.peek_char().is_some_and(&unwanted) {
+            self.position += 1;
         }
     }
 
     fn skip_blank(&mut self) {
-        self.skip(|c| c.is_whitespace() || c == '\'' || c == '"');
+        self.skip_while(|c| c.is_whitespace() || c == '\'' || c == '"');
     }
 
-    /// A name, with the characters of `also` in it.
-    fn word(&mut self, also: &str) -> String {
-        let start = self.at;
-        self.skip(|c| c.is_alphanumeric() || "_-.*?[]!".contains(c) || also.contains(c));
-        self.chars[start..self.at].iter().collect()
+    /// A name, with the characters of `extra_chars` in it.
+    fn read_word(&mut self, extra_chars: &str) -> String {
+        let start = self.position;
+        self.skip_while(|c| {
+            c.is_alphanumeric() || "_-.*?[]!".contains(c) || extra_chars.contains(c)
+        });
+        self.chars[start..self.position].iter().collect()
     }
 
-    /// Whether a group starts here, with or without a name, which is skipped: perf prints it only in
-    /// reports of samples.
+    /// Whether a group starts here, with or without a name, which is skipped: perf prints it only
+    /// in reports of samples.
     fn opens_group(&mut self) -> bool {
-        let start = self.at;
-        self.word("");
-        let opens = self.eat('{');
+        let start = self.position;
+        self.read_word("");
+        let opens = self.eat_char('{');
         if !opens {
-            self.at = start;
+            self.position = start;
         }
         opens
     }
 
     /// Parses a group after `{`.
-    fn group(&mut self) -> Result<Item, At> {
-        let opened = self.at;
+    fn parse_group(&mut self) -> Result<EventItem, ColumnError> {
+        let opened = self.position;
         let mut members = Vec::new();
         loop {
             self.skip_blank();
-            if self.peek() == Some('{') {
-                return Err(self.error("a group cannot stand in a group"));
+            if self.peek_char() == Some('{') {
+                return Err(self.error_here("a group cannot stand in a group"));
             }
-            members.push(self.event()?);
+            members.push(self.parse_event()?);
             self.skip_blank();
-            if self.eat('}') {
+            if self.eat_char('}') {
                 break;
             }
-            if !self.eat(',') {
+            if !self.eat_char(',') {
                 let message = "the group that starts here has no '}' or lacks a ','";
-                return Err(At::new(opened, message));
+                return Err(ColumnError::new(opened, message));
             }
         }
-        let weak = self.modifiers()?;
-        if let Some(first) = members.first_mut() {
-            first.notes.append(&mut self.notes);
+        let weak = self.read_modifiers()?;
+        if let Some(leader) = members.first_mut() {
+            leader.notes.append(&mut self.notes);
         }
-        Ok(Item::Group { members, weak })
+        Ok(EventItem::Group { members, weak })
     }
 
-    fn event(&mut self) -> Result<EventSpec, At> {
-        let column = self.column();
-        let mut word = self.word("");
+    fn parse_event(&mut self) -> Result<EventSpec, ColumnError> {
+        let column = self.current_column();
+        let mut word = self.read_word("");
         if word.is_empty() {
-            return Err(self.error(match self.peek() {
+            return Err(self.error_here(match self.peek_char() {
                 None => "expected an event here: PMU/term=value,.../, a name or {a,b}".to_owned(),
                 Some(c) => format!("expected an event here, not {c:?}"),
             }));
         }
-        if self.peek() == Some(':') {
-            self.after_colon(&mut word, column)?;
+        if self.peek_char() == Some(':') {
+            self.read_after_colon(&mut word, column)?;
         }
-        let (pmu, terms) = if self.eat('/') {
-            (Some(word), self.terms()?)
+        let (pmu, terms) = if self.eat_char('/') {
+            (Some(word), self.parse_terms()?)
         } else {
             (None, vec![Term { name: word, value: TermValue::Bare, column }])
         };
-        self.modifiers()?;
+        self.read_modifiers()?;
         Ok(EventSpec { pmu, terms, column, notes: std::mem::take(&mut self.notes) })
     }
 
-    /// Adds the config of `TYPE:CONFIG` to the type in `word`. Modifiers are left; a tracepoint or a
-    /// breakpoint is an error.
-    fn after_colon(&mut self, word: &mut String, column: usize) -> Result<(), At> {
+    /// Adds the config of `TYPE:CONFIG` to the type in `word`. Modifiers are left; a tracepoint or
+    /// a breakpoint is an error.
+    fn read_after_colon(&mut self, word: &mut String, column: usize) -> Result<(), ColumnError> {
         if word == "mem" {
-            return Err(At::new(
+            return Err(ColumnError::new(
                 column,
                 "mem:ADDRESS is a breakpoint, and only events of PMUs are counted here: use perf",
             ));
         }
-        let colon = self.at;
-        self.at += 1;
-        let second = self.word("");
-        let both = format!("{word}:{second}");
-        if numeric(&both).is_some() {
-            *word = both;
+        let colon = self.position;
+        self.position += 1;
+        let suffix = self.read_word("");
+        let joined = format!("{word}:{suffix}");
+        if parse_numeric(&joined).is_some() {
+            *word = joined;
             return Ok(());
         }
-        if second.is_empty() || modifiers::looks_like(&second) {
-            self.at = colon;
+        if suffix.is_empty() || modifiers::are_modifiers(&suffix) {
+            self.position = colon;
             return Ok(());
         }
-        Err(At::new(
+        Err(ColumnError::new(
             colon + 1,
             format!(
-                "{second:?} is no modifier, and {both:?} as a tracepoint cannot be counted here: \
+                "{suffix:?} is no modifier, and {joined:?} as a tracepoint cannot be counted here: \
                  only events of PMUs are"
             ),
         ))
     }
 
     /// Parses terms after the first `/`, including the second one. There may be none.
-    fn terms(&mut self) -> Result<Vec<Term>, At> {
-        let opened = self.at;
+    fn parse_terms(&mut self) -> Result<Vec<Term>, ColumnError> {
+        let opened = self.position;
         let mut terms = Vec::new();
-        self.skip(char::is_whitespace);
-        if self.eat('/') {
+        self.skip_while(char::is_whitespace);
+        if self.eat_char('/') {
             return Ok(terms);
         }
         loop {
-            self.skip(char::is_whitespace);
-            let column = self.column();
-            let name = self.word(":@");
+            self.skip_while(char::is_whitespace);
+            let column = self.current_column();
+            let name = self.read_word(":@");
             if name.is_empty() {
-                return Err(self.error(EXPECTED_TERM));
+                return Err(self.error_here(EXPECTED_TERM));
             }
-            self.skip(char::is_whitespace);
-            let value = if self.eat('=') { self.value()? } else { TermValue::Bare };
+            self.skip_while(char::is_whitespace);
+            let value = if self.eat_char('=') { self.parse_value()? } else { TermValue::Bare };
             terms.push(Term { name, value, column });
-            self.skip(char::is_whitespace);
-            if self.eat('/') {
+            self.skip_while(char::is_whitespace);
+            if self.eat_char('/') {
                 return Ok(terms);
             }
-            if !self.eat(',') {
-                return Err(match self.peek() {
-                    None => At::new(opened, "the '/' here has no closing '/'"),
-                    Some(c) => self.error(format!("expected ',' or '/' here, not {c:?}")),
+            if !self.eat_char(',') {
+                return Err(match self.peek_char() {
+                    None => ColumnError::new(opened, "the '/' here has no closing '/'"),
+                    Some(c) => self.error_here(format!("expected ',' or '/' here, not {c:?}")),
                 });
             }
         }
     }
 
-    fn value(&mut self) -> Result<TermValue, At> {
-        self.skip(char::is_whitespace);
-        let column = self.column();
-        if let Some(text) = self.quoted()? {
+    fn parse_value(&mut self) -> Result<TermValue, ColumnError> {
+        self.skip_while(char::is_whitespace);
+        let column = self.current_column();
+        if let Some(text) = self.read_quoted()? {
             return Ok(TermValue::Symbol(text));
         }
-        let word = self.word(":");
+        let word = self.read_word(":");
         match word.chars().next() {
-            None => Err(At::new(column, "expected a value after '='")),
+            None => Err(ColumnError::new(column, "expected a value after '='")),
             // Like `1-3` and `2.0` to perf.
             Some(_) if word.contains(['-', '.', ':']) => Ok(TermValue::Symbol(word)),
             Some(c) if c.is_ascii_digit() => {
-                let number = number(&word).map_err(|error| At::new(column, error.to_string()))?;
+                let number =
+                    number(&word).map_err(|error| ColumnError::new(column, error.to_string()))?;
                 // perf-stat(1) has octal numbers, its lexer has not.
                 if word.parse().is_ok_and(|decimal: u64| decimal != number) {
                     self.notes
@@ -312,32 +322,36 @@ impl Cursor {
     }
 
     /// A text in quotes, which may have backslashes before them, left over from a shell.
-    fn quoted(&mut self) -> Result<Option<String>, At> {
-        let opened = self.at;
-        self.eat('\\');
-        let Some(quote) = self.peek().filter(|c| *c == '\'' || *c == '"') else {
-            self.at = opened;
+    fn read_quoted(&mut self) -> Result<Option<String>, ColumnError> {
+        let opened = self.position;
+        self.eat_char('\\');
+        let Some(quote) = self.peek_char().filter(|c| *c == '\'' || *c == '"') else {
+            self.position = opened;
             return Ok(None);
         };
-        self.at += 1;
-        let start = self.at;
-        self.skip(|c| c != quote);
-        let text: String = self.chars[start..self.at].iter().collect();
-        if !self.eat(quote) {
-            return Err(At::new(opened + 1, format!("the {quote} here has no closing {quote}")));
+        self.position += 1;
+        let start = self.position;
+        self.skip_while(|c| c != quote);
+        let text: String = self.chars[start..self.position].iter().collect();
+        if !self.eat_char(quote) {
+            return Err(ColumnError::new(
+                opened + 1,
+                format!("the {quote} here has no closing {quote}"),
+            ));
         }
         Ok(Some(text.strip_suffix('\\').unwrap_or(&text).to_owned()))
     }
 
     /// Parses the modifiers of an event or group. Returns whether `W` is among them.
-    fn modifiers(&mut self) -> Result<bool, At> {
-        let column = self.column();
-        let colon = self.eat(':');
-        let word = self.word("");
+    fn read_modifiers(&mut self) -> Result<bool, ColumnError> {
+        let column = self.current_column();
+        let colon = self.eat_char(':');
+        let word = self.read_word("");
         if word.is_empty() && colon {
-            return Err(At::new(column, "expected a modifier after ':'"));
+            return Err(ColumnError::new(column, "expected a modifier after ':'"));
         }
-        self.notes.extend(modifiers::notes(&word).map_err(|message| At::new(column, message))?);
+        self.notes
+            .extend(modifiers::notes(&word).map_err(|message| ColumnError::new(column, message))?);
         Ok(word.contains('W'))
     }
 }

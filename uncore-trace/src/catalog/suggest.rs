@@ -1,11 +1,11 @@
 //! "Did you mean": the known name nearest to a wrong one, and a short list of names.
 //!
-//! Names of events and metrics differ in a word where their meanings do (`upi`, `qpi`; `rd`, `wr`), so
-//! for these only a misspelling of the same words is suggested ([`misspelt`]).
+//! Names of events and metrics differ in a word where their meanings do (`upi`, `qpi`; `rd`, `wr`),
+//! so for these only a misspelling of the same words is suggested ([`is_misspelling`]).
 
 use std::collections::BTreeSet;
 
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Smallest similarity, 0 to 1, for a suggestion; less similar names would not help.
 const ALIKE: f64 = 0.55;
@@ -14,7 +14,7 @@ const ALIKE: f64 = 0.55;
 const SHOWN: usize = 24;
 
 /// The name most similar to `wrong`, if any is similar enough; case-insensitive.
-pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let alike = |name: &str| {
         strsim::jaro_winkler(&wrong, &name.to_lowercase())
@@ -28,32 +28,32 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 /// ` (did you mean X?)`, or an empty text.
 pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
     let known: Vec<_> = known.into_iter().collect();
-    offer(nearest(wrong, known.iter().map(AsRef::as_ref)))
+    suggestion_text(nearest_name(wrong, known.iter().map(AsRef::as_ref)))
 }
 
-/// The same for names of events, metrics and PMUs: only one that [`misspelt`] accepts.
+/// The same for names of events, metrics and PMUs: only one that [`is_misspelling`] accepts.
 pub fn did_you_misspell(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
     let known: Vec<_> = known.into_iter().collect();
-    let same = known.iter().map(AsRef::as_ref).filter(|name| misspelt(wrong, name));
-    offer(nearest(wrong, same))
+    let candidates = known.iter().map(AsRef::as_ref).filter(|name| is_misspelling(wrong, name));
+    suggestion_text(nearest_name(wrong, candidates))
 }
 
-fn offer(name: Option<&str>) -> String {
+fn suggestion_text(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!(" (did you mean {}?)", printable(name)))
 }
 
 /// Whether `wrong` has the words of `name`, each written correctly or misspelt, up to one more word
 /// at its end; separators do not matter.
-fn misspelt(wrong: &str, name: &str) -> bool {
+fn is_misspelling(wrong: &str, name: &str) -> bool {
     let (wrong, name) = (wrong.to_lowercase(), name.to_lowercase());
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         words.map(str::to_owned).collect()
     };
     let (wrong, name) = (words(&wrong), words(&name));
-    let more = name.len().checked_sub(wrong.len());
+    let extra_words = name.len().checked_sub(wrong.len());
     wrong.concat() == name.concat()
-        || more.is_some_and(|more| more <= 1)
+        || extra_words.is_some_and(|extra| extra <= 1)
             && wrong.iter().zip(&name).all(|(wrong, word)| is_misspelt(wrong, word))
             && !wrong.is_empty()
 }
@@ -75,8 +75,8 @@ fn is_misspelt(wrong: &str, word: &str) -> bool {
 }
 
 /// `a, b, c and 7 more`, escaped for a terminal; `none` if there are none.
-pub fn list(names: impl IntoIterator<Item: AsRef<str>>) -> String {
-    few(names, SHOWN)
+pub fn list_names(names: impl IntoIterator<Item: AsRef<str>>) -> String {
+    list_few(names, SHOWN)
 }
 
 #[cfg(test)]
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn near_names_are_found_and_far_ones_are_not() {
         let known = ["rd_bytes_loc", "wr_bytes_loc", "cycles"];
-        assert_eq!(nearest("rd_bytes_lo", known), Some("rd_bytes_loc"));
-        assert_eq!(nearest("CYCLE", known), Some("cycles"));
-        assert_eq!(nearest("zzz", known), None);
+        assert_eq!(nearest_name("rd_bytes_lo", known), Some("rd_bytes_loc"));
+        assert_eq!(nearest_name("CYCLE", known), Some("cycles"));
+        assert_eq!(nearest_name("zzz", known), None);
         assert_eq!(did_you_mean("zzz", known), "");
     }
 
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn lists_are_short_and_printable() {
-        assert_eq!(list([""; 0]), "none");
-        assert_eq!(list(["a\n", "b"]), "a\\n, b");
-        assert!(list(vec!["x"; 30]).ends_with("and 6 more"));
-        assert_eq!(few(["a", "b", "c"], 2), "a, b and 1 more");
+        assert_eq!(list_names([""; 0]), "none");
+        assert_eq!(list_names(["a\n", "b"]), "a\\n, b");
+        assert!(list_names(vec!["x"; 30]).ends_with("and 6 more"));
+        assert_eq!(list_few(["a", "b", "c"], 2), "a, b and 1 more");
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The best test of a family's events, units and filters, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verified {
+pub enum Verification {
     /// The hardware: counts were compared with known traffic.
     Silicon,
     /// The unmodified driver in the lab, on a model of the registers with known traffic.
@@ -16,7 +16,7 @@ pub enum Verified {
     Source,
 }
 
-impl Verified {
+impl Verification {
     /// All values with their meaning, one line each.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Silicon, "counted on the hardware and compared with known traffic"),

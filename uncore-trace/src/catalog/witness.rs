@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::family::{positive, some};
+use super::family::{non_empty_list, positive_number};
 use super::rules::is_of;
 use crate::discover::Pmu;
 
@@ -15,10 +15,10 @@ pub struct Witness {
     /// Its name.
     pub event: String,
     /// Bytes of traffic per count; positive.
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "positive_number")]
     pub bytes: f64,
     /// Names of the traffic that it does not count.
-    #[serde(deserialize_with = "some")]
+    #[serde(deserialize_with = "non_empty_list")]
     pub unseen: Vec<String>,
     /// Processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Witness {
 
 impl Witness {
     /// Whether it applies to the processor of `pmu`.
-    pub fn is_for(&self, pmu: &Pmu) -> bool {
+    pub fn applies_to_pmu(&self, pmu: &Pmu) -> bool {
         is_of(&self.processors, pmu)
     }
 }

@@ -4,14 +4,14 @@
 
 use std::collections::HashSet;
 
-use super::family::{Family, Kind, NamedEvent};
+use super::family::{Family, NamedEvent, PmuKind};
 use super::group::Group;
 use super::metric::Metric;
 use super::pattern::matches_event;
 use super::rules::is_of;
 use super::{Catalog, cache_names, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
-use crate::discover::format::{Format, WORDS};
+use crate::discover::format::{FormatField, WORDS};
 use crate::discover::{Pmu, name};
 
 /// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
@@ -25,7 +25,7 @@ pub const CACHE: u32 = 3;
 
 /// A PMU with its part of the catalog.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct PmuWords<'a> {
     /// The PMU.
     pub pmu: &'a Pmu,
     /// Its family, if known.
@@ -45,52 +45,52 @@ pub struct PmuEvent<'a> {
     pub attr_type: u32,
 }
 
-impl<'a> Words<'a> {
+impl<'a> PmuWords<'a> {
     /// The vocabulary of `pmu`.
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
-        let family = catalog.family(pmu);
+        let family = catalog.family_of(pmu);
         let base = family.and_then(|family| family.events_of.as_deref());
-        let base = base.and_then(|base| catalog.named(base));
+        let base = base.and_then(|base| catalog.family_named(base));
         Self { pmu, family, base }
     }
 
     /// The catalog's events for this processor whose fields the PMU has.
-    fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+    fn added_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
-        self.in_catalog().filter(move |event| words.has(event))
+        self.catalog_events().filter(move |event| words.has_event(event))
     }
 
     /// The catalog's events, of any processor.
-    fn in_catalog(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        let own = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
-        own.chain(self.imported())
+    fn catalog_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        let own_events = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
+        own_events.chain(self.imported_events())
     }
 
     /// The events of perf's tables, if the family is described by them, except those that it has
     /// itself.
-    fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+    fn imported_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
         let family = self.family.filter(|family| family.imports).into_iter();
         family.flat_map(move |family| {
             let is_own = |event: &NamedEvent| {
-                family.events.iter().any(|own| own.names.contains(&event.names[0]))
+                family.events.iter().any(|own_event| own_event.names.contains(&event.names[0]))
             };
-            words.of_vendor().filter(move |event| !is_own(event))
+            words.table_events().filter(move |event| !is_own(event))
         })
     }
 
     /// The events of the imported tables, whatever the family says.
-    fn of_vendor(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event })
+    fn table_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        vendor::vendor_events(self.pmu).map(|event| -> &'a NamedEvent { event })
     }
 
     /// Whether an event of the catalog is of this processor, and the PMU has its fields.
-    fn has(&self, event: &NamedEvent) -> bool {
-        is_of(&event.processors, self.pmu) && self.fits(&event.encoding)
+    fn has_event(&self, event: &NamedEvent) -> bool {
+        is_of(&event.processors, self.pmu) && self.fits_fields(&event.encoding)
     }
 
     /// Description of an event; `None` if not in the catalog.
-    pub fn about(&self, event: &str) -> Option<&'a str> {
+    pub fn event_description(&self, event: &str) -> Option<&'a str> {
         self.family.into_iter().chain(self.base).find_map(|family| family.about_event(event))
     }
 
@@ -99,12 +99,12 @@ impl<'a> Words<'a> {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
     }
 
-    /// Whether another PMU is of the same kind: of the same family, or with the same name but for its
-    /// number.
-    pub fn is_of_kind(&self, other: &Pmu) -> bool {
+    /// Whether another PMU is of the same kind: of the same family, or with the same name but for
+    /// its number.
+    pub fn is_of_kind(&self, pmu: &Pmu) -> bool {
         match self.family {
-            Some(family) => family.recognises(other),
-            None => name::stem(&other.name) == name::stem(&self.pmu.name),
+            Some(family) => family.recognises_pmu(pmu),
+            None => name::stem(&pmu.name) == name::stem(&self.pmu.name),
         }
     }
 
@@ -113,41 +113,44 @@ impl<'a> Words<'a> {
     pub fn is_per_cpu(&self) -> bool {
         self.pmu.cpumask.is_none()
             && match self.family {
-                Some(family) => family.kind != Kind::Uncore,
+                Some(family) => family.kind != PmuKind::Uncore,
                 None => self.pmu.cpus.is_some(),
             }
     }
 
     /// The field of a term.
-    pub fn format(&self, term: &str) -> Option<Format> {
-        let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(Format::whole);
+    pub fn term_format(&self, term: &str) -> Option<FormatField> {
+        let whole =
+            || WHOLE_WORDS.iter().position(|word| *word == term).map(FormatField::whole_word);
         let added = || self.family.and_then(|family| family.formats.get(term).copied());
         self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
     }
 
     /// The value of a term in config words; `None` if the PMU has no such term.
-    pub fn value(&self, config: &[u64; WORDS], term: &str) -> Option<u64> {
-        self.format(term).map(|format| format.decode(config))
+    pub fn term_value(&self, config: &[u64; WORDS], term: &str) -> Option<u64> {
+        self.term_format(term).map(|format| format.decode_value(config))
     }
 
     /// The event with this name, which may have a prefix; case-insensitive.
-    pub fn event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
-        self.by_name(wanted).or_else(|| self.by_name(self.family?.without_prefix(wanted)?))
+    pub fn find_event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
+        self.find_by_name(wanted)
+            .or_else(|| self.find_by_name(self.family?.without_prefix(wanted)?))
     }
 
-    fn by_name(&self, wanted: &str) -> Option<PmuEvent<'a>> {
+    fn find_by_name(&self, wanted: &str) -> Option<PmuEvent<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
-        if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
+        if let Some((name, alias)) = pmu.find_event(wanted).filter(useful) {
             return Some(PmuEvent { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
-        let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
+        let has_name = |event: &&'a NamedEvent| event.names.iter().any(named);
         // Few of the many events have the name, so that it is compared first.
-        let added = self.in_catalog().filter(is_it).find(|event| self.has(event));
-        let imported = || self.of_vendor().filter(is_it).find(|event| self.fits(&event.encoding));
+        let added = self.catalog_events().filter(has_name).find(|event| self.has_event(event));
+        let imported =
+            || self.table_events().filter(has_name).find(|event| self.fits_fields(&event.encoding));
         let Some(event) = added.or_else(imported) else {
-            return self.generic(CACHE, cache_names::config(wanted)?);
+            return self.generic_event(CACHE, cache_names::cache_event_config(wanted)?);
         };
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
@@ -155,8 +158,8 @@ impl<'a> Words<'a> {
 
     /// The metric with this name: of several forms the first whose events the PMU has, or else the
     /// first.
-    pub fn metric(&self, name: &str) -> Option<&'a Metric> {
-        let forms = self.family?.forms(name, self.pmu);
+    pub fn find_metric(&self, name: &str) -> Option<&'a Metric> {
+        let forms = self.family?.metric_forms(name, self.pmu);
         let whole = forms.iter().find(|form| self.has_inputs(form));
         whole.or(forms.first()).copied()
     }
@@ -164,20 +167,20 @@ impl<'a> Words<'a> {
     /// Whether the PMU has every event in the formula of a metric.
     pub fn has_inputs(&self, metric: &Metric) -> bool {
         let is_event = |name: &str| self.family.is_some_and(|family| family.is_event(name));
-        metric.formula.names().iter().all(|&name| match metric.inputs.get(name) {
-            Some(terms) => self.encode(terms, &[]).is_ok(),
-            None => !is_event(name) || self.event(name).is_some(),
+        metric.formula.distinct_names().iter().all(|&name| match metric.inputs.get(name) {
+            Some(terms) => self.encode_terms(terms, &[]).is_ok(),
+            None => !is_event(name) || self.find_event(name).is_some(),
         })
     }
 
     /// The event of another attribute type than the PMU's with this config.
-    pub fn generic(&self, attr_type: u32, config: u64) -> Option<PmuEvent<'a>> {
-        let is_it = |event: &&NamedEvent| match event.encoding.terms.as_slice() {
+    pub fn generic_event(&self, attr_type: u32, config: u64) -> Option<PmuEvent<'a>> {
+        let has_config = |event: &&NamedEvent| match event.encoding.terms.as_slice() {
             [term] => term.name == WHOLE_WORDS[0] && term.value == AliasValue::Number(config),
             _ => false,
         };
-        let mut typed = self.added().filter(|event| event.attr_type == Some(attr_type));
-        let event = typed.find(is_it)?;
+        let mut typed = self.added_events().filter(|event| event.attr_type == Some(attr_type));
+        let event = typed.find(has_config)?;
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
@@ -186,21 +189,24 @@ impl<'a> Words<'a> {
         self.vendor_events_if(|_| true)
     }
 
-    /// Those of them whose encoding `is_it`; it is asked first, because there are thousands.
+    /// Those of them for whose encoding `has_encoding` is true; it is asked first, as there are
+    /// thousands.
     pub(super) fn vendor_events_if<F: Fn(&EventAlias) -> bool>(
         &self,
-        is_it: F,
+        has_encoding: F,
     ) -> impl Iterator<Item = PmuEvent<'a>> + use<'a, F> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
-        let own = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
-        let added = self.added().flat_map(|event| event.names.iter().cloned());
-        let known: HashSet<String> = own.chain(added).collect();
-        let others = self.of_vendor().filter(move |event| {
-            let its = &event.encoding;
-            is_it(its) && words.fits(its) && !known.contains(&event.names[0])
+        let own_names = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
+        let added = self.added_events().flat_map(|event| event.names.iter().cloned());
+        let known: HashSet<String> = own_names.chain(added).collect();
+        let vendor_only = self.table_events().filter(move |event| {
+            let encoding = &event.encoding;
+            has_encoding(encoding)
+                && words.fits_fields(encoding)
+                && !known.contains(&event.names[0])
         });
-        others.map(move |event| PmuEvent {
+        vendor_only.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,
             attr_type,
@@ -209,29 +215,30 @@ impl<'a> Words<'a> {
 
     /// The events that a text of a group selects: all that match it as a pattern, or the vendor's
     /// event with this name.
-    pub fn matching(&self, glob: &str) -> Vec<PmuEvent<'a>> {
-        let matching = self.events().filter(|event| matches_event(glob, event.name));
+    pub fn matching_events(&self, glob: &str) -> Vec<PmuEvent<'a>> {
+        let matching = self.all_events().filter(|event| matches_event(glob, event.name));
         let mut matching: Vec<_> = matching.collect();
         if matching.is_empty() && !glob.contains('*') {
-            matching.extend(self.event(glob));
+            matching.extend(self.find_event(glob));
         }
         matching
     }
 
     /// Whether it has an event that the group opens.
-    pub fn opens(&self, group: Group) -> bool {
+    pub fn has_group_events(&self, group: Group) -> bool {
         let globs = self.family.and_then(|family| family.opens.get(&group));
-        globs.is_some_and(|globs| globs.iter().any(|glob| !self.matching(glob).is_empty()))
+        globs.is_some_and(|globs| globs.iter().any(|glob| !self.matching_events(glob).is_empty()))
     }
 
     /// Every event: those of sysfs, then those that the catalog adds.
-    pub fn events(&self) -> impl Iterator<Item = PmuEvent<'a>> + use<'a> {
+    pub fn all_events(&self) -> impl Iterator<Item = PmuEvent<'a>> + use<'a> {
         let pmu = self.pmu;
         let attr_type = pmu.attr_type;
         let words = *self;
         let useful = pmu.events.iter().filter(move |(name, alias)| !words.is_useless(name, alias));
         let named = useful.map(move |(name, alias)| PmuEvent { name, alias, attr_type });
-        let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
+        let added =
+            self.added_events().filter(move |event| pmu.find_event(&event.names[0]).is_none());
         named.chain(added.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,
@@ -241,9 +248,9 @@ impl<'a> Words<'a> {
 
     /// Whether the PMU has the fields of an encoding of the catalog, and its values fit: other
     /// generations may have narrower fields.
-    fn fits(&self, encoding: &EventAlias) -> bool {
-        encoding.terms.iter().all(|term| match (self.format(&term.name), term.value) {
-            (Some(format), AliasValue::Number(value)) => value <= format.max(),
+    fn fits_fields(&self, encoding: &EventAlias) -> bool {
+        encoding.terms.iter().all(|term| match (self.term_format(&term.name), term.value) {
+            (Some(format), AliasValue::Number(value)) => value <= format.max_value(),
             (Some(_), AliasValue::Asked) => true,
             (None, _) => false,
         })
@@ -251,14 +258,14 @@ impl<'a> Words<'a> {
 
     /// Unit and value of one count: from sysfs, else from the catalog, else a bare count. If sysfs
     /// has a scale but no unit, the catalog's unit is that of a scaled count.
-    pub fn unit(&self, event: Option<PmuEvent<'_>>) -> (String, f64) {
+    pub fn event_unit(&self, event: Option<PmuEvent<'_>>) -> (String, f64) {
         let Some(event) = event else { return ("count".to_owned(), 1.0) };
-        let right = self.correction(event.name, event.alias).and_then(|rule| rule.right);
-        let scale = right.or(event.alias.scale).unwrap_or(1.0);
+        let corrected = self.find_correction(event.name, event.alias).and_then(|rule| rule.right);
+        let scale = corrected.or(event.alias.scale).unwrap_or(1.0);
         if let Some(unit) = &event.alias.unit {
             return in_base_unit(unit, scale);
         }
-        let known = self.family.and_then(|family| family.unit(event.name));
+        let known = self.family.and_then(|family| family.event_unit(event.name));
         let (unit, factor) = known.unwrap_or(("count", 1.0));
         (unit.to_owned(), factor * scale)
     }
@@ -269,9 +276,9 @@ impl<'a> Words<'a> {
 /// sysfs prints scales with ten digits (`3.814697266e-6` MiB is a little more than 4 bytes), so a
 /// result within 1e-9 of a whole number of bytes is rounded to it.
 ///
-/// Drivers mean 2^20 bytes by MB too (`9.536743164e-07` of `drivers/devfreq/event/rockchip-dfi.c`, Linux
-/// 7.2, is 2^-20). So KB, MB and GB are powers of ten only where these make whole bytes of a count, and
-/// powers of two do not.
+/// Drivers mean 2^20 bytes by MB too (`9.536743164e-07` of `drivers/devfreq/event/rockchip-dfi.c`,
+/// Linux 7.2, is 2^-20). So KB, MB and GB are powers of ten only where these make whole bytes of a
+/// count, and powers of two do not.
 fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     const PREFIXES: [char; 4] = ['k', 'm', 'g', 't'];
     let lower = unit.to_ascii_lowercase();
@@ -283,7 +290,9 @@ fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     let mut letters = letter.chars();
     let power = match (letters.next(), letters.next()) {
         (None, _) if prefix.is_empty() => Some(0),
-        (Some(first), None) => PREFIXES.iter().position(|its| *its == first).map(|at| at + 1),
+        (Some(initial), None) => {
+            PREFIXES.iter().position(|candidate| *candidate == initial).map(|index| index + 1)
+        }
         _ => None,
     };
     let Some(power) = power else { return (unit.to_owned(), scale) };
@@ -316,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bytes_whatever_the_unit_of_sysfs_is() {
+    fn sysfs_units_of_bytes_are_converted_to_bytes() {
         let mib = 9.536_743_164e-07;
         for (unit, scale, bytes) in [
             ("MB", mib, 1.0),

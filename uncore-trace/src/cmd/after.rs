@@ -6,7 +6,7 @@
 
 use anyhow::{Error, Result, anyhow};
 
-use super::messages::say;
+use super::messages::print_message;
 use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;
@@ -17,31 +17,31 @@ use crate::workload::Workload;
 /// # Errors
 ///
 /// The state of the command cannot be read.
-pub async fn finished(
+pub async fn wait_after_recording(
     workload: &mut Workload,
     signals: &mut Signals,
     kill: bool,
     quiet: bool,
 ) -> Result<Option<u8>> {
-    let tell = |text: &str| {
+    let say_unless_quiet = |text: &str| {
         if !quiet {
-            say(text);
+            print_message(text);
         }
     };
     if kill {
         workload.terminate();
     }
-    if let Some(pid) = workload.running()?
+    if let Some(pid) = workload.running_pid()?
         && !signals.asked_to_leave()
     {
-        let again = if signals.was_interrupted() { "Ctrl-C" } else { "Ctrl-C twice" };
-        tell(&format!(
-            "waiting for the command (pid {pid}); {again}, SIGTERM or SIGHUP ends the wait"
+        let interrupt_keys = if signals.was_interrupted() { "Ctrl-C" } else { "Ctrl-C twice" };
+        say_unless_quiet(&format!(
+            "waiting for the command (pid {pid}); {interrupt_keys}, SIGTERM or SIGHUP ends the wait"
         ));
     }
-    workload.wait(signals).await?;
-    if let Some(pid) = workload.running()? {
-        tell(&format!("the command (pid {pid}) still runs"));
+    workload.wait_or_leave(signals).await?;
+    if let Some(pid) = workload.running_pid()? {
+        say_unless_quiet(&format!("the command (pid {pid}) still runs"));
     }
     Ok(workload.exit_code())
 }
@@ -52,17 +52,21 @@ pub async fn finished(
 /// # Errors
 ///
 /// `error` if no command runs; the state of the command cannot be read.
-pub async fn failed(error: Error, workload: &mut Workload, signals: &mut Signals) -> Result<u8> {
-    let Some(pid) = workload.running()? else {
+pub async fn wait_after_failure(
+    error: Error,
+    workload: &mut Workload,
+    signals: &mut Signals,
+) -> Result<u8> {
+    let Some(pid) = workload.running_pid()? else {
         return Err(match workload.exit_code() {
             Some(code) => anyhow!("{error:#}; the command ended with exit code {code}"),
             None => error,
         });
     };
     let waits = if signals.asked_to_leave() { "" } else { ", and uncore-trace waits for it" };
-    say(&printable(&format!("{error:#}; the command (pid {pid}) runs on{waits}")));
-    workload.wait(signals).await?;
-    say(&match workload.exit_code() {
+    print_message(&printable(&format!("{error:#}; the command (pid {pid}) runs on{waits}")));
+    workload.wait_or_leave(signals).await?;
+    print_message(&match workload.exit_code() {
         Some(code) => format!(
             "the command ended with exit code {code}; the exit code of uncore-trace is 2, as it \
              failed"

@@ -10,18 +10,18 @@ use super::heading::{FILE, PRINT, TIME};
 use super::output::print;
 use super::record::{FLUSH, LAG, seconds};
 use super::root::RootArg;
-use super::select::nanos;
+use super::select::to_nanos;
 use super::witness::WitnessArgs;
 use crate::agent;
 use crate::agent::trigger::metric_of;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::discover::{self, Machine};
-use crate::plan::misses::Wanted;
-use crate::plan::traffic::traffic;
-use crate::plan::{Plan, Request};
-use crate::record::{AtSwitch, Options, buffer_mib};
-use crate::text::counted;
+use crate::plan::misses::WitnessDemand;
+use crate::plan::traffic::plan_traffic;
+use crate::plan::{Plan, PlanRequest};
+use crate::record::{AtSwitch, RecordOptions, buffer_mib};
+use crate::text::count_noun;
 
 /// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
@@ -29,10 +29,10 @@ pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 /// Record continuously, as a configuration file says
 ///
 /// Keeps three things, each of which can be left out: the newest raw tables on the local disk (the
-/// ring), the shares in windows of a second or longer as one Parquet file for each hour (the roll-up),
-/// and metrics for Prometheus. A trigger saves a time span of the ring when a rate is above a level.
-/// SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring without a condition.
-/// SIGTERM finishes all files and ends the agent.
+/// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
+/// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
+/// above a level. SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring
+/// without a condition. SIGTERM finishes all files and ends the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -66,50 +66,50 @@ pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         args.check || args.root.is_here(),
         "{} is not the running machine: --root is for agent --check",
-        args.root.dir().display()
+        args.root.root_dir().display()
     );
-    let machine = discover::machine(args.root.dir())?;
+    let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
     // Roll-ups, metrics and triggers are by cgroup.
-    machine.cgroups.mount()?;
-    if let Some(unnamed) = machine.cgroups.unnamed() {
+    machine.cgroups.v2_mount()?;
+    if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
-    let catalog = args.catalog.load()?;
-    let plan = planned(&config, &machine, &catalog)?;
-    agent::conditions(&config, &plan)?;
-    for trigger in config.scarce() {
+    let catalog = args.catalog.load_catalog()?;
+    let plan = plan_config(&config, &machine, &catalog)?;
+    agent::parse_conditions(&config, &plan)?;
+    for trigger in config.scarce_triggers() {
         log::warn!(
             "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
             trigger.name
         );
     }
     if args.check {
-        let links = counted(plan.links.len(), "link");
-        let counters = counted(plan.counters.len(), "counter");
-        let triggers = counted(config.triggers.len(), "trigger");
+        let links = count_noun(plan.links.len(), "link");
+        let counters = count_noun(plan.counters.len(), "counter");
+        let triggers = count_noun(config.triggers.len(), "trigger");
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }
-    super::messages::tell(&plan);
-    super::messages::of_service();
-    let mut options = options(&config, &machine, &plan, catalog.outside);
+    super::messages::log_plan_notices(&plan);
+    super::messages::log_as_service();
+    let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
-    let lists = [outcome.losses.incomplete(), outcome.losses.note(), lacking];
-    lists.iter().flatten().for_each(|line| super::messages::say(line));
+    let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
+    lists.iter().flatten().for_each(|line| super::messages::print_message(line));
     Ok(u8::from(!is_complete))
 }
 
 /// The plan for the configuration (all traffic if it names nothing), with the metrics of triggers.
-fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
+fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
     let record = &config.record;
     let conditions = config.triggers.iter().filter_map(|trigger| trigger.when.as_deref());
     let watched = conditions.filter_map(|when| metric_of(when, catalog)).map(str::to_owned);
-    let request = Request {
+    let request = PlanRequest {
         groups: record.groups.clone(),
         events: record.events.clone(),
         metrics: record.metrics.iter().cloned().chain(watched).collect(),
@@ -117,39 +117,44 @@ fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan
         devices: Vec::new(),
         per_port: false,
         per_device: None,
-        told: record.cause,
-        misses: Wanted::No,
+        declared_cause: record.cause,
+        misses: WitnessDemand::No,
         ports: false,
         times: false,
-        tick_ns: nanos(record.tick()),
-        window_ns: nanos(record.interval()),
+        tick_ns: to_nanos(record.tick_duration()),
+        window_ns: to_nanos(record.interval_duration()),
     };
-    let asks = [&record.groups, &record.events, &record.metrics];
-    if asks.iter().all(|list| list.is_empty()) {
-        let (plan, notice) = traffic(machine, catalog, &request)?;
+    let selections = [&record.groups, &record.events, &record.metrics];
+    if selections.iter().all(|list| list.is_empty()) {
+        let (plan, notice) = plan_traffic(machine, catalog, &request)?;
         if let Some(notice) = notice {
             log::warn!("{notice}");
         }
         return Ok(plan);
     }
-    WitnessArgs::default().plan(machine, catalog, request, record.method())
+    WitnessArgs::default().plan_request(machine, catalog, request, record.attribution_method())
 }
 
-fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> Options {
-    let budget = WitnessArgs::default().budget(config.record.method());
-    let at_switch = AtSwitch::of(plan, budget.is_some());
-    let flush = FLUSH.max(config.record.interval());
-    let view = Options::for_view(machine, plan);
+fn recorder_options(
+    config: &Config,
+    machine: &Machine,
+    plan: &Plan,
+    catalog: Vec<String>,
+) -> RecordOptions {
+    let budget = WitnessArgs::default().budget_percent(config.record.attribution_method());
+    let at_switch = AtSwitch::from_plan(plan, budget.is_some());
+    let flush = FLUSH.max(config.record.interval_duration());
+    let view = RecordOptions::for_view(machine, plan);
     let ring = config.ring.as_ref();
-    Options {
+    RecordOptions {
         output: ring.map_or_else(|| "-".into(), |ring| ring.directory.join("")),
         mode: ring.map(|ring| ring.mode).unwrap_or_default(),
-        rotate: ring.map(|ring| ring.part),
+        rotate: ring.map(|ring| ring.part_limit),
         keep: ring.map(|ring| ring.keep),
         cluster: Some(config.cluster.clone()),
         min_gap: Duration::from_micros(100),
         flush,
-        method: config.record.method(),
+        method: config.record.attribution_method(),
         canary: config.record.canary,
         cgroup_depth: config.record.cgroup_depth,
         trusted_cgroups: config.identity.trusted.clone(),

@@ -9,21 +9,21 @@ use anyhow::bail;
 use super::heading::{DIVIDE, WRITE};
 use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
-use super::select::nanos;
+use super::select::to_nanos;
 use super::witness::percent;
 use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
-use crate::tables::lock::Act;
+use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote, with
-/// the same or another method, in windows of the same or another length. Counters that were read at
-/// every context switch stay exact.
+/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote,
+/// with the same or another method, in windows of the same or another length. Counters that were
+/// read at every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,8 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites none
-    /// [default: as the recording did]
+    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites
+    /// none [default: as the recording did]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 
@@ -82,19 +82,23 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         bail!("cannot write {named}: name a file that ends with .parquet");
     }
     let recording = Recording::open(&args.path)?;
-    let target = Target::File(args.output.clone());
+    let target = RecordingTarget::File(args.output.clone());
     if let Some(lag) = args.lag.filter(|lag| *lag > MOST_LAG) {
         let show = humantime::format_duration;
         bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
     }
     let overrides = Overrides {
         method: args.method,
-        interval_ns: args.interval.map(nanos),
-        lag_ns: args.lag.map(nanos),
+        interval_ns: args.interval.map(to_nanos),
+        lag_ns: args.lag.map(to_nanos),
         effort: args.effort,
         min_share: args.min_share.map(|percent| percent / 100.0),
     };
-    let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Attribute };
+    let create = CreateOptions {
+        overwrite: args.force,
+        mode: args.permissions.mode,
+        command: LockingCommand::Attribute,
+    };
     let finished = replay::attribute(&recording, overrides, target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

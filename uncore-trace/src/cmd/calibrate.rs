@@ -9,15 +9,15 @@ use super::catalog::CatalogArgs;
 use super::heading::{MEASURE, PRINT};
 use super::output::print;
 use super::record::seconds;
-use super::select::nanos;
+use super::select::to_nanos;
 use crate::attribute::Choice;
 use crate::calibrate;
-use crate::confine::Needs;
-use crate::discover::calibration::{Calibration, FILE, Measured};
+use crate::confine::ThreadNeeds;
+use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
-use crate::plan::{Plan, Request, plan};
+use crate::plan::{Plan, PlanRequest, plan};
 use crate::record;
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::units;
 
 /// Time between readings.
@@ -29,9 +29,9 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Measure the peak bandwidth of the memory of this machine
 ///
 /// Loads the memory of every socket with one thread per core: a few seconds with reads, and a few
-/// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw in
-/// one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs are
-/// slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
+/// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw
+/// in one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs
+/// are slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds, help_heading = MEASURE)]
     seconds: Duration,
 
-    /// Memory that each thread uses, in MiB; all threads together must use much more than the caches hold
+    /// Memory that each thread uses, in MiB; all threads together must use much more than the
+    /// caches hold
     #[arg(long, value_name = "MIB", default_value_t = 192, value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
@@ -66,9 +67,9 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.seconds)
     );
     let machine = discover::machine(Path::new("/"))?;
-    let catalog = args.catalog.load()?;
-    let plan = planned(&machine, &catalog)?;
-    let options = calibrate::Options {
+    let catalog = args.catalog.load_catalog()?;
+    let plan = plan_memory_counters(&machine, &catalog)?;
+    let options = calibrate::CalibrationOptions {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
         late: Duration::from_secs(2),
@@ -76,70 +77,72 @@ pub fn run(args: &Args) -> Result<u8> {
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
     let method = Choice::Residency;
-    let recording = record::Options {
+    let recording = record::RecordOptions {
         method,
         io: false,
-        afterwards: to_keep(&path),
-        ..record::Options::for_view(&machine, &plan)
+        afterwards: save_needs(&path),
+        ..record::RecordOptions::for_view(&machine, &plan)
     };
     let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
-    let [sum, triad] = outcome.asked_per_s.map(|rate| units::rate(rate, "bytes"));
+    let [sum, triad] = outcome.asked_per_s.map(|rate| units::human_rate(rate, "bytes"));
     print(&format!(
         "{}\n{} threads moved {sum} with the sum and {triad} with the triad\n",
-        shown(&outcome.links),
+        format_peaks(&outcome.links),
         outcome.threads,
     ))?;
     if args.dry_run {
         return Ok(0);
     }
-    keep(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
+    save_calibration(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
     print(&format!("kept in {}\n", path.display()))?;
     Ok(0)
 }
 
 /// The plan with the counters of memory.
-fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
-    let request = Request {
+fn plan_memory_counters(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
+    let request = PlanRequest {
         groups: vec!["mem".to_owned()],
-        tick_ns: nanos(TICK),
-        window_ns: nanos(WINDOW),
-        ..Request::default()
+        tick_ns: to_nanos(TICK),
+        window_ns: to_nanos(WINDOW),
+        ..PlanRequest::default()
     };
     plan(machine, catalog, &request).context("only counters of memory can be calibrated")
 }
 
-fn shown(links: &[Measured]) -> String {
-    let mut table = Table::whole(["link", "in", "out", "both"]);
-    let rate =
-        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| units::rate(it, "bytes"));
+fn format_peaks(links: &[MeasuredPeak]) -> String {
+    let mut table = TextTable::with_whole_columns(["link", "in", "out", "both"]);
+    let rate = |rate: Option<f64>| {
+        rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::human_rate(bytes_per_s, "bytes"))
+    };
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
-        table.row([
+        table.add_row([
             format!("{}{socket}", link.kind),
             rate(link.in_per_s),
             rate(link.out_per_s),
             rate(link.both_per_s),
         ]);
     }
-    table.draw(None, "")
+    table.to_text(None, "")
 }
 
-/// Directories that [`keep`] needs: the one of the file, or its parent if it must be created.
-fn to_keep(path: &Path) -> Needs {
+/// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be
+/// created.
+fn save_needs(path: &Path) -> ThreadNeeds {
     match path.parent() {
-        Some(folder) if !folder.is_dir() => Needs::to_write(folder),
-        _ => Needs::to_write(path),
+        Some(folder) if !folder.is_dir() => ThreadNeeds::to_write(folder),
+        _ => ThreadNeeds::to_write(path),
     }
 }
 
 /// Writes a temporary file in the same directory and renames it, so that a reader never sees an
 /// incomplete file.
-fn keep(path: &Path, calibration: &Calibration) -> Result<()> {
-    let what = || format!("cannot write {}", path.display());
+fn save_calibration(path: &Path, calibration: &Calibration) -> Result<()> {
+    let cannot_write = || format!("cannot write {}", path.display());
     let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).with_context(what)?;
-    let beside = path.with_extension("json.new");
-    let text = serde_json::to_string_pretty(calibration).with_context(what)? + "\n";
-    std::fs::write(&beside, text).with_context(what)?;
-    std::fs::rename(&beside, path).with_context(what)
+    std::fs::create_dir_all(folder).with_context(cannot_write)?;
+    let temporary_path = path.with_extension("json.new");
+    let text = serde_json::to_string_pretty(calibration).with_context(cannot_write)? + "\n";
+    std::fs::write(&temporary_path, text).with_context(cannot_write)?;
+    std::fs::rename(&temporary_path, path).with_context(cannot_write)
 }

@@ -31,9 +31,9 @@ impl CatalogArgs {
     /// # Errors
     ///
     /// A file cannot be used; the message names it and its fault, on one line.
-    pub fn load(&self) -> Result<Catalog> {
+    pub fn load_catalog(&self) -> Result<Catalog> {
         let user = user_directory(env::var_os("XDG_CONFIG_HOME"), env::var_os("HOME"));
-        load(user.as_deref(), self.catalog.as_deref())
+        load_families(user.as_deref(), self.catalog.as_deref())
     }
 }
 
@@ -46,17 +46,17 @@ fn user_directory(config: Option<OsString>, home: Option<OsString>) -> Option<Pa
     Some(config.join("uncore-trace/catalog"))
 }
 
-fn load(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
-    let mut catalog = Catalog::embedded()?;
+fn load_families(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
+    let mut catalog = Catalog::load_embedded()?;
     // A directory without permission to see it, such as the home of another user, counts as
     // missing.
     if let Some(user) = user.filter(|user| user.exists()) {
-        catalog.overlay(files(user)?)?;
+        catalog.add_files(read_family_files(user)?)?;
     }
     if let Some(named) = named {
-        let files = files(named)?;
+        let files = read_family_files(named)?;
         ensure!(!files.is_empty(), "the catalog {} holds no .toml file", named.display());
-        catalog.overlay(files)?;
+        catalog.add_files(files)?;
     }
     for name in &catalog.outside {
         log::info!("a family of the catalog is from {name}");
@@ -65,7 +65,7 @@ fn load(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
 }
 
 /// The files that `DIR/*.toml` matches in a shell, sorted by name.
-fn files(dir: &Path) -> Result<Vec<FamilyFile>> {
+fn read_family_files(dir: &Path) -> Result<Vec<FamilyFile>> {
     let cannot = || format!("cannot read the catalog {}", dir.display());
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).with_context(cannot)? {
@@ -77,13 +77,13 @@ fn files(dir: &Path) -> Result<Vec<FamilyFile>> {
         }
     }
     paths.sort();
-    let file = |path: PathBuf| {
+    let read_family = |path: PathBuf| {
         let name = path.display().to_string();
-        let text =
-            bounds::text(&path, bounds::TEXT).with_context(|| format!("cannot read {name}"))?;
+        let text = bounds::read_text(&path, bounds::TEXT)
+            .with_context(|| format!("cannot read {name}"))?;
         Ok(FamilyFile { name, text })
     };
-    paths.into_iter().map(file).collect()
+    paths.into_iter().map(read_family).collect()
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     fn files_come_in_the_order_of_names_and_the_named_directory_wins() {
         let user = directory(&[("1.toml", "first"), ("0.toml", "second")]);
         let named = directory(&[("n.toml", "first"), (".n.toml", "hidden"), ("n.txt", "other")]);
-        let catalog = load(Some(user.path()), Some(named.path())).unwrap();
+        let catalog = load_families(Some(user.path()), Some(named.path())).unwrap();
         let abouts = catalog.families.iter().take(2).map(|family| family.about.as_str());
         assert_eq!(abouts.collect::<Vec<_>>(), ["0.toml", "n.toml"]);
         let outside: Vec<_> =
@@ -129,9 +129,9 @@ mod tests {
     fn only_the_users_directory_may_be_missing_or_empty() {
         let empty = directory(&[]);
         let missing = empty.path().join("missing");
-        assert!(load(Some(&missing), None).unwrap().outside.is_empty());
-        assert!(load(Some(empty.path()), None).unwrap().outside.is_empty());
-        let refused = |named| format!("{:#}", load(None, Some(named)).unwrap_err());
+        assert!(load_families(Some(&missing), None).unwrap().outside.is_empty());
+        assert!(load_families(Some(empty.path()), None).unwrap().outside.is_empty());
+        let refused = |named| format!("{:#}", load_families(None, Some(named)).unwrap_err());
         assert!(refused(&missing).starts_with("cannot read the catalog "), "{}", refused(&missing));
         assert!(refused(empty.path()).ends_with(" holds no .toml file"));
     }
@@ -140,7 +140,7 @@ mod tests {
     fn a_file_that_cannot_be_read_is_named() {
         let dir = directory(&[]);
         fs::write(dir.path().join("a.toml"), b"about = '\xff'").unwrap();
-        let error = format!("{:#}", load(Some(dir.path()), None).unwrap_err());
+        let error = format!("{:#}", load_families(Some(dir.path()), None).unwrap_err());
         assert!(error.contains("/a.toml: ") && error.contains("UTF-8"), "{error}");
     }
 }

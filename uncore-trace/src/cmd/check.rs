@@ -10,17 +10,17 @@ use super::output::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
-use crate::view::check::{Finding, Outcome, check};
-use crate::view::span::{Moment, between};
+use crate::view::check::{CheckFinding, CheckOutcome, verify_recording};
+use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
 ///
-/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the first
-/// place where it does not hold, or `-` with the reason why it cannot be verified (a single file has no
-/// raw tables to compare with). The last line is the verdict.
+/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the
+/// first place where it does not hold, or `-` with the reason why it cannot be verified (a single
+/// file has no raw tables to compare with). The last line is the verdict.
 ///
-/// Of a roll-up it also says which files are not those of their directory: of another host or cluster, with windows
-/// outside of their hour, or where the layout has none.
+/// Of a roll-up it also says which files are not those of their directory: of another host or
+/// cluster, with windows outside of their hour, or where the layout has none.
 ///
 /// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
@@ -31,74 +31,84 @@ Examples:
   uncore-trace check /bucket --host 'node-00*' \\
     --from 2026-11-17T10:00:00Z --to 2026-11-17T12:00:00Z")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
 
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// Only the hours of a roll-up with windows that end after this wall time, e.g. 2026-01-31T12:00:00Z
+    /// Only the hours of a roll-up with windows that end after this wall time, e.g.
+    /// 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only the hours of a roll-up with windows that end at this wall time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 }
 
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
-    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
+    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
     let times = args.from.as_ref().or(args.to.as_ref());
     ensure!(
         times.is_none() || wall_ns.is_some(),
         "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
     );
-    let recording = Recording::to_check(&args.path, &args.hosts.wanted(wall_ns))?;
+    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
         "{} is no roll-up, and is checked as a whole: leave out --from and --to",
         printable(&args.path.display().to_string())
     );
     recording.require_finished()?;
-    let findings = check(&recording)?;
-    print(&render(&findings, terminal::columns()))?;
-    Ok(u8::from(findings.iter().any(failed)))
+    let findings = verify_recording(&recording)?;
+    print(&render_findings(&findings, terminal::columns()))?;
+    Ok(u8::from(findings.iter().any(is_failed)))
 }
 
-fn failed(finding: &Finding) -> bool {
-    matches!(finding.outcome, Outcome::Failed(_))
+fn is_failed(finding: &CheckFinding) -> bool {
+    matches!(finding.outcome, CheckOutcome::Failed(_))
 }
 
 /// A line for each finding, of at most `width` cells if there is a limit, and the verdict.
-fn render(findings: &[Finding], width: Option<usize>) -> String {
+fn render_findings(findings: &[CheckFinding], width: Option<usize>) -> String {
     let names = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Finding { name, outcome } in findings {
+    for CheckFinding { name, outcome } in findings {
         let (word, detail) = match outcome {
-            Outcome::Ok(detail) => ("ok", detail.clone()),
-            Outcome::Failed(detail) => ("FAILED", detail.clone()),
-            Outcome::NotHere(reason) => ("-", format!("not verifiable: {reason}")),
+            CheckOutcome::Ok(detail) => ("ok", detail.clone()),
+            CheckOutcome::Failed(detail) => ("FAILED", detail.clone()),
+            CheckOutcome::NotVerifiable(reason) => ("-", format!("not verifiable: {reason}")),
         };
         let prefix = format!("{word:<6}  {name:<names$}  ");
         text.push_str(&wrapped(&prefix, &printable(&detail), width));
     }
     text.push('\n');
-    text.push_str(&wrapped("", &verdict(findings), width));
+    text.push_str(&wrapped("", &format_verdict(findings), width));
     text
 }
 
 /// The verdict: how many facts hold, and which do not.
-fn verdict(findings: &[Finding]) -> String {
-    let wrong: Vec<_> = findings.iter().filter(|it| failed(it)).map(|it| it.name).collect();
-    let verified = findings.iter().filter(|it| !matches!(it.outcome, Outcome::NotHere(_))).count();
-    let of = format!("{verified} of {} facts verified", findings.len());
+fn format_verdict(findings: &[CheckFinding]) -> String {
+    let wrong: Vec<_> = findings
+        .iter()
+        .filter(|finding| is_failed(finding))
+        .map(|failed_finding| failed_finding.name)
+        .collect();
+    let verified = findings
+        .iter()
+        .filter(|verified_finding| {
+            !matches!(verified_finding.outcome, CheckOutcome::NotVerifiable(_))
+        })
+        .count();
+    let counts = format!("{verified} of {} facts verified", findings.len());
     match wrong.as_slice() {
-        [] => format!("{of}, none failed"),
-        wrong => format!("{of}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
+        [] => format!("{counts}, none failed"),
+        wrong => format!("{counts}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
     }
 }
 
@@ -108,16 +118,19 @@ mod tests {
 
     #[test]
     fn a_line_is_a_fact_and_the_last_is_the_verdict() {
-        let finding = |name, outcome| Finding { name, outcome };
+        let finding = |name, outcome| CheckFinding { name, outcome };
         let mut findings = vec![
-            finding("all tables are there", Outcome::Ok("a single file".to_owned())),
-            finding("CPU time adds up", Outcome::NotHere("no \u{1b}[2J clock".to_owned())),
+            finding("all tables are there", CheckOutcome::Ok("a single file".to_owned())),
+            finding(
+                "CPU time adds up",
+                CheckOutcome::NotVerifiable("no \u{1b}[2J clock".to_owned()),
+            ),
         ];
-        let text = render(&findings, None);
+        let text = render_findings(&findings, None);
         assert!(text.ends_with("\n\n1 of 2 facts verified, none failed\n"), "{text}");
         let torn = "cycles on CPU 0, window ending at mono_ns 10: rows sum to 3, total is 4";
-        findings.push(finding("shares sum to totals", Outcome::Failed(torn.to_owned())));
-        insta::assert_snapshot!(render(&findings, Some(60)), @r"
+        findings.push(finding("shares sum to totals", CheckOutcome::Failed(torn.to_owned())));
+        insta::assert_snapshot!(render_findings(&findings, Some(60)), @r"
         ok      all tables are there  a single file
         -       CPU time adds up      not verifiable: no \u{1b}[2J
                                       clock

@@ -13,7 +13,7 @@ use clap_complete::{Shell, generate};
 use super::Cli;
 use super::catalog::CatalogArgs;
 use super::heading::PRINT;
-use super::list::{Names, names};
+use super::list::{OptionNames, option_names};
 use super::output::print;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
@@ -21,7 +21,8 @@ use crate::discover::{self, Machine};
 /// Print what a shell needs to complete commands and options
 ///
 /// Save the output where your shell looks for completions, and start a new shell. For zsh that is a
-/// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this machine.
+/// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   uncore-trace completions bash > /etc/bash_completion.d/uncore-trace
@@ -34,7 +35,7 @@ pub struct Args {
 
     /// For the scripts: print the names that can replace `typed`
     #[arg(long, value_name = "WHAT", hide = true, conflicts_with = "shell", help_heading = PRINT)]
-    pub names: Option<Names>,
+    pub names: Option<OptionNames>,
 
     /// The beginning of the word to complete
     #[arg(long, value_name = "TEXT", hide = true, default_value = "", allow_hyphen_values = true, help_heading = PRINT)]
@@ -43,7 +44,7 @@ pub struct Args {
 
 /// Options that take names of the machine: the long option, its value for `--names`, and a
 /// placeholder for the names until the script is made.
-const ASKED: [(&str, &str, &str); 3] = [
+const COMPLETED_OPTIONS: [(&str, &str, &str); 3] = [
     ("groups", "groups", "UNCORETRACEGROUPS"),
     ("metrics", "metrics", "UNCORETRACEMETRICS"),
     ("event", "events", "UNCORETRACEEVENTS"),
@@ -51,22 +52,27 @@ const ASKED: [(&str, &str, &str); 3] = [
 
 /// Prints the script or the names; always 0.
 pub fn run(args: &Args) -> Result<u8> {
-    if let Some(of) = args.names {
+    if let Some(name_kind) = args.names {
         let machine = discover::machine(Path::new("/"))?;
-        print(&words(&machine, &CatalogArgs::default().load()?, of, &args.typed))?;
+        print(&matching_names(
+            &machine,
+            &CatalogArgs::default().load_catalog()?,
+            name_kind,
+            &args.typed,
+        ))?;
         return Ok(0);
     }
-    print(&script(args.shell.context("name a shell")?))?;
+    print(&completion_script(args.shell.context("name a shell")?))?;
     Ok(0)
 }
 
 /// The script of a shell.
-fn script(shell: Shell) -> String {
+fn completion_script(shell: Shell) -> String {
     let mut command = Cli::command();
-    for (long, _, placeholder) in ASKED {
+    for (long, _, placeholder) in COMPLETED_OPTIONS {
         command = command.mut_subcommands(|subcommand| {
             subcommand.mut_args(|arg| match arg.get_long() {
-                Some(its) if its == long => {
+                Some(arg_long) if arg_long == long => {
                     arg.value_parser(PossibleValuesParser::new([placeholder]))
                 }
                 _ => arg,
@@ -77,19 +83,19 @@ fn script(shell: Shell) -> String {
     let mut text = Vec::new();
     generate(shell, &mut command, name, &mut text);
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    for (_, of, placeholder) in ASKED {
-        let ask = |typed: &str| {
-            format!("uncore-trace completions --names {of} --typed {typed} 2>/dev/null")
+    for (_, kind_name, placeholder) in COMPLETED_OPTIONS {
+        let ask_names = |typed: &str| {
+            format!("uncore-trace completions --names {kind_name} --typed {typed} 2>/dev/null")
         };
         text = match shell {
             // clap_complete 4.6 spells the commands of a program with a hyphen in two ways.
             Shell::Bash => text
                 .replace("uncore__subcmd__trace", "uncore__trace")
-                .replace(placeholder, &format!("$({})", ask("\"${cur}\""))),
-            Shell::Zsh => text.replace(placeholder, &format!("$({})", ask("\"$PREFIX\""))),
+                .replace(placeholder, &format!("$({})", ask_names("\"${cur}\""))),
+            Shell::Zsh => text.replace(placeholder, &format!("$({})", ask_names("\"$PREFIX\""))),
             Shell::Fish => text.replace(
                 &format!("{placeholder}\\t''"),
-                &format!("({})", ask("(commandline -ct)")),
+                &format!("({})", ask_names("(commandline -ct)")),
             ),
             // The scripts of other shells complete no values.
             _ => text.replace(placeholder, ""),
@@ -100,15 +106,20 @@ fn script(shell: Shell) -> String {
 
 /// The names that begin with `typed`, one per line. Groups and metrics are lists separated by
 /// commas: the last item of `typed` is completed.
-fn words(machine: &Machine, catalog: &Catalog, of: Names, typed: &str) -> String {
-    let (before, last) = match typed.rfind(',') {
-        Some(comma) if of != Names::Events => typed.split_at(comma + 1),
+fn matching_names(
+    machine: &Machine,
+    catalog: &Catalog,
+    name_kind: OptionNames,
+    typed: &str,
+) -> String {
+    let (typed_items, typed_name) = match typed.rfind(',') {
+        Some(comma) if name_kind != OptionNames::Events => typed.split_at(comma + 1),
         _ => ("", typed),
     };
-    let is_new = |name: &&String| !before.split(',').any(|it| it == name.as_str());
-    let names = names(machine, catalog, of);
-    let fitting = names.iter().filter(|name| name.starts_with(last)).filter(is_new);
-    fitting.flat_map(|name| [before, name, "\n"]).collect()
+    let is_new = |name: &&String| !typed_items.split(',').any(|item| item == name.as_str());
+    let known_names = option_names(machine, catalog, name_kind);
+    let fitting = known_names.iter().filter(|name| name.starts_with(typed_name)).filter(is_new);
+    fitting.flat_map(|name| [typed_items, name, "\n"]).collect()
 }
 
 #[cfg(test)]
@@ -118,9 +129,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_completes_every_command() {
+    fn completions_of_every_shell_have_every_command() {
         for shell in Shell::value_variants() {
-            let text = script(*shell);
+            let text = completion_script(*shell);
             for command in Cli::command().get_subcommands() {
                 assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
             }

@@ -7,17 +7,18 @@ use anyhow::{Result, bail};
 use super::heading::{SPAN, WRITE};
 use super::output::{self, ModeArg, print};
 use crate::cut;
-use crate::tables::lock::Act;
+use crate::tables::lock::LockingCommand;
 use crate::tables::place;
-use crate::tables::writer::{Create, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
-use crate::view::span::{Edge, Moment};
+use crate::view::span::{SpanEdge, TimePoint};
 
 /// Copy a span of time to a new recording, or join the parts of a rotated recording
 ///
-/// Copies the whole windows between two times to a new directory. If DIR was written by `record --rotate`,
-/// its parts become one recording, which all commands can read. Shares are copied and not computed again.
+/// Copies the whole windows between two times to a new directory. If DIR was written by `record
+/// --rotate`, its parts become one recording, which all commands can read. Shares are copied and
+/// not computed again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,34 +49,40 @@ pub struct Args {
     permissions: ModeArg,
 
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
-    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name
+    /// (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only windows that begin before this; mark:NAME is the end of a span
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 }
 
 /// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
-    let Target::Dataset(target) = place::target(&args.output)? else {
+    let RecordingTarget::Dataset(target) = place::parse_target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");
     };
-    let recordings = cut::open(&args.path)?;
-    place::outside_of_parts(&args.path, &target)?;
-    let at = |moment: &Option<Moment>, edge| {
-        moment.as_ref().map(|moment| moment.find(&recordings, edge)).transpose()
+    let recordings = cut::open_parts(&args.path)?;
+    place::require_outside_series(&args.path, &target)?;
+    let find_moment = |moment: &Option<TimePoint>, edge| {
+        moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
-    let (from, to) = (at(&args.from, Edge::Begin)?, at(&args.to, Edge::End)?);
-    if let (Some(from), Some(to)) = (from, to)
-        && from >= to
+    let (begin_ns, end_ns) =
+        (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
+    if let (Some(begin), Some(end)) = (begin_ns, end_ns)
+        && begin >= end
     {
         bail!("--to is not after --from: nothing lies between them");
     }
-    let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
-    let finished = cut::cut(&recordings, (from, to), &target, create)?;
+    let create = CreateOptions {
+        overwrite: args.force,
+        mode: args.permissions.mode,
+        command: LockingCommand::Cut,
+    };
+    let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

@@ -7,17 +7,17 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::messages::say;
+use super::messages::print_message;
 use super::output::{path, print};
-use super::page::save;
+use super::page::save_page;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
-use crate::view::diff::gate::{Gate, Grown, Judged};
-use crate::view::diff::{Asked, Diff, Question, diff, json, page, text};
-use crate::view::render::Style;
-use crate::view::span::Moment;
-use crate::view::usage::By;
+use crate::view::diff::gate::{ExcessGrowth, Gate, GateResult};
+use crate::view::diff::{Diff, DiffQuestion, RequestedSpan, compare_spans, json, page, text};
+use crate::view::render::TextStyle;
+use crate::view::span::TimePoint;
+use crate::view::usage::GroupBy;
 
 /// Show what changed between two recordings, or between two spans of one
 ///
@@ -56,20 +56,21 @@ pub struct Args {
     /// The recording before: a .parquet file, or a directory that `record` wrote; or a roll-up
     #[arg(value_name = "BEFORE")]
     first: PathBuf,
-    /// The recording after; without it, two spans of BEFORE are compared, and --before and --after are needed
+    /// The recording after; without it, two spans of BEFORE are compared, and --before and --after
+    /// are needed
     #[arg(value_name = "AFTER")]
     second: Option<PathBuf>,
-    /// Only this span of the first recording: FROM..TO. Each is a time after the start of the recording
-    /// (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be left out;
-    /// mark:NAME alone is the span of that mark
+    /// Only this span of the first recording: FROM..TO. Each is a time after the start of the
+    /// recording (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be
+    /// left out; mark:NAME alone is the span of that mark
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
-    before: Option<Between>,
+    before: Option<TypedSpan>,
     /// Only this span of the second recording, written as for --before
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
-    after: Option<Between>,
+    after: Option<TypedSpan>,
     /// What a line is; processes, containers and pods of two recordings are compared by their names
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
-    by: By,
+    by: GroupBy,
     #[command(flatten)]
     hosts: HostArgs,
     /// Compare events, even if both recordings have links
@@ -78,10 +79,12 @@ pub struct Args {
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     cgroup_depth: Option<usize>,
-    /// Exit with 1 if a total or a tenant grew by more than this, and by more than its error, e.g. 10%
+    /// Exit with 1 if a total or a tenant grew by more than this, and by more than its error, e.g.
+    /// 10%
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = FAIL)]
     fail_above: Option<f64>,
-    /// With --fail-above, leave out tenants with less of the total, and links with less of their peak
+    /// With --fail-above, leave out tenants with less of the total, and links with less of their
+    /// peak
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%", help_heading = FAIL)]
     min_share: f64,
     /// Print JSON lines instead of tables
@@ -93,8 +96,8 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     wide: bool,
-    /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-` is
-    /// standard output
+    /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-`
+    /// is standard output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "ascii", "wide"])]
     html: Option<PathBuf>,
@@ -108,29 +111,29 @@ pub struct Args {
 
 /// A span as typed.
 #[derive(Debug, Clone, PartialEq)]
-struct Between {
-    from: Option<Moment>,
-    to: Option<Moment>,
+struct TypedSpan {
+    begin: Option<TimePoint>,
+    end: Option<TimePoint>,
     typed: String,
 }
 
-impl FromStr for Between {
+impl FromStr for TypedSpan {
     type Err = String;
 
     /// `FROM..TO`, where each may be left out, or a mark, whose span is used.
     fn from_str(text: &str) -> Result<Self, String> {
-        let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<Moment>()).transpose();
+        let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<TimePoint>()).transpose();
         let typed = text.to_owned();
         let mut wrong = "write it as FROM..TO, e.g. 10s..20s, 10s.. or ..20s".to_owned();
         // The name of a mark may contain two dots: the first split that can be parsed is used.
-        for (at, dots) in text.match_indices("..") {
-            match (moment(&text[..at]), moment(&text[at + dots.len()..])) {
-                (Ok(from), Ok(to)) => return Ok(Self { from, to, typed }),
+        for (dots_at, dots) in text.match_indices("..") {
+            match (moment(&text[..dots_at]), moment(&text[dots_at + dots.len()..])) {
+                (Ok(begin), Ok(end)) => return Ok(Self { begin, end, typed }),
                 (Err(error), _) | (_, Err(error)) => wrong = error,
             }
         }
         if text.starts_with("mark:") {
-            return Ok(Self { from: moment(text)?, to: moment(text)?, typed });
+            return Ok(Self { begin: moment(text)?, end: moment(text)?, typed });
         }
         Err(wrong)
     }
@@ -152,56 +155,66 @@ pub fn run(args: &Args) -> Result<u8> {
              a second recording"
         );
     }
-    let first = args.hosts.open(&args.first, None, None)?;
+    let before_recording = args.hosts.open(&args.first, None, None)?;
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
-    let other = second.unwrap_or_else(|| Ok(first.clone()))?;
-    args.by.check(&first).and_then(|()| args.by.check(&other))?;
-    let asked = |recording, span: Option<&Between>| Asked {
+    let after_recording = second.unwrap_or_else(|| Ok(before_recording.clone()))?;
+    args.by
+        .check_recording(&before_recording)
+        .and_then(|()| args.by.check_recording(&after_recording))?;
+    let asked = |recording, span: Option<&TypedSpan>| RequestedSpan {
         recording,
-        from: span.and_then(|span| span.from.clone()),
-        to: span.and_then(|span| span.to.clone()),
+        begin_moment: span.and_then(|span| span.begin.clone()),
+        end_moment: span.and_then(|span| span.end.clone()),
     };
-    let question = Question { by: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
-    let (before, after) = (args.before.as_ref(), args.after.as_ref());
-    let diff = diff(&asked(&first, before), &asked(&other, after), &question)?;
+    let question =
+        DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
+    let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
+    let compared = compare_spans(
+        &asked(&before_recording, before_span),
+        &asked(&after_recording, after_span),
+        &question,
+    )?;
     let second = args.second.as_ref().unwrap_or(&args.first);
-    let called = [called(&args.first, before), called(second, after)];
-    let called = called.each_ref().map(String::as_str);
+    let labels = [span_label(&args.first, before_span), span_label(second, after_span)];
+    let called = labels.each_ref().map(String::as_str);
     if let Some(file) = &args.html {
-        warn(&diff);
+        warn_of_gaps(&compared);
         let top = args.top.unwrap_or(page::TENANTS);
-        save(&[&first, &other], file, args.force, |out| page::write(&diff, called, top, out))?;
+        save_page(&[&before_recording, &after_recording], file, args.force, |writer| {
+            page::write_page(&compared, called, top, writer)
+        })?;
     } else if args.json {
-        warn(&diff);
-        print(&json::json(&diff).context("cannot write the comparison as JSON")?)?;
+        warn_of_gaps(&compared);
+        print(&json::write_json_lines(&compared).context("cannot write the comparison as JSON")?)?;
     } else {
-        let style = Style { ascii: args.ascii, width: terminal::width(args.wide) };
-        print(&text::text(&diff, called, args.top, style))?;
+        let style = TextStyle { ascii: args.ascii, width: terminal::width(args.wide) };
+        print(&text::render_text(&compared, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };
     let gate = Gate { above, min_share: args.min_share };
-    Ok(u8::from(fails(&gate, &gate.judge(&diff))))
+    Ok(u8::from(report_growth(&gate, &gate.judge_diff(&compared))))
 }
 
 /// Names a recording and its span.
-fn called(path: &Path, span: Option<&Between>) -> String {
+fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
     let path = path.display();
     span.map_or_else(|| path.to_string(), |span| format!("{path} {}", span.typed))
 }
 
 /// Standard output is for programs, so notes go to standard error.
-fn warn(diff: &Diff) {
-    for (word, about) in [("before", &diff.before), ("after", &diff.after)] {
+fn warn_of_gaps(comparison: &Diff) {
+    for (word, about) in [("before", &comparison.before_facts), ("after", &comparison.after_facts)]
+    {
         if let Some(incomplete) = &about.incomplete {
-            log::warn!("the recording {word} is {}", incomplete.line(about.start_ns));
+            log::warn!("the recording {word} is {}", incomplete.summary_line(about.start_ns));
         }
     }
-    diff.notes.iter().for_each(|note| log::warn!("{note}"));
+    comparison.notes.iter().for_each(|note| log::warn!("{note}"));
 }
 
 /// Prints what grew by more than is allowed, and what could not be compared. Returns whether the
 /// check fails.
-fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
+fn report_growth(gate: &Gate, judged: &GateResult<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(
             "{} lines may have grown by more than {}, and it is not known whether that is more than \
@@ -210,32 +223,33 @@ fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
             units::human(gate.above * 100.0, "%")
         );
     }
-    let Some(first) = judged.grown.first() else { return false };
-    let more = match judged.grown.len() - 1 {
+    let Some(largest) = judged.grown.first() else { return false };
+    let further_lines = match judged.grown.len() - 1 {
         0 => String::new(),
         1 => "; so did one other".to_owned(),
-        more => format!("; so did {more} others"),
+        count => format!("; so did {count} others"),
     };
-    say(&printable(&format!("{}{more}", grown(first, gate.above))));
+    print_message(&printable(&format!("{}{further_lines}", describe_growth(largest, gate.above))));
     true
 }
 
 /// `memory 0 in of /tenant-a grew by 54 % (3.10 -> 9.20 GB/s), more than 10 %`
-fn grown(it: &Grown<'_>, above: f64) -> String {
-    let change = it.tenant.map_or(&it.way.total, |tenant| &tenant.change);
-    let rates = text::rates(change, &it.way.unit);
-    let of = it.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
-    let name = &it.way.name;
-    let percent = |part: f64| units::human(part * 100.0, "%");
-    match it.growth {
+fn describe_growth(grown_line: &ExcessGrowth<'_>, above: f64) -> String {
+    let change = grown_line.tenant.map_or(&grown_line.subject.total, |tenant| &tenant.change);
+    let rates = text::format_rates(change, &grown_line.subject.unit);
+    let tenant_suffix =
+        grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
+    let name = &grown_line.subject.name;
+    let percent = |fraction: f64| units::human(fraction * 100.0, "%");
+    match grown_line.growth {
         Some(growth) => {
             format!(
-                "{name}{of} grew by {} ({rates}), more than {}",
+                "{name}{tenant_suffix} grew by {} ({rates}), more than {}",
                 percent(growth),
                 percent(above)
             )
         }
-        None => format!("{name}{of} is new ({rates})"),
+        None => format!("{name}{tenant_suffix} is new ({rates})"),
     }
 }
 
@@ -244,16 +258,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_from_to() {
-        let span = |text: &str| text.parse::<Between>().map(|it| (it.from, it.to));
-        let after = |seconds: i64| Some(Moment::After(seconds * 1_000_000_000));
+    fn spans_are_parsed_from_two_ends() {
+        let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.begin, it.end));
+        let after = |seconds: i64| Some(TimePoint::After(seconds * 1_000_000_000));
         assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
         assert_eq!(span("..2"), Ok((None, after(2))));
         assert_eq!(span("2.."), Ok((after(2), None)));
         assert_eq!(span(".."), Ok((None, None)));
-        let wall = Some(Moment::Wall(1_000_000_000));
+        let wall = Some(TimePoint::Wall(1_000_000_000));
         assert_eq!(span("1970-01-01T00:00:01Z..5"), Ok((wall, after(5))));
-        let mark = |name: &str| Some(Moment::Mark(name.to_owned()));
+        let mark = |name: &str| Some(TimePoint::Mark(name.to_owned()));
         assert_eq!(span("mark:epoch 1"), Ok((mark("epoch 1"), mark("epoch 1"))));
         assert_eq!(span("mark:a..mark:b"), Ok((mark("a"), mark("b"))));
         assert_eq!(span("mark:a..b..2s"), Ok((mark("a..b"), after(2))));
@@ -263,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_have_their_sign() {
+    fn a_percentage_needs_its_sign() {
         assert_eq!(percent("10%"), Ok(0.1));
         assert_eq!(percent("0 %"), Ok(0.0));
         for text in ["", "%", "10", "-1%", "nan%", "1e99%", "ten%"] {

@@ -11,7 +11,7 @@ use super::catalog::CatalogArgs;
 use super::heading::PRINT;
 use super::list::summary;
 use super::root::RootArg;
-use crate::doctor::{self, Finding, Machine, State};
+use crate::doctor::{self, ExaminedMachine, Finding, FindingState};
 use crate::text::{printable, wrapped};
 use crate::{discover, open, terminal};
 
@@ -19,8 +19,8 @@ mod verifier;
 
 /// Check what recording needs on this machine, and say how to fix it
 ///
-/// The first lines say what can be counted here. The lines below a finding are ways to fix it; each of
-/// them is enough on its own.
+/// The first lines say what can be counted here. The lines below a finding are ways to fix it; each
+/// of them is enough on its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct Args {
 
     /// Let the kernel verify each BPF program, instead of printing the findings
     ///
-    /// Prints how many instructions and states the verifier of the running kernel looked at, or why it
-    /// refuses the program. Needs the privileges of record. Nothing is attached.
+    /// Prints how many instructions and states the verifier of the running kernel looked at, or why
+    /// it refuses the program. Needs the privileges of record. Nothing is attached.
     #[arg(long, help_heading = PRINT)]
     pub verifier: bool,
 
@@ -47,7 +47,7 @@ pub struct Args {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     /// Whether `record` works on this machine.
     ready: bool,
     findings: &'a [Finding],
@@ -58,24 +58,28 @@ struct Report<'a> {
 pub fn run(args: &Args) -> Result<u8> {
     if args.verifier {
         ensure!(args.root.is_here(), "the verifier is the running kernel's: leave out --root");
-        let (text, code) = verifier::report(&open::verify()?, args.json)?;
-        print(&text)?;
+        let (text, code) = verifier::verifier_report(&open::verify_programs()?, args.json)?;
+        print_findings(&text)?;
         return Ok(code);
     }
-    let findings = doctor::examine(&Machine::at(args.root.dir()));
-    let ready = doctor::ready(&findings);
+    let findings = doctor::run_checks(&ExaminedMachine::at_root(args.root.root_dir()));
+    let ready = doctor::is_ready(&findings);
     let text = if args.json {
-        let report = Report { ready, findings: &findings };
+        let report = DoctorReport { ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
-        format!("{}\n{}", summary(args.root.dir(), width), render(&findings, width))
+        format!(
+            "{}\n{}",
+            countable_summary(args.root.root_dir(), width),
+            render_findings(&findings, width)
+        )
     };
-    print(&text)?;
+    print_findings(&text)?;
     Ok(if ready { 0 } else { 2 })
 }
 
-fn print(text: &str) -> Result<()> {
+fn print_findings(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         // The reader has closed the pipe; the exit code still says the result.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -84,10 +88,10 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// What can be counted on the machine under `root`, or why that is not known.
-fn summary(root: &Path, width: Option<usize>) -> String {
+fn countable_summary(root: &Path, width: Option<usize>) -> String {
     let known = discover::machine(root)
-        .and_then(|machine| Ok((machine, CatalogArgs::default().load()?)))
-        .map(|(machine, catalog)| summary::text(&machine, &catalog, width));
+        .and_then(|machine| Ok((machine, CatalogArgs::default().load_catalog()?)))
+        .map(|(machine, catalog)| summary::summary_text(&machine, &catalog, width));
     known.unwrap_or_else(|error| {
         let line = format!("cannot find what can be counted here: {error:#}");
         wrapped("", &printable(&line), width)
@@ -95,39 +99,39 @@ fn summary(root: &Path, width: Option<usize>) -> String {
 }
 
 /// A paragraph for each finding, with the ways to fix it below, and the verdict last.
-fn render(findings: &[Finding], columns: Option<usize>) -> String {
+fn render_findings(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
-    let mut out = String::new();
-    for Finding { name, state, what, mend } in findings {
-        let prefix = format!("{:<4}  {name:<width$}  ", state.word());
-        out.push_str(&wrapped(&prefix, what, columns));
-        for (at, mend) in mend.iter().enumerate() {
+    let mut text = String::new();
+    for Finding { name, state, what: message, mend } in findings {
+        let prefix = format!("{:<4}  {name:<width$}  ", state.output_word());
+        text.push_str(&wrapped(&prefix, message, columns));
+        for (index, mend) in mend.iter().enumerate() {
             // A command is never broken into lines, so that it can be copied. Writing to a String
             // cannot fail.
-            let label = match (state, at) {
-                (State::Ok, _) => " run",
+            let label = match (state, index) {
+                (FindingState::Ok, _) => " run",
                 (_, 0) => " fix",
                 _ => "  or",
             };
-            let _ok = writeln!(out, "      {label}: {mend}");
+            let _ok = writeln!(text, "      {label}: {mend}");
         }
     }
     let mut failed: Vec<_> =
-        findings.iter().filter(|f| f.state == State::Fail).map(|f| f.name).collect();
+        findings.iter().filter(|f| f.state == FindingState::Fail).map(|f| f.name).collect();
     failed.dedup();
     let verdict = match failed.as_slice() {
         [] => "record works here".to_owned(),
         names => format!("record cannot work here: fix {} first", names.join(", ")),
     };
-    let _ok = writeln!(out, "\n{verdict}");
-    out
+    let _ok = writeln!(text, "\n{verdict}");
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn finding(name: &'static str, state: State, mend: &[&str]) -> Finding {
+    fn finding(name: &'static str, state: FindingState, mend: &[&str]) -> Finding {
         let mend = mend.iter().map(|&mend| mend.to_owned()).collect();
         Finding { name, state, what: "as it is".to_owned(), mend }
     }
@@ -135,24 +139,24 @@ mod tests {
     #[test]
     fn lines_are_aligned_and_the_verdict_names_what_failed() {
         let findings = [
-            finding("BTF", State::Ok, &[]),
-            finding("privileges", State::Fail, &["sudo this", "sudo that"]),
+            finding("BTF", FindingState::Ok, &[]),
+            finding("privileges", FindingState::Fail, &["sudo this", "sudo that"]),
         ];
         assert_eq!(
-            render(&findings, None),
+            render_findings(&findings, None),
             "ok    BTF         as it is\n\
              FAIL  privileges  as it is\n\
              \u{20}      fix: sudo this\n\
              \u{20}       or: sudo that\n\n\
              record cannot work here: fix privileges first\n"
         );
-        assert!(render(&findings[..1], None).ends_with("\nrecord works here\n"));
+        assert!(render_findings(&findings[..1], None).ends_with("\nrecord works here\n"));
     }
 
     #[test]
     fn an_empty_root_is_exit_code_2() {
         let dir = tempfile::tempdir().unwrap();
-        let args = Args { json: true, verifier: false, root: RootArg::at(dir.path()) };
+        let args = Args { json: true, verifier: false, root: RootArg::for_dir(dir.path()) };
         assert_eq!(run(&args).unwrap(), 2);
     }
 }

@@ -10,29 +10,29 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
 use super::host::HostArgs;
-use super::messages::{is_broken_pipe, say};
+use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
 use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
-use crate::tables::output::{Content, Output};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::output::{CommandOutput, Content};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::units;
-use crate::view::export::{Selection, csv, ipc, openmetrics, perfetto};
+use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
-use crate::view::key::By;
-use crate::view::span::{Moment, Span};
+use crate::view::key::GroupBy;
+use crate::view::span::{SelectedTime, TimePoint};
 
 /// Write a recording in the formats of other programs
 ///
 /// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
-/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters with times,
-/// which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write the rows of a
-/// table. Several may be given at once; FILE may be - for standard output. A file appears when it is
-/// complete.
+/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters
+/// with times, which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write
+/// the rows of a table. Several may be given at once; FILE may be - for standard output. A file
+/// appears when it is complete.
 ///
-/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty in
-/// CSV, and never 0. If the recording is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty
+/// in CSV, and never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
@@ -56,8 +56,8 @@ tasks that have no series of their own. uncore_trace_unknown_seconds_total is
 for how long counts are not known; in such a step they have no sample."
 )]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
 
@@ -69,8 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     openmetrics: Option<PathBuf>,
 
-    /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it, so
-    /// that no spreadsheet takes it for a formula
+    /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
+    /// so that no spreadsheet takes it for a formula
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     csv: Option<PathBuf>,
 
@@ -83,26 +83,26 @@ pub struct Args {
           value_parser = table(), help_heading = FORMAT)]
     table: &'static TableDef,
 
-    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number is
-    /// seconds), or a wall time (2026-01-31T12:00:00Z)
+    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number
+    /// is seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only what ends at this time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of each
-    /// quantity
+    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of
+    /// each quantity
     #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
     /// With --perfetto: who a track is of
     #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
-    by: By,
+    by: GroupBy,
 
     /// With --openmetrics: time between samples; a bare number is seconds
     #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
@@ -133,7 +133,7 @@ fn step(text: &str) -> Result<i64, String> {
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ExportFormat {
     Perfetto,
     OpenMetrics,
     Csv,
@@ -144,52 +144,54 @@ enum Format {
 struct ExportJob<'a> {
     args: &'a Args,
     recording: &'a Recording,
-    fabric: &'a Table,
-    span: &'a Span,
+    fabric: &'a OpenTable,
+    span: &'a SelectedTime,
 }
 
 /// Writes the files and prints a summary; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.by.check(&recording)?;
+    args.by.check_recording(&recording)?;
     if !args.by.has_owner() {
         bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
     }
-    let fabric = recording.table(&fabric::TABLE)?;
+    let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
-    let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
+    let Some(span) =
+        SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?
+    else {
         bail!("{shown} has no rows: nothing was recorded");
     };
-    let mut outputs = outputs(args, &recording)?;
-    if let Some(incomplete) = Incomplete::of(&recording)? {
-        let more = incomplete.more(&shown).map(|more| format!("; see `{more}`"));
-        log::warn!("{}{}", incomplete.line(span.start_ns), more.unwrap_or_default());
+    let mut outputs = open_outputs(args, &recording)?;
+    if let Some(incomplete) = Incomplete::from_recording(&recording)? {
+        let hint = incomplete.check_command(&shown).map(|command| format!("; see `{command}`"));
+        log::warn!("{}{}", incomplete.summary_line(span.start_ns), hint.unwrap_or_default());
     }
-    let source = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
+    let job = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
     let mut lines = Vec::new();
     for (format, output) in &mut outputs {
-        let written = source.write(*format, output).and_then(|what| {
-            output.complete()?;
-            Ok(what)
+        let written = job.write(*format, output).and_then(|summary| {
+            output.finish_writing()?;
+            Ok(summary)
         });
-        match written.map_err(|error| output.explain(error)) {
-            Ok(what) => lines.push(what),
+        match written.map_err(|error| output.explain_error(error)) {
+            Ok(summary) => lines.push(summary),
             // The reader of standard output has left; the other files are still written.
             Err(error) if is_broken_pipe(&error) => lines.push(String::new()),
             Err(error) => return Err(error),
         }
     }
     let piped = outputs.iter().any(|(_, output)| output.is_stdout());
-    for ((_, output), what) in outputs.iter_mut().zip(lines) {
+    for ((_, output), summary) in outputs.iter_mut().zip(lines) {
         output.publish()?;
         if output.is_stdout() {
             continue;
         }
-        let named = printable(&output.path().display().to_string()).into_owned();
-        let size = units::human(output.bytes() as f64, "bytes");
-        let line = format!("{named}: {what}, {size}");
+        let named = printable(&output.output_path().display().to_string()).into_owned();
+        let size = units::human(output.written_bytes() as f64, "bytes");
+        let line = format!("{named}: {summary}, {size}");
         if piped {
-            say(&line);
+            print_message(&line);
         } else {
             print(&format!("{line}\n"))?;
         }
@@ -198,9 +200,9 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Opens the outputs.
-fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> {
+fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
-    if !recording.tables().iter().any(|def| def.name == table) {
+    if !recording.list_tables().iter().any(|def| def.name == table) {
         let path = printable(&args.path.display().to_string()).into_owned();
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");
@@ -210,35 +212,41 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
              e.g. -o run/"
         );
     }
-    let asked = [
-        (Format::Perfetto, Content::Binary, &args.perfetto),
-        (Format::OpenMetrics, Content::Text, &args.openmetrics),
-        (Format::Csv, Content::Text, &args.csv),
-        (Format::Arrow, Content::Binary, &args.arrow),
+    let requested = [
+        (ExportFormat::Perfetto, Content::Binary, &args.perfetto),
+        (ExportFormat::OpenMetrics, Content::Text, &args.openmetrics),
+        (ExportFormat::Csv, Content::Text, &args.csv),
+        (ExportFormat::Arrow, Content::Binary, &args.arrow),
     ];
-    let mut outputs: Vec<(Format, Output)> = Vec::new();
-    for (format, content, path) in asked {
+    let mut outputs: Vec<(ExportFormat, CommandOutput)> = Vec::new();
+    for (format, content, path) in requested {
         let Some(path) = path else { continue };
-        if outputs.iter().any(|(_, other)| other.path() == path) {
+        if outputs.iter().any(|(_, earlier)| earlier.output_path() == path) {
             let path = printable(&path.display().to_string()).into_owned();
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;
-        outputs.push((format, Output::create(path, content, &[recording], args.force, mode)?));
+        outputs
+            .push((format, CommandOutput::create(path, content, &[recording], args.force, mode)?));
     }
     Ok(outputs)
 }
 
 impl ExportJob<'_> {
     /// Writes one format. Returns a summary of it.
-    fn write(&self, format: Format, out: &mut impl io::Write) -> Result<String> {
+    fn write(&self, format: ExportFormat, writer: &mut impl io::Write) -> Result<String> {
         let Self { args, recording, fabric, span } = *self;
         match format {
-            Format::Perfetto => {
-                let written =
-                    perfetto::write(recording, fabric, span, (args.by, args.top), &mut *out)?;
+            ExportFormat::Perfetto => {
+                let written = perfetto::write_perfetto(
+                    recording,
+                    fabric,
+                    span,
+                    (args.by, args.top),
+                    &mut *writer,
+                )?;
                 // Nothing is said of a trace that could not be written.
-                out.flush()?;
+                writer.flush()?;
                 if !written.has_slices {
                     log::warn!(
                         "the trace does not show who ran on the CPUs, as the recording has no \
@@ -247,18 +255,18 @@ impl ExportJob<'_> {
                 }
                 Ok(format!("{} tracks, {} events", written.tracks, written.events))
             }
-            Format::OpenMetrics => {
-                let question = openmetrics::Question { top: args.top, step_ms: args.step };
-                let selection = Selection::new(fabric, span);
-                let written = openmetrics::write(&selection, span, question, out)?;
+            ExportFormat::OpenMetrics => {
+                let question = openmetrics::SeriesOptions { top: args.top, step_ms: args.step };
+                let selection = SelectedRows::new(fabric, span);
+                let written = openmetrics::write_openmetrics(&selection, span, question, writer)?;
                 Ok(format!("{} series, {} samples", written.series, written.samples))
             }
-            Format::Csv | Format::Arrow => {
-                let table = recording.table(args.table)?;
-                let selection = Selection::new(&table, span);
+            ExportFormat::Csv | ExportFormat::Arrow => {
+                let table = recording.open_table(args.table)?;
+                let selection = SelectedRows::new(&table, span);
                 let rows = match format {
-                    Format::Csv => csv::write(&selection, out)?,
-                    _ => ipc::write(&selection, out)?,
+                    ExportFormat::Csv => csv::write_csv(&selection, writer)?,
+                    _ => ipc::write_ipc(&selection, writer)?,
                 };
                 Ok(format!("{rows} rows"))
             }

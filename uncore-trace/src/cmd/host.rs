@@ -6,35 +6,36 @@ use anyhow::Result;
 
 use super::heading::HOST;
 use crate::tables::reader::Recording;
-use crate::tables::rollup::Wanted;
-use crate::view::span::{Moment, between};
+use crate::tables::rollup::RollupSelection;
+use crate::view::span::{TimePoint, wall_range};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct HostArgs {
-    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all, added up]
+    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all,
+    /// added up]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]
     hosts: Vec<String>,
 }
 
 impl HostArgs {
-    /// Opens the recording or roll-up at `path`: of a roll-up these hosts, and where both moments are wall times or
-    /// missing, the hours with windows between them.
+    /// Opens the recording or roll-up at `path`: of a roll-up these hosts, and where both moments
+    /// are wall times or missing, the hours with windows between them.
     ///
     /// # Errors
     ///
-    /// As [`Recording::of_part`].
+    /// As [`Recording::open_selection`].
     pub(super) fn open(
         &self,
         path: &Path,
-        from: Option<&Moment>,
-        to: Option<&Moment>,
+        begin: Option<&TimePoint>,
+        end: Option<&TimePoint>,
     ) -> Result<Recording> {
-        Recording::of_part(path, &self.wanted(between(from, to)))
+        Recording::open_selection(path, &self.rollup_selection(wall_range(begin, end)))
     }
 
-    /// What is wanted of a roll-up.
-    pub(super) fn wanted(&self, wall_ns: Option<(i64, i64)>) -> Wanted {
-        Wanted { hosts: self.hosts.clone(), wall_ns }
+    /// The hosts and the time that are read of a roll-up.
+    pub(super) fn rollup_selection(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
+        RollupSelection { hosts: self.hosts.clone(), wall_ns }
     }
 }

@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use super::Cli;
 
 /// The pages by file name.
-fn pages() -> Vec<(String, String)> {
+fn manual_pages() -> Vec<(String, String)> {
     let mut whole = Cli::command();
     whole.build();
     let page = |command: clap::Command, name: String| {
@@ -33,7 +33,7 @@ fn pages() -> Vec<(String, String)> {
 #[test]
 fn the_manual_pages_are_those_of_the_help() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
-    let pages = pages();
+    let pages = manual_pages();
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::create_dir_all(&directory).unwrap();
         for (name, text) in &pages {
@@ -41,8 +41,8 @@ fn the_manual_pages_are_those_of_the_help() {
         }
     }
     for (name, text) in &pages {
-        let made = fs::read_to_string(directory.join(name)).unwrap_or_default();
-        assert!(made == *text, "docs/man/{name} is stale: run cargo xtask man");
+        let committed = fs::read_to_string(directory.join(name)).unwrap_or_default();
+        assert!(committed == *text, "docs/man/{name} is stale: run cargo xtask man");
     }
     let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().file_name());
     for file in files {

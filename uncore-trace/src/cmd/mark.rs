@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
-use super::messages::say;
+use super::messages::print_message;
 use crate::bounds;
 use crate::clock::mono_ns;
-use crate::record::marks::send::{Sent, send};
-use crate::record::marks::wire::{Act, Message, listening};
+use crate::record::marks::send::{MarkAnswer, send_to_recorder};
+use crate::record::marks::wire::{MarkAct, Message, listening_pids};
 use crate::schema::marks::TEXT_BYTES;
 use crate::signals::Signals;
 use crate::text::printable;
@@ -21,9 +21,9 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// Name a moment or a span in the recordings that run
 ///
-/// The mark goes into the table `marks` and the metadata of every recording that runs. `report` shows
-/// it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who records may
-/// mark a recording.
+/// The mark goes into the table `marks` and the metadata of every recording that runs. `report`
+/// shows it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who
+/// records may mark a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: a moment, a span in two steps, and a span that is a command's run
@@ -77,30 +77,32 @@ pub fn run(args: &Args) -> Result<u8> {
         .build()
         .context("cannot start the event loop")?;
     let act = match (args.begin, args.end) {
-        (true, _) => Act::Begin,
-        (_, true) => Act::End,
-        _ => Act::Instant,
+        (true, _) => MarkAct::Begin,
+        (_, true) => MarkAct::End,
+        _ => MarkAct::Instant,
     };
     let message = Message { act, mono_ns, text: args.text.clone(), id: None };
     runtime.block_on(async {
         if args.command.is_empty() {
-            mark(&recorders(args.pid)?, &message).await?;
+            send_to_recorders(&find_recorders(args.pid)?, &message).await?;
             return Ok(0);
         }
-        around(args, message).await
+        mark_command(args, message).await
     })
 }
 
 /// Pids of the recorders that the mark is sent to.
-fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
+fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     let list = bounds::system_bytes(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
-    let found = listening(&String::from_utf8_lossy(&list));
+    let listening_pids = listening_pids(&String::from_utf8_lossy(&list));
     let start = "start one with `uncore-trace record -o run.parquet`";
     match pid {
-        Some(pid) if found.contains(&pid) => Ok([pid].into()),
+        Some(pid) if listening_pids.contains(&pid) => Ok([pid].into()),
         Some(pid) => bail!("process {pid} records nothing that can be marked: {start}"),
-        None if found.is_empty() => bail!("nothing is recorded that can be marked: {start}"),
-        None => Ok(found),
+        None if listening_pids.is_empty() => {
+            bail!("nothing is recorded that can be marked: {start}")
+        }
+        None => Ok(listening_pids),
     }
 }
 
@@ -109,52 +111,56 @@ fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
 /// # Errors
 ///
 /// No recorder accepted it; the message says why.
-async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
-    let (mut taken, mut refused) = (BTreeSet::new(), Vec::new());
+async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
+    let (mut accepted, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
-        match send(pid, message).await {
-            Ok(Sent::Taken) => drop(taken.insert(pid)),
-            Ok(Sent::Refused(reason)) => refused.push((pid, reason)),
-            Ok(Sent::Gone) => refused.push((pid, "it has ended".to_owned())),
+        match send_to_recorder(pid, message).await {
+            Ok(MarkAnswer::Taken) => drop(accepted.insert(pid)),
+            Ok(MarkAnswer::Refused(reason)) => refused.push((pid, reason)),
+            Ok(MarkAnswer::Gone) => refused.push((pid, "it has ended".to_owned())),
             Err(error) => refused.push((pid, format!("{error:#}"))),
         }
     }
     let reasons = refused.iter().map(|(pid, reason)| format!("recorder {pid}: {reason}"));
     let reasons: Vec<String> = reasons.collect();
-    if taken.is_empty() {
+    if accepted.is_empty() {
         bail!("the mark was not taken by {}", reasons.join("; by "));
     }
     for reason in reasons {
         log::warn!("the mark was not taken by {reason}");
     }
-    if taken.len() > 1 {
-        let pids: Vec<String> = taken.iter().map(ToString::to_string).collect();
-        say(&format!("marked {} recordings, of the recorders {}", taken.len(), pids.join(", ")));
+    if accepted.len() > 1 {
+        let pids: Vec<String> = accepted.iter().map(ToString::to_string).collect();
+        print_message(&format!(
+            "marked {} recordings, of the recorders {}",
+            accepted.len(),
+            pids.join(", ")
+        ));
     }
-    Ok(taken)
+    Ok(accepted)
 }
 
 /// Runs the command and marks its span. Returns its exit code.
-async fn around(args: &Args, begin: Message) -> Result<u8> {
+async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
     // First: a Ctrl-C must end the command only, because the end of its span is still to be marked.
     let mut signals = Signals::install()?;
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
-    let begin = Message { act: Act::Begin, id: Some(id), ..begin };
-    let recorders = mark(&recorders(args.pid)?, &begin).await?;
-    let mut workload = Workload::none();
-    let ended = match Workload::start(&args.command) {
+    let begin = Message { act: MarkAct::Begin, id: Some(id), ..begin };
+    let recorders = send_to_recorders(&find_recorders(args.pid)?, &begin).await?;
+    let mut workload = Workload::without_command();
+    let wait_result = match Workload::start_command(&args.command) {
         Ok(started) => {
             workload = started;
-            workload.wait(&mut signals).await
+            workload.wait_or_leave(&mut signals).await
         }
         Err(error) => Err(error),
     };
-    let end = Message { act: Act::End, mono_ns: mono_ns(), ..begin };
+    let end = Message { act: MarkAct::End, mono_ns: mono_ns(), ..begin };
     for pid in recorders {
-        let lost = match send(pid, &end).await {
-            Ok(Sent::Taken) => continue,
-            Ok(Sent::Gone) => "it had ended".to_owned(),
-            Ok(Sent::Refused(reason)) => reason,
+        let lost = match send_to_recorder(pid, &end).await {
+            Ok(MarkAnswer::Taken) => continue,
+            Ok(MarkAnswer::Gone) => "it had ended".to_owned(),
+            Ok(MarkAnswer::Refused(reason)) => reason,
             Err(error) => format!("{error:#}"),
         };
         log::warn!(
@@ -163,8 +169,8 @@ async fn around(args: &Args, begin: Message) -> Result<u8> {
             printable(&lost)
         );
     }
-    ended?;
-    if let Some(pid) = workload.running()? {
+    wait_result?;
+    if let Some(pid) = workload.running_pid()? {
         bail!("the command (pid {pid}) still runs: the span was ended before the command");
     }
     Ok(workload.exit_code().unwrap_or(2))

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::repeats::Repeats;
+use super::repeats::RepeatedWarnings;
 use crate::held;
 use crate::plan::Plan;
 use crate::text::printable;
@@ -15,18 +15,18 @@ use crate::text::printable;
 struct Stderr;
 
 /// The warnings of a service; `None` of a command, which prints all.
-static REPEATS: Mutex<Option<Repeats>> = Mutex::new(None);
+static REPEATS: Mutex<Option<RepeatedWarnings>> = Mutex::new(None);
 
 /// Prints one line on standard error. A failure is ignored: there is no other place to report it,
 /// and it must not end the recording. While `top` draws on the terminal, lines wait.
-pub fn say(line: &str) {
-    if !held::offer(line) {
+pub fn print_message(line: &str) {
+    if !held::offer_line(line) {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }
 
 /// Prints what a plan leaves out as warnings, and its notes at level `info`.
-pub(super) fn tell(plan: &Plan) {
+pub(super) fn log_plan_notices(plan: &Plan) {
     for warning in &plan.warnings {
         log::warn!("{warning}");
     }
@@ -42,7 +42,7 @@ pub fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Text from the machine must not add lines.
-            say(&printable(&format!("{error:#}")));
+            print_message(&printable(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
@@ -71,7 +71,7 @@ impl Log for Stderr {
                 return;
             };
             let level = if is_warning { "warning: " } else { "" };
-            say(&format!("{level}{}", printable(&text)));
+            print_message(&format!("{level}{}", printable(&text)));
         }
     }
 
@@ -82,7 +82,7 @@ impl Log for Stderr {
 fn unless_repeated(text: String) -> Option<String> {
     let mut repeats = REPEATS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(repeats) = repeats.as_mut() else { return Some(text) };
-    repeats.line(&text, Instant::now())
+    repeats.line_to_print(&text, Instant::now())
 }
 
 /// Shows errors only, unless `UNCORE_TRACE_LOG` asks for more.
@@ -94,21 +94,21 @@ pub(super) fn errors_only() {
 
 /// Also shows messages of level `info` from a service, such as a saved file, unless
 /// `UNCORE_TRACE_LOG` asks for something else. From here on, warnings that repeat are left out.
-pub(super) fn of_service() {
-    *REPEATS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Repeats::default());
-    verbose(1);
+pub(super) fn log_as_service() {
+    *REPEATS.lock().unwrap_or_else(PoisonError::into_inner) = Some(RepeatedWarnings::default());
+    set_verbosity(1);
 }
 
 /// Also shows messages of level `info`, with `count` above 1 of level `debug`, unless
 /// `UNCORE_TRACE_LOG` asks for something else.
-pub(super) fn verbose(count: u8) {
+pub(super) fn set_verbosity(count: u8) {
     if count > 0 && std::env::var_os("UNCORE_TRACE_LOG").is_none() {
         log::set_max_level(if count > 1 { LevelFilter::Debug } else { LevelFilter::Info });
     }
 }
 
 /// Shows warnings; with `UNCORE_TRACE_LOG=info` (or `debug`) more.
-pub fn install() {
+pub fn install_logger() {
     let wanted = std::env::var("UNCORE_TRACE_LOG").ok();
     let level = wanted.and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::Warn);
     // Only the first logger can be set, and this is the only one.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use super::heading::WRITE;
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 
 /// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
 /// because the file name was forgotten. Needs `allow_hyphen_values`.
@@ -26,7 +26,7 @@ pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
 pub(super) struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
     #[arg(long, value_name = "OCTAL", default_value_t, help_heading = WRITE)]
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is no error.

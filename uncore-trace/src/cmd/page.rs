@@ -8,15 +8,15 @@ use anyhow::Result;
 use super::output::print;
 use crate::schema::fabric;
 use crate::tables::file::TableFile;
-use crate::tables::mode::Mode;
-use crate::tables::output::{Content, Output};
+use crate::tables::mode::FileMode;
+use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::units;
 
 /// Writes the page that `write` makes of `recordings`, and prints its size. It is readable by those
 /// who can read all of the recordings.
-pub(super) fn save(
+pub(super) fn save_page(
     recordings: &[&Recording],
     file: &Path,
     overwrite: bool,
@@ -24,16 +24,17 @@ pub(super) fn save(
 ) -> Result<()> {
     let mut files = Vec::new();
     for recording in recordings {
-        files.extend(recording.files(&fabric::TABLE)?);
+        files.extend(recording.table_files(&fabric::TABLE)?);
     }
-    let mode = files.iter().map(TableFile::mode).reduce(Mode::of_both).unwrap_or_default();
-    let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
-    write(&mut output).map_err(|error| output.explain(error))?;
-    output.complete()?;
+    let mode =
+        files.iter().map(TableFile::file_mode).reduce(FileMode::common_mode).unwrap_or_default();
+    let mut output = CommandOutput::create(file, Content::Text, recordings, overwrite, mode)?;
+    write(&mut output).map_err(|error| output.explain_error(error))?;
+    output.finish_writing()?;
     output.publish()?;
     if output.is_stdout() {
         return Ok(());
     }
-    let size = units::human(output.bytes() as f64, "bytes");
+    let size = units::human(output.written_bytes() as f64, "bytes");
     print(&format!("{}: {size}\n", printable(&file.display().to_string())))
 }

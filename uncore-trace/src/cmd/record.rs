@@ -12,18 +12,19 @@ use anyhow::{Context as _, Result, bail};
 pub use self::args::Args;
 use super::after;
 use super::output::print;
-use super::select::nanos;
+use super::select::to_nanos;
 use super::trust::as_cgroup;
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
-    self, Asked, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration,
+    self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Rotate,
+    Sampling, parse_duration,
 };
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::series::Keep;
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 use crate::units;
 use crate::workload::Workload;
 
@@ -55,45 +56,45 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if args.monitor.is_some()
         && let Some(number) =
-            args.command.first().filter(|its| its.to_string_lossy().parse::<u8>().is_ok())
+            args.command.first().filter(|argument| argument.to_string_lossy().parse::<u8>().is_ok())
     {
         bail!("--monitor takes its number after =: write --monitor={}", number.to_string_lossy());
     }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
-    let machine = discover::machine(args.root.dir())?;
+    let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let request = args.select.request(&machine, nanos(tick), nanos(interval));
-    let catalog = args.select.catalog()?;
-    let mut plan = args.witness.plan(&machine, &catalog, request, args.method)?;
+    let request = args.select.plan_request(&machine, to_nanos(tick), to_nanos(interval));
+    let catalog = args.select.load_catalog()?;
+    let mut plan = args.witness.plan_request(&machine, &catalog, request, args.method)?;
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }
     if !args.cgroups.is_empty() || args.cgroup_depth.is_some() {
-        machine.cgroups.mount()?;
+        machine.cgroups.v2_mount()?;
     }
     if args.dry_run {
         let monitor = args.monitor.map(usize::from);
-        record::check(&machine, &plan, Asked { canary: args.canary, monitor })?;
+        record::check_options(&machine, &plan, OptionsToCheck { canary: args.canary, monitor })?;
         return dry_run(&plan, args.json);
     }
     if !args.root.is_here() {
         bail!(
             "{} is not the running machine: --root is for list, doctor and record --dry-run",
-            args.root.dir().display()
+            args.root.root_dir().display()
         );
     }
     let cpus = machine.cpus.online.len();
-    let buffer = buffer(args, cpus, &plan)?;
-    let mut options = options(args, tick, interval, buffer, catalog.outside)?;
-    options.io |= args.method.sees_io(&plan);
+    let buffer = ring_buffer_bytes(args, cpus, &plan)?;
+    let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
+    options.io |= args.method.needs_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
-    super::messages::tell(&plan);
+    super::messages::log_plan_notices(&plan);
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
-        options.afterwards = ending::needs(&options);
+        options.afterwards = ending::answer_needs(&options);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -107,29 +108,30 @@ pub fn run(args: &Args) -> Result<u8> {
 async fn record_and_wait(
     machine: &Machine,
     plan: &Plan,
-    options: &Options,
+    options: &RecordOptions,
     kill: bool,
     shows_answer: bool,
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
-    let (mut signals, mut workload) = (Signals::install()?, Workload::none());
-    let target = place::target(&options.output)?;
+    let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
+    let target = place::parse_target(&options.output)?;
     let recorded =
         Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
     let outcome = match recorded {
         Ok(outcome) => outcome,
-        Err(error) => return after::failed(error, &mut workload, &mut signals).await,
+        Err(error) => return after::wait_after_failure(error, &mut workload, &mut signals).await,
     };
     // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
-        report(options, &outcome, shows_answer);
+        print_summary(options, &outcome, shows_answer);
     }
-    let code = after::finished(&mut workload, &mut signals, kill, options.quiet).await?;
+    let code =
+        after::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
     if outcome.losses.is_complete() {
         return Ok(code.unwrap_or(0));
     }
     if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
-        super::messages::say(&format!(
+        super::messages::print_message(&format!(
             "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
              recording is incomplete"
         ));
@@ -137,13 +139,13 @@ async fn record_and_wait(
     Ok(1)
 }
 
-fn options(
+fn recorder_options(
     args: &Args,
     tick: Duration,
     interval: Duration,
     buffer: u32,
     catalog: Vec<String>,
-) -> Result<Options> {
+) -> Result<RecordOptions> {
     let show = humantime::format_duration;
     let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
@@ -173,7 +175,7 @@ fn options(
             show(flush)
         );
     }
-    let output = args.output.clone().unwrap_or_else(place::unnamed);
+    let output = args.output.clone().unwrap_or_else(place::unused_name);
     let raw = record::has_raw_tables(&output)?;
     for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
         if table && !raw {
@@ -183,14 +185,15 @@ fn options(
     if args.marks.is_some() && output == Path::new(STDOUT) {
         bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
     }
-    if let (Some(Rotate::Bytes(part)), Some(Keep::Bytes(all))) = (args.rotate, args.keep)
-        && all < 2 * part
+    if let (Some(Rotate::Bytes(part_bytes)), Some(Keep::Bytes(kept_bytes))) =
+        (args.rotate, args.keep)
+        && kept_bytes < 2 * part_bytes
     {
         bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");
     }
     let cgroups = args.cgroups.iter().map(|path| as_cgroup(path)).collect();
-    Ok(Options {
-        root: args.root.dir().to_owned(),
+    Ok(RecordOptions {
+        root: args.root.root_dir().to_owned(),
         output,
         // A name that was not typed never replaces a file.
         force: args.force && args.output.is_some(),
@@ -208,12 +211,12 @@ fn options(
         min_gap: args.min_gap,
         flush,
         cgroups,
-        trusted_cgroups: args.trust.cgroups(),
+        trusted_cgroups: args.trust.trusted_paths(),
         cgroup_depth: args.cgroup_depth,
         method: args.method,
         lag,
         min_share: args.min_share / 100.0,
-        witness_budget: args.witness.budget(args.method),
+        witness_budget: args.witness.budget_percent(args.method),
         io: args.io,
         canary: args.canary,
         monitor: args.monitor.map(usize::from),
@@ -224,16 +227,16 @@ fn options(
         marks: args.marks.clone(),
         catalog,
         tap: None,
-        control: Control::default(),
+        control: RecorderControl::default(),
         quiet: args.quiet,
         command: args.command.clone(),
-        afterwards: Needs::default(),
+        afterwards: ThreadNeeds::default(),
     })
 }
 
 /// Size of the ring buffer in bytes.
-fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
-    let at_switch = AtSwitch::of(plan, args.witness.budget(args.method).is_some());
+fn ring_buffer_bytes(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
+    let at_switch = AtSwitch::from_plan(plan, args.witness.budget_percent(args.method).is_some());
     let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
     if !mib.is_power_of_two() || mib > 1024 {
         bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
@@ -241,10 +244,10 @@ fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
     Ok(mib << 20)
 }
 
-/// Cgroups without a path are warned of, and those that are asked for and missing: they may be created
-/// during the recording.
+/// Cgroups without a path are warned of, and those that are asked for and missing: they may be
+/// created during the recording.
 fn warn_of_missing_cgroups(wanted: &[String], cgroups: &CgroupMounts) {
-    if let Some(unnamed) = cgroups.unnamed() {
+    if let Some(unnamed) = cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
     let Some(mount) = &cgroups.v2 else { return };
@@ -262,13 +265,13 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     let text = if json {
         serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")? + "\n"
     } else {
-        plan.render()
+        plan.render_plan()
     };
     print(&text)?;
     Ok(0)
 }
 
-fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
+fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answer: bool) {
     let output = match options.output.to_string_lossy() {
         name if name == STDOUT => "stdout".into(),
         name => name,
@@ -278,23 +281,23 @@ fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
     } else {
         format!(", {}", units::human(outcome.finished.bytes as f64, "bytes"))
     };
-    let parts = if options.rotate.is_some() {
-        format!(" in {}", counted(outcome.parts as usize, "part"))
+    let parts_text = if options.rotate.is_some() {
+        format!(" in {}", count_noun(outcome.part_count as usize, "part"))
     } else {
         String::new()
     };
-    super::messages::say(&format!(
-        "{}: {}, {}, {} rows{size}{parts}; {}",
+    super::messages::print_message(&format!(
+        "{}: {}, {}, {} rows{size}{parts_text}; {}",
         printable(&output),
         units::human(outcome.seconds * 1e9, "ns"),
-        counted(outcome.counters, "counter"),
+        count_noun(outcome.counters, "counter"),
         outcome.finished.rows,
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
-    let answer = if shows_answer { ending::answer(options) } else { Vec::new() };
-    let losses = [outcome.losses.incomplete(), outcome.losses.note()];
-    let next = if shows_answer { ending::next(options) } else { None };
-    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next) {
-        super::messages::say(&line);
+    let answer = if shows_answer { ending::answer_lines(options) } else { Vec::new() };
+    let losses = [outcome.losses.incomplete_text(), outcome.losses.precision_text()];
+    let next_steps = if shows_answer { ending::next_commands(options) } else { None };
+    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next_steps) {
+        super::messages::print_message(&line);
     }
 }

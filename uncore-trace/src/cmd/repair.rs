@@ -9,18 +9,18 @@ mod thaw;
 use super::output::print;
 use crate::record::{canary, monitors};
 use crate::tables::names::parts_of;
-use crate::tables::repair::{Repaired, repair};
+use crate::tables::repair::{Repaired, repair_path};
 use crate::text::printable;
 use crate::units;
 
 /// Make a file from what a killed recorder left
 ///
 /// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
-/// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
-/// A finished recording is not changed, and one that is being written is refused. FILE has the
-/// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired. An
-/// empty cgroup that a canary left on this machine and monitoring groups that --monitor left are
-/// removed, and cgroups that an older version left frozen are thawed.
+/// everything up to the last flush into FILE (or into the tables of DIR) and marks it as
+/// incomplete. A finished recording is not changed, and one that is being written is refused. FILE
+/// has the permissions of FILE.partial/. If the recording was rotated, all parts in DIR are
+/// repaired. An empty cgroup that a canary left on this machine and monitoring groups that
+/// --monitor left are removed, and cgroups that an older version left frozen are thawed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,25 +34,25 @@ pub struct Args {
 
 /// Repairs, and prints what was done. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
-    for (did, all) in [
-        ("removed the cgroup of a canary", canary::remove_left()),
+    for (action, paths) in [
+        ("removed the cgroup of a canary", canary::remove_left_cgroups()),
         ("thawed", thaw::thaw_left()),
-        ("removed the monitoring group", monitors::remove_left()),
+        ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
-        for path in all {
-            print(&format!("{did}: {}\n", printable(&path.display().to_string())))?;
+        for path in paths {
+            print(&format!("{action}: {}\n", printable(&path.display().to_string())))?;
         }
     }
-    let parts = parts_of(&args.path);
-    if parts.is_empty() {
-        return one(&args.path);
+    let part_paths = parts_of(&args.path);
+    if part_paths.is_empty() {
+        return repair_recording(&args.path);
     }
-    parts.iter().try_fold(0, |code, part| Ok(code.max(one(part)?)))
+    part_paths.iter().try_fold(0, |code, part_path| Ok(code.max(repair_recording(part_path)?)))
 }
 
 /// Repairs one recording, or one part of a rotated one.
-fn one(path: &Path) -> Result<u8> {
-    match repair(path)? {
+fn repair_recording(path: &Path) -> Result<u8> {
+    match repair_path(path)? {
         Repaired::Good => {
             let path = path.display().to_string();
             print(&format!("{} is a finished recording: it was not changed\n", printable(&path)))?;

@@ -1,7 +1,7 @@
 //! Warnings of a service that repeat: a full disk must not fill the log too.
 //!
-//! Guarantee: of warnings that differ only in digits, such as numbers and times, one line an hour is
-//! printed. The next one says how many were left out.
+//! Guarantee: of warnings that differ only in digits, such as numbers and times, one line an hour
+//! is printed. The next one says how many were left out.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,31 +14,31 @@ const MOST: usize = 1000;
 
 /// The warnings that were printed.
 #[derive(Debug, Default)]
-pub struct Repeats(HashMap<String, (Instant, u64)>);
+pub struct RepeatedWarnings(HashMap<String, (Instant, u64)>);
 
-impl Repeats {
+impl RepeatedWarnings {
     /// The warning with the number of those like it that were left out; `None` to leave it out too.
-    pub fn line(&mut self, text: &str, now: Instant) -> Option<String> {
-        self.take(text, now).map(|left_out| match left_out {
+    pub fn line_to_print(&mut self, text: &str, instant: Instant) -> Option<String> {
+        self.count_warning(text, instant).map(|left_out| match left_out {
             0 => text.to_owned(),
             _ => format!("{text} (and {left_out} more like it since the last)"),
         })
     }
 
     /// Whether to print a warning, and how many like it were left out since the last one.
-    fn take(&mut self, text: &str, now: Instant) -> Option<u64> {
+    fn count_warning(&mut self, text: &str, instant: Instant) -> Option<u64> {
         let key: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
         if let Some((printed, left_out)) = self.0.get_mut(&key) {
-            if now.saturating_duration_since(*printed) < QUIET {
+            if instant.saturating_duration_since(*printed) < QUIET {
                 *left_out += 1;
                 return None;
             }
-            *printed = now;
+            *printed = instant;
             return Some(std::mem::take(left_out));
         }
-        self.0.retain(|_, its| now.saturating_duration_since(its.0) < 2 * QUIET);
+        self.0.retain(|_, warning| instant.saturating_duration_since(warning.0) < 2 * QUIET);
         if self.0.len() < MOST {
-            self.0.insert(key, (now, 0));
+            self.0.insert(key, (instant, 0));
         }
         Some(0)
     }
@@ -49,22 +49,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_repeats_is_one_line_an_hour() {
-        let mut repeats = Repeats::default();
+    fn repeated_warnings_are_one_line_an_hour() {
+        let mut repeats = RepeatedWarnings::default();
         let begin = Instant::now();
         let at = |minute: u64| begin + Duration::from_mins(minute);
-        assert_eq!(repeats.take("part 17 is lost", at(0)), Some(0));
+        assert_eq!(repeats.count_warning("part 17 is lost", at(0)), Some(0));
         for minute in 1..60 {
-            assert_eq!(repeats.take(&format!("part {minute} is lost"), at(minute)), None);
+            assert_eq!(repeats.count_warning(&format!("part {minute} is lost"), at(minute)), None);
         }
-        assert_eq!(repeats.take("another fault", at(30)), Some(0));
-        assert_eq!(repeats.take("part 99 is lost", at(60)), Some(59));
-        assert_eq!(repeats.take("part 99 is lost", at(61)), None);
+        assert_eq!(repeats.count_warning("another fault", at(30)), Some(0));
+        assert_eq!(repeats.count_warning("part 99 is lost", at(60)), Some(59));
+        assert_eq!(repeats.count_warning("part 99 is lost", at(61)), None);
         // Memory is bounded, and what finds no room is printed.
         let text =
             |n: u32| "x".repeat(n as usize % 7) + &char::from_u32(0x4e00 + n).unwrap().to_string();
         for n in 0..3000 {
-            assert_eq!(repeats.take(&text(n), at(70)), Some(0));
+            assert_eq!(repeats.count_warning(&text(n), at(70)), Some(0));
         }
         assert!(repeats.0.len() <= MOST);
     }

@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::output::{path, print};
-use super::page::save;
+use super::page::save_page;
 use crate::tables::reader::Recording;
-use crate::terminal::{self, cells, wrap};
+use crate::terminal::{self, cells, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::view::answer;
 use crate::view::canary;
@@ -21,33 +21,34 @@ use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
 use crate::view::page;
 use crate::view::programs;
-use crate::view::render::{self, Style};
-use crate::view::selected::Selected;
-use crate::view::span::Moment;
+use crate::view::render::{self, TextStyle};
+use crate::view::selected::ReportSelection;
+use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{By, Question, Usage, top};
+use crate::view::usage::{GroupBy, Usage, UsageQuestion, keep_top_lines};
 
 /// Show how full each link was, and who used how much of each event
 ///
 /// First the answer in a sentence: who had most of what went over the fullest link. If there was a
 /// canary (`record --canary`), another sentence says how many of its bytes it was credited.
 ///
-/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and highest rate, both in percent
-/// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
-/// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
+/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and
+/// highest rate, both in percent of its peak where that is known, for how long it was above 80 % of
+/// the peak, and who filled it then. `!` marks a rate above the peak, and two sources of a peak
+/// that differ by more than 20 %.
 ///
-/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process name, PMU, port,
-/// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
-/// All numbers of a column have the same unit, which is printed below its heading. What is the same
-/// in every line is printed once, above the tables. If the recording is incomplete, the first line
-/// says what is missing. Marks are printed before the tables.
+/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process
+/// name, PMU, port, device, owner). Interrupts, idle time and counts without an owner always have
+/// lines of their own. All numbers of a column have the same unit, which is printed below its
+/// heading. What is the same in every line is printed once, above the tables. If the recording is
+/// incomplete, the first line says what is missing. Marks are printed before the tables.
 ///
-/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that do not
-/// fit are left out; the last line names them.
+/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that
+/// do not fit are left out; the last line names them.
 ///
-/// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads took
-/// while each tenant used the link: with the other tenants quiet, and with them busy. The difference is a
-/// correlation, not a cause.
+/// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads
+/// took while each tenant used the link: with the other tenants quiet, and with them busy. The
+/// difference is a correlation, not a cause.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
@@ -107,54 +108,55 @@ left out. They are what --marks --json and --marks --csv print: text, kind
 (instant or span), begin_s, end_s (seconds after the start of the recording),
 begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
-    /// directory of a host, an hour, a day or a cluster
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
+    /// the directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has more
-    /// than 90 %]
+    /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has
+    /// more than 90 %]
     #[arg(long, value_enum, help_heading = LINE)]
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
-    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be given
-    /// several times
+    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be
+    /// given several times
     #[arg(long = "event", value_name = "NAME", conflicts_with = "marks", help_heading = LINE)]
     pub events: Vec<String>,
-    /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares are
-    /// still those of the whole; may be given several times
+    /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares
+    /// are still those of the whole; may be given several times
     #[arg(long = "cgroup", value_name = "PATH", conflicts_with = "marks", help_heading = LINE)]
     pub cgroups: Vec<String>,
     /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub top: Option<usize>,
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
-    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name
+    /// (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    pub from: Option<Moment>,
-    /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end of the
-    /// recording if the span was not ended
+    pub from: Option<TimePoint>,
+    /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end
+    /// of the recording if the span was not ended
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    pub to: Option<Moment>,
+    pub to: Option<TimePoint>,
     #[command(flatten)]
     hosts: HostArgs,
-    /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
-    /// that were above 80 % of their peak
+    /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled
+    /// those that were above 80 % of their peak
     #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]
     pub links: bool,
     /// List the marks of that time instead of who used how much
     #[arg(long, conflicts_with_all = ["by", "cgroup_depth", "top"], help_heading = PRINT)]
     pub marks: bool,
-    /// Show only how long reads took on the links that each tenant used, with the other tenants quiet and
-    /// with them busy
+    /// Show only how long reads took on the links that each tenant used, with the other tenants
+    /// quiet and with them busy
     #[arg(long, conflicts_with_all = ["csv", "links", "marks"], help_heading = PRINT)]
     pub latency: bool,
     /// Print JSON lines instead of tables
     #[arg(long, conflicts_with = "csv", help_heading = PRINT)]
     pub json: bool,
-    /// Print CSV instead of tables. A text that begins with =, +, -, @ or ' has a ' before it, so that no
-    /// spreadsheet takes it for a formula
+    /// Print CSV instead of tables. A text that begins with =, +, -, @ or ' has a ' before it, so
+    /// that no spreadsheet takes it for a formula
     #[arg(long, help_heading = PRINT)]
     pub csv: bool,
     /// Draw with ASCII only
@@ -163,7 +165,8 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     pub wide: bool,
-    /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard output
+    /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
     pub html: Option<PathBuf>,
@@ -174,99 +177,109 @@ pub struct Args {
 
 impl Args {
     /// The grouping of programs' output, and of text where nothing speaks for another one.
-    fn by(&self) -> By {
-        self.by.unwrap_or(By::Cgroup)
+    fn grouping(&self) -> GroupBy {
+        self.by.unwrap_or(GroupBy::Cgroup)
     }
 }
 
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.by().check(&recording)?;
+    args.grouping().check_recording(&recording)?;
     if let Some(file) = &args.html {
-        return html(&recording, args, file);
+        return write_page(&recording, args, file);
     }
     // The tables of events say it themselves.
-    if let Some(holder) = recording.recorder().filter(|_| args.marks || args.links || args.latency)
+    if let Some(holder) =
+        recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
         let path = printable(&args.path.display().to_string()).into_owned();
         log::warn!("{path} {holder}: this is what is on the disk so far");
     }
     if args.marks {
-        return marks::list(args, &recording);
+        return marks::print_marks(args, &recording);
     }
     if args.links {
         return links_only(&recording, args);
     }
     if args.latency {
-        return latency::only(&recording, args);
+        return latency::print_latencies(&recording, args);
     }
-    let question = question(&recording, args)?;
+    let question = build_question(&recording, args)?;
     let mut usage = usage_of_tenants(&recording, &question)?;
     let width = terminal::width(args.wide);
-    let style = Style { ascii: args.ascii, width };
+    let style = TextStyle { ascii: args.ascii, width };
     let mut answer = String::new();
     if !args.json && !args.csv {
-        answer = answered(&recording, &question, &usage, style)?;
+        answer = answer_text(&recording, &question, &usage, style)?;
     }
     if let Some(count) = args.top {
-        top(&mut usage.events, count);
+        keep_top_lines(&mut usage.events, count);
     }
-    let incomplete = Incomplete::of(&recording)?;
-    let told = incomplete.as_ref().map(|incomplete| tell(incomplete, &usage, args, width));
+    let incomplete = Incomplete::from_recording(&recording)?;
+    let incomplete_line =
+        incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
-        let credits = canary::credits(&recording)?;
-        programs::json(&usage, incomplete.as_ref(), credits.as_deref())
+        let canary_credits = canary::read_credits(&recording)?;
+        programs::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
-        programs::csv(&usage, incomplete.as_ref())
+        programs::usage_as_csv(&usage, incomplete.as_ref())
     } else {
         let marks = marks::before_tables(args, &recording, &usage, style)?;
-        let table = render::table(&usage, style);
-        let latencies = latency::tables(&recording, args, style)?;
-        let told = told.iter().map(|line| format!("{line}\n"));
-        told.chain([answer, marks, table, latencies]).collect()
+        let table = render::draw_usage(&usage, style);
+        let latencies = latency::latency_tables(&recording, args, style)?;
+        let incomplete_lines = incomplete_line.iter().map(|line| format!("{line}\n"));
+        incomplete_lines.chain([answer, marks, table, latencies]).collect()
     };
     // Standard output is for programs, so this line goes to standard error.
-    if let Some(line) = told.filter(|_| args.json || args.csv) {
+    if let Some(line) = incomplete_line.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
-    if let Some(note) = Incomplete::unnamed(&recording)? {
-        super::messages::say(&note);
+    if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
+        super::messages::print_message(&note);
     }
     print(&text)?;
     Ok(0)
 }
 
 /// Writes the page for a browser; exit code 0.
-fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
+fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let asked = page::Asked { question: question(recording, args)?, tenants, path: &path };
-    save(&[recording], file, args.force, |out| page::write(recording, &asked, out))?;
+    let page_request =
+        page::PageOptions { question: build_question(recording, args)?, tenants, path: &path };
+    save_page(&[recording], file, args.force, |writer| {
+        page::write_page(recording, &page_request, writer)
+    })?;
     Ok(0)
 }
 
-/// The answer, and the table of links if the recording has any: printed before the tables of events.
-fn answered(
+/// The answer, and the table of links if the recording has any: printed before the tables of
+/// events.
+fn answer_text(
     recording: &Recording,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     usage: &Usage,
-    style: Style,
+    style: TextStyle,
 ) -> Result<String> {
-    let links = Links::of(recording)?;
-    let by = common_grouping(question, &usage.events);
-    let ways = headroom(recording, &links, &Question { by, ..question.clone() })?;
-    let (answer, full) = answer::of_report(recording, question, usage, (&links, &ways))?;
+    let links = Links::from_recording(recording)?;
+    let grouping = common_grouping(question, &usage.events);
+    let link_directions =
+        headroom(recording, &links, &UsageQuestion { grouping, ..question.clone() })?;
+    let (answer, full) =
+        answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
-    let credited = canary::credits(recording)?;
-    let credited = credited.map(|credits| canary::sentence(&credits)).unwrap_or_default();
+    let credited = canary::read_credits(recording)?;
+    let credited = credited
+        .map(|canary_credits| canary::credits_sentence(&canary_credits))
+        .unwrap_or_default();
     for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }
     text.push('\n');
-    let table = headroom::draw::table(&ways, &links, style);
+    let table = headroom::draw::render_table(&link_directions, &links, style);
     if !table.is_empty() {
         text.push_str(&table);
         text.push('\n');
@@ -274,56 +287,70 @@ fn answered(
     Ok(text)
 }
 
-/// What is asked.
-fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
+/// The question that the options ask.
+fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'static>> {
     ensure!(
-        args.cgroups.is_empty() || args.by().has_owner(),
+        args.cgroups.is_empty() || args.grouping().has_owner(),
         "--cgroup selects owners, and lines by {} have none: use --by cgroup",
-        args.by().name()
+        args.grouping().name()
     );
-    Ok(Question {
-        from: args.from.clone(),
-        to: args.to.clone(),
+    Ok(UsageQuestion {
+        begin: args.from.clone(),
+        end: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
-        selected: Selected::of(recording, &args.events, &args.cgroups)?,
+        selected: ReportSelection::from_patterns(recording, &args.events, &args.cgroups)?,
         is_chosen: args.by.is_some()
             || args.cgroup_depth.is_some()
             || !args.cgroups.is_empty()
             || args.json
             || args.csv,
-        ..Question::by(args.by())
+        ..UsageQuestion::grouped_by(args.grouping())
     })
 }
 
 /// Prints only the table of links.
 fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
-    let links = Links::of(recording)?;
+    let links = Links::from_recording(recording)?;
     ensure!(
         !links.links.is_empty(),
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
-        printable(&recording.path().display().to_string())
+        printable(&recording.recording_path().display().to_string())
     );
-    let ways = headroom(recording, &links, &question(recording, args)?)?;
+    let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
     let width = terminal::width(args.wide);
     print(&if args.json {
-        headroom::draw::json(&ways, &links, args.by().name()).context("cannot write JSON")?
+        headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name())
+            .context("cannot write JSON")?
     } else {
-        headroom::draw::table(&ways, &links, Style { ascii: args.ascii, width })
+        headroom::draw::render_table(
+            &link_directions,
+            &links,
+            TextStyle { ascii: args.ascii, width },
+        )
     })?;
     Ok(0)
 }
 
 /// What the recording lacks, and the command that says more. The command is on a line of its own if
 /// one line is too long for the terminal.
-fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
-    let what = printable(&incomplete.line(usage.start_ns)).into_owned();
-    let more = incomplete.more(&printable(&args.path.display().to_string()));
-    let see = more.as_ref().map(|more| format!("; see `{more}`")).unwrap_or_default();
-    let line = format!("{what}{see}");
+fn describe_incomplete(
+    incomplete: &Incomplete,
+    usage: &Usage,
+    args: &Args,
+    width: Option<usize>,
+) -> String {
+    let loss_text = printable(&incomplete.summary_line(usage.start_ns)).into_owned();
+    let command = incomplete.check_command(&printable(&args.path.display().to_string()));
+    let see = command
+        .as_ref()
+        .map(|shown_command| format!("; see `{shown_command}`"))
+        .unwrap_or_default();
+    let line = format!("{loss_text}{see}");
     match width {
         Some(width) if !args.json && !args.csv && cells(&line) > width => {
-            let more = more.map(|more| format!("\n  {more}")).unwrap_or_default();
-            format!("{}{more}", wrap(&what, width))
+            let command_line =
+                command.map(|shown_command| format!("\n  {shown_command}")).unwrap_or_default();
+            format!("{}{command_line}", wrap_words(&loss_text, width))
         }
         _ => line,
     }

@@ -9,28 +9,30 @@ use anyhow::{Result, ensure};
 use super::heading::{TIME, WRITE};
 use super::output::{ModeArg, print};
 use super::record::seconds;
-use super::select::nanos;
+use super::select::to_nanos;
 use crate::config;
 use crate::schema::{fabric, metadata, rollup};
 use crate::tables::hours::Hours;
 use crate::tables::reader::Recording;
-use crate::tables::writer::Finished;
-use crate::text::{counted, printable};
+use crate::tables::writer::RecordingSize;
+use crate::text::{count_noun, printable};
 use crate::units;
-use crate::view::rollup::{Form, Label, Summer};
+use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Writes Parquet files with each owner's share of each counter, in windows of a second or longer,
-/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace agent` makes the
-/// same while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
+/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace
+/// agent` makes the same while it records. The shares of a window still sum to what was counted;
+/// each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   uncore-trace rollup run.parquet -o rollups/
   uncore-trace rollup run/0000* -o rollups/ --window 1s --cluster lab")]
 pub struct Args {
-    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their order
+    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their
+    /// order
     #[arg(value_name = "RECORDING", required = true)]
     paths: Vec<PathBuf>,
 
@@ -42,7 +44,8 @@ pub struct Args {
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds, help_heading = TIME)]
     window: Duration,
 
-    /// How many cgroups have a row of their own for each counter and window; the others share one row
+    /// How many cgroups have a row of their own for each counter and window; the others share one
+    /// row
     #[arg(long, value_name = "COUNT", default_value_t = 100, help_heading = WRITE)]
     owners: usize,
 
@@ -62,55 +65,59 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.window)
     );
     ensure!(args.owners > 0, "--owners 0 leaves no cgroup a row of its own: choose at least 1");
-    let (mut made, mut total) = (BTreeSet::new(), Finished::default());
+    let (mut written, mut total) = (BTreeSet::new(), RecordingSize::default());
     for path in &args.paths {
-        for (file, finished) in sum(args, &Recording::open(path)?, &made)? {
-            made.insert(file);
+        for (file, finished) in sum_recording(args, &Recording::open(path)?, &written)? {
+            written.insert(file);
             total += finished;
         }
     }
     let named = printable(&args.output.display().to_string()).into_owned();
     let size = units::human(total.bytes as f64, "bytes");
-    print(&format!("{named}: {}, {} rows, {size}\n", counted(made.len(), "file"), total.rows))?;
+    print(&format!(
+        "{named}: {}, {} rows, {size}\n",
+        count_noun(written.len(), "file"),
+        total.rows
+    ))?;
     Ok(0)
 }
 
 /// Sums one recording. Returns the files that it writes. Two recordings may have parts of one
 /// window, so earlier files are kept.
-fn sum(
+fn sum_recording(
     args: &Args,
     recording: &Recording,
-    before: &BTreeSet<PathBuf>,
-) -> Result<Vec<(PathBuf, Finished)>> {
-    let table = recording.table(&fabric::TABLE)?;
-    let mut pairs = table.metadata().clone();
-    let window_ns = nanos(args.window);
-    let recorded = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
+    earlier_files: &BTreeSet<PathBuf>,
+) -> Result<Vec<(PathBuf, RecordingSize)>> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let mut pairs = table.metadata_pairs().clone();
+    let window_ns = to_nanos(args.window);
+    let recorded_ns = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
     ensure!(
-        recorded.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
+        recorded_ns.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
         "--window {} is not a multiple of the windows of {}: choose another",
         humantime::format_duration(args.window),
-        recording.path().display()
+        recording.recording_path().display()
     );
     if let Some(cluster) = &args.cluster {
         pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
     }
-    let form = Form { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
-    let mut summer = Summer::new(form);
-    summer.metadata(&pairs)?;
-    let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
-    let mut hours = hours.beside(before.clone());
-    let mut made: Vec<(PathBuf, Finished)> = Vec::new();
+    let form = RollupForm { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
+    let mut summer = RollupSummer::new(form);
+    summer.read_metadata(&pairs)?;
+    let hours = Hours::open(&args.output, args.permissions.mode, rollup::file_metadata(&pairs))?;
+    let mut hours = hours.allow_existing(earlier_files.clone());
+    let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in table.scan(&columns)? {
-        summer.fabric(0, &batch?)?;
-        while let Some(rows) = summer.closed(Label::Recorded) {
-            made.extend(hours.write(rows.end, &rows.batch)?);
+    for batch in table.scan_columns(&columns)? {
+        summer.add_fabric(0, &batch?)?;
+        while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
+            written.extend(hours.write(rows.end, &rows.batch)?);
         }
     }
-    while let Some(rows) = summer.close(Label::Recorded) {
-        made.extend(hours.write(rows.end, &rows.batch)?);
+    while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
+        written.extend(hours.write(rows.end, &rows.batch)?);
     }
-    made.extend(hours.finish()?);
-    Ok(made)
+    written.extend(hours.finish_hour()?);
+    Ok(written)
 }

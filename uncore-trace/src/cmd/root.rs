@@ -23,12 +23,12 @@ pub(super) struct RootArg {
 
 impl RootArg {
     #[cfg(test)]
-    pub(super) fn at(dir: &Path) -> Self {
+    pub(super) fn for_dir(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
     /// The root directory of the machine's files.
-    pub(super) fn dir(&self) -> &Path {
+    pub(super) fn root_dir(&self) -> &Path {
         &self.dir
     }
 

@@ -8,18 +8,18 @@ use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
-use crate::discover::apart::Apart;
-use crate::plan::misses::Wanted;
-use crate::plan::{Request, Told};
+use crate::discover::apart::SeparateFunctions;
+use crate::plan::misses::WitnessDemand;
+use crate::plan::{DeclaredCause, PlanRequest};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io,
-    /// all, or auto: all traffic that this machine can count, nothing of it twice; host and io where there
-    /// is none
-    /// [default: auto, in `stat` also host, if -e, -M and --device are not given either]
+    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core,
+    /// host, io, all, or auto: all traffic that this machine can count, nothing of it twice; host
+    /// and io where there is none [default: auto, in `stat` also host, if -e, -M and --device are
+    /// not given either]
     #[arg(
         short = 'p',
         long = "groups",
@@ -38,21 +38,20 @@ pub struct SelectArgs {
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',', help_heading = COUNT)]
     metrics: Vec<String>,
 
-    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io also
-    /// one of several layers such as loop0 or eth0.5; may be given several times
+    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io
+    /// also one of several layers such as loop0 or eth0.5; may be given several times
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 
-    /// Split PCIe counters by root port; or count also each function that somebody holds at the start
-    /// (or that --device names) on its own, where the PMU can select it
+    /// Split PCIe counters by root port; or count also each function that somebody holds at the
+    /// start (or that --device names) on its own, where the PMU can select it
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a PMU that
-    /// it lacks (`unknown` in `list events`)
-    /// [default: their counts stay unattributed]
+    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a
+    /// PMU that it lacks (`unknown` in `list events`) [default: their counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
-    cause: Option<Told>,
+    cause: Option<DeclaredCause>,
 
     /// Count the groups of `-p` that this machine has, and warn about the others
     #[arg(long, help_heading = COUNT)]
@@ -91,18 +90,20 @@ impl SelectArgs {
         lists.into_iter().any(|list| !list.is_empty()) || self.per.is_some()
     }
 
-    /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of `window_ns`.
-    pub fn request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> Request {
-        Request {
+    /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of
+    /// `window_ns`.
+    pub fn plan_request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> PlanRequest {
+        PlanRequest {
             groups: self.groups.clone(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
-            per_device: (self.per == Some(Per::Device)).then(|| Apart::find(&machine.root)),
-            told: self.cause,
-            misses: Wanted::No,
+            per_device: (self.per == Some(Per::Device))
+                .then(|| SeparateFunctions::find_functions(&machine.root)),
+            declared_cause: self.cause,
+            misses: WitnessDemand::No,
             ports: false,
             times: false,
             tick_ns,
@@ -114,13 +115,13 @@ impl SelectArgs {
     ///
     /// # Errors
     ///
-    /// As [`CatalogArgs::load`].
-    pub fn catalog(&self) -> Result<Catalog> {
-        self.catalog.load()
+    /// As [`CatalogArgs::load_catalog`].
+    pub fn load_catalog(&self) -> Result<Catalog> {
+        self.catalog.load_catalog()
     }
 }
 
 /// Nanoseconds; times above 584 years become `u64::MAX`, which every range check refuses.
-pub fn nanos(duration: Duration) -> u64 {
+pub fn to_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

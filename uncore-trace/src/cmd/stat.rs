@@ -12,26 +12,26 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 pub use self::args::Args;
-use self::events::{label, named, typed};
+use self::events::{event_label, named_pmus, parse_events};
 use super::after;
 use super::messages::{self, is_broken_pipe};
-use super::select::nanos;
+use super::select::to_nanos;
 use crate::catalog::Catalog;
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::bare::{DURATION, SYSTEM, USER};
-use crate::plan::{self, Plan, Request};
+use crate::plan::{self, Plan, PlanRequest};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
-use crate::stat::aggregate::{By, Grouping};
+use crate::stat::aggregate::{Grouping, LineSplit};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
-use crate::stat::count::Meter;
-use crate::stat::options::{Delay, Options};
-use crate::stat::output::{Format, Output, Place, Style};
+use crate::stat::count::CounterMeter;
+use crate::stat::options::{Delay, StatOptions};
+use crate::stat::output::{Format, OutputDestination, OutputStyle, StatOutput};
 use crate::stat::run;
-use crate::stat::table::{Table, Times, What};
-use crate::text::few;
+use crate::stat::table::{RowSelection, StatTable, TimeRows};
+use crate::text::list_few;
 use crate::workload::Workload;
 
 /// Number of PMUs in a message.
@@ -53,47 +53,48 @@ fn delay(text: &str) -> Result<Delay, String> {
 
 /// Plans, counts and prints.
 pub fn run(args: &Args) -> Result<u8> {
-    check(args)?;
-    messages::verbose(args.verbose);
+    check_args(args)?;
+    messages::set_verbosity(args.verbose);
     if args.quiet {
         messages::errors_only();
     }
-    for (option, why) in &args.ignored.given {
+    for (option, why) in &args.ignored.given_options {
         log::info!("--{option} has no effect: {why}");
     }
     let machine = discover::machine(Path::new("/"))?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let catalog = args.select.catalog()?;
-    let request = args.request(&machine);
-    let plan = args.plan(&machine, &catalog, &request)?;
-    messages::tell(&plan);
-    let typed = typed(&request.events);
+    let catalog = args.select.load_catalog()?;
+    let request = args.plan_request(&machine);
+    let plan = args.make_plan(&machine, &catalog, &request)?;
+    messages::log_plan_notices(&plan);
+    let typed = parse_events(&request.events);
     let grouping = Grouping {
-        by: args.by(),
+        split: args.line_grouping(),
         apart: args.no_merge || request.per_port || request.per_device.is_some(),
-        named: named(&machine, &typed),
-        labels: typed.iter().filter_map(label).collect(),
+        named: named_pmus(&machine, &typed),
+        labels: typed.iter().filter_map(event_label).collect(),
     };
     ensure!(!args.metric_only || !plan.metrics.is_empty(), "--metric-only needs a metric: -M NAME");
-    let has = |time: &str| {
+    let has_term = |time: &str| {
         let bare = typed.iter().filter(|event| event.pmu.is_none());
         bare.flat_map(|event| &event.terms).any(|term| term.name == time)
     };
-    let times = Times { duration: has(DURATION), user: has(USER), system: has(SYSTEM) };
-    let what = What { scale: !args.no_scale, times, events: !args.metric_only };
-    let table = Table::new(&plan, &catalog, &machine.cpus, &grouping, what);
+    let times =
+        TimeRows { duration: has_term(DURATION), user: has_term(USER), system: has_term(SYSTEM) };
+    let content = RowSelection { scale: !args.no_scale, times, events: !args.metric_only };
+    let table = StatTable::new(&plan, &catalog, &machine.cpus, &grouping, content);
     match &args.for_each_cgroup {
-        Some(list) => by_cgroup(args, list, &machine, &table, catalog.outside),
-        None => counts(args, &machine, &table),
+        Some(list) => count_by_cgroup(args, list, &machine, &table, catalog.outside),
+        None => count_machine(args, &machine, &table),
     }
 }
 
 /// Checks what the parser cannot.
-fn check(args: &Args) -> Result<()> {
+fn check_args(args: &Args) -> Result<()> {
     let typed = args.command.first().and_then(|word| word.to_str()).unwrap_or_default();
-    if let Some(why) = perf::refused(typed) {
+    if let Some(why) = perf::refusal_reason(typed) {
         bail!("there is no stat {typed}: {why}; a command of that name is ./{typed}");
     }
     if args.repeat.is_some_and(|runs| runs != 1) && args.command.is_empty() {
@@ -105,54 +106,67 @@ fn check(args: &Args) -> Result<()> {
 
 impl Args {
     /// What is asked for; the software events of perf and all traffic if that is nothing. With
-    /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
-    fn request(&self, machine: &Machine) -> Request {
-        let window = attributed::window(self.interval);
+    /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch
+    /// then.
+    fn plan_request(&self, machine: &Machine) -> PlanRequest {
+        let window = attributed::choose_window(self.interval);
         let whole = self.for_each_cgroup.is_none();
-        let asked = self.select.request(machine, nanos(default_tick(window)), nanos(window));
-        let mut request = Request { times: whole, ..asked };
+        let base_request =
+            self.select.plan_request(machine, to_nanos(default_tick(window)), to_nanos(window));
+        let mut request = PlanRequest { times: whole, ..base_request };
         if whole && !self.select.asks_for_something() {
             request.groups = ["host", "auto"].map(str::to_owned).to_vec();
         }
         request
     }
 
-    fn plan(&self, machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+    fn make_plan(
+        &self,
+        machine: &Machine,
+        catalog: &Catalog,
+        request: &PlanRequest,
+    ) -> Result<Plan> {
         if self.null {
-            let Request { tick_ns, window_ns, .. } = *request;
+            let PlanRequest { tick_ns, window_ns, .. } = *request;
             return Ok(Plan { tick_ns, window_ns, ..Plan::default() });
         }
         let mut plan = plan::plan(machine, catalog, request)?;
         if let Some(cpus) = &self.cpus {
-            limit(&mut plan, cpus)?;
+            limit_to_cpus(&mut plan, cpus)?;
         }
         Ok(plan)
     }
 
-    fn by(&self) -> By {
+    fn line_grouping(&self) -> LineSplit {
         let splits = [
-            (self.per_socket, By::Socket),
-            (self.per_die, By::Die),
-            (self.per_cluster, By::Cluster),
-            (self.per_cache, By::Cache),
-            (self.per_core, By::Core),
-            (self.per_node, By::Node),
-            (self.no_aggr, By::Cpu),
+            (self.per_socket, LineSplit::Socket),
+            (self.per_die, LineSplit::Die),
+            (self.per_cluster, LineSplit::Cluster),
+            (self.per_cache, LineSplit::Cache),
+            (self.per_core, LineSplit::Core),
+            (self.per_node, LineSplit::Node),
+            (self.no_aggr, LineSplit::Cpu),
         ];
-        splits.into_iter().find(|(given, _)| *given).map_or(By::Machine, |(_, by)| by)
+        splits
+            .into_iter()
+            .find(|(is_given, _)| *is_given)
+            .map_or(LineSplit::Machine, |(_, grouping)| grouping)
     }
 
-    fn signals(&self, runtime: &Runtime) -> Result<Signals> {
+    fn install_signals(&self, runtime: &Runtime) -> Result<Signals> {
         let _entered = runtime.enter();
-        run::signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
+        run::install_signals(
+            !self.command.is_empty(),
+            self.interval.is_some() || self.timeout.is_some(),
+        )
     }
 
     /// The output file, unless that is standard output.
-    fn file(&self) -> Option<PathBuf> {
+    fn output_file(&self) -> Option<PathBuf> {
         self.output.clone().filter(|path| path != Path::new("-"))
     }
 
-    fn output(&self) -> Result<Output> {
+    fn open_output(&self) -> Result<StatOutput> {
         let format = match &self.separator {
             // perf accepts this for a tab, which is hard to type.
             Some(separator) if separator == "\\t" => Format::Csv("\t".to_owned()),
@@ -165,30 +179,30 @@ impl Args {
         };
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
-        let place = match (&self.output, self.log_fd) {
-            _ if self.quiet => Place::Nowhere,
-            (Some(path), _) => Place::File(path, self.permissions.mode),
-            (None, Some(number)) => Place::Descriptor(number),
-            (None, None) => Place::Stderr,
+        let destination = match (&self.output, self.log_fd) {
+            _ if self.quiet => OutputDestination::Nowhere,
+            (Some(path), _) => OutputDestination::File(path, self.permissions.mode),
+            (None, Some(number)) => OutputDestination::Descriptor(number),
+            (None, None) => OutputDestination::Stderr,
         };
-        let style = Style {
+        let style = OutputStyle {
             format,
             clear: self.interval_clear,
             hide_zero: self.hide_zero_events,
             bare: self.no_csv_summary,
             command,
         };
-        Output::open(place, self.append, style)
+        StatOutput::open(destination, self.append, style)
     }
 }
 
-fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
-    let mut meter = Meter::open(table.plan, &machine.root)?;
+fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Result<u8> {
+    let mut meter = CounterMeter::open(table.plan, &machine.root)?;
     warn_of_unopened(table.plan, meter.unopened());
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
-    let options = Options {
+    let options = StatOptions {
         interval: args.interval,
         interval_count: args.interval_count,
         summary: args.summary,
@@ -201,16 +215,17 @@ fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
         post: args.post.clone(),
         control: args.control.clone(),
         command: args.command.clone(),
-        file: args.file(),
+        file: args.output_file(),
     };
-    let mut output = args.output()?;
+    let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::none(), args.signals(&runtime)?);
+    let (mut workload, mut signals) =
+        (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
     let counted = runtime.block_on(counted);
     // Before the wait for the command, which must not be slowed down by counters that nobody reads.
     drop(meter);
-    passed_on(counted, &runtime, &mut workload, &mut signals)
+    exit_after_command(counted, &runtime, &mut workload, &mut signals)
 }
 
 fn event_loop() -> Result<Runtime> {
@@ -222,7 +237,7 @@ fn event_loop() -> Result<Runtime> {
 
 /// The exit code. After an error, waits for the command, but not if the pipe was closed: perf stat
 /// ends by SIGPIPE then and leaves the command running.
-fn passed_on(
+fn exit_after_command(
     counted: Result<u8>,
     runtime: &Runtime,
     workload: &mut Workload,
@@ -230,17 +245,17 @@ fn passed_on(
 ) -> Result<u8> {
     match counted {
         Err(error) if !is_broken_pipe(&error) => {
-            runtime.block_on(after::failed(error, workload, signals))
+            runtime.block_on(after::wait_after_failure(error, workload, signals))
         }
         counted => counted,
     }
 }
 
-fn by_cgroup(
+fn count_by_cgroup(
     args: &Args,
     list: &str,
     machine: &Machine,
-    table: &Table<'_>,
+    table: &StatTable<'_>,
     catalog: Vec<String>,
 ) -> Result<u8> {
     let whole = |interval: Duration| interval.subsec_nanos().is_multiple_of(1_000_000);
@@ -248,7 +263,8 @@ fn by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let Selection { cgroups: named, missing } = cgroups::select(machine.cgroups.mount()?, list)?;
+    let Selection { cgroups: named, missing } =
+        cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;
     for why in missing {
         log::warn!("{why}");
     }
@@ -257,7 +273,7 @@ fn by_cgroup(
         Delay::For(delay) => delay,
         Delay::Off => bail!("-D -1 needs --control, which --for-each-cgroup does not support"),
     };
-    let mut options = attributed::Options {
+    let mut options = attributed::AttributedOptions {
         interval: args.interval,
         interval_count: args.interval_count,
         timeout: args.timeout,
@@ -266,7 +282,7 @@ fn by_cgroup(
         unopened: BTreeSet::new(),
         command: args.command.clone(),
         catalog,
-        file: args.file(),
+        file: args.output_file(),
     };
     // Opens the counters once to find those that fail: they are left out, because the recorder
     // would report them as losses.
@@ -274,9 +290,10 @@ fn by_cgroup(
     warn_of_unopened(table.plan, counting.unopened());
     options.unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
     drop(counting);
-    let mut output = args.output()?;
+    let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::none(), args.signals(&runtime)?);
+    let (mut workload, mut signals) =
+        (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = attributed::run(
         machine,
         table,
@@ -286,49 +303,49 @@ fn by_cgroup(
         &mut workload,
         &mut signals,
     );
-    passed_on(counted, &runtime, &mut workload, &mut signals)
+    exit_after_command(counted, &runtime, &mut workload, &mut signals)
 }
 
 /// Leaves only the counters that are read on `cpus`. As perf does, which opens an event on the CPUs
 /// that are in `-C` and in the PMU's `cpumask` (`__perf_evlist__propagate_maps`,
 /// tools/lib/perf/evlist.c, Linux 7.2).
-fn limit(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
+fn limit_to_cpus(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
     let mut pmus: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     for counter in &plan.counters {
         pmus.entry(name::stem(&counter.pmu).to_owned()).or_default().insert(counter.cpu);
     }
     let left_out = |(pmu, readers): (String, BTreeSet<u32>)| {
         let readers: CpuList = readers.into_iter().collect();
-        let gone = readers.and(cpus).is_empty();
-        gone.then(|| format!("{pmu} is read on CPU {readers}"))
+        let is_left_out = readers.intersection(cpus).is_empty();
+        is_left_out.then(|| format!("{pmu} is read on CPU {readers}"))
     };
     let left_out: Vec<_> = pmus.into_iter().filter_map(left_out).collect();
     let had_counters = !plan.counters.is_empty();
-    plan.retain(|counter| cpus.contains(counter.cpu));
+    plan.retain_counters(|counter| cpus.contains(counter.cpu));
     ensure!(
         !had_counters || !plan.counters.is_empty(),
         "-C {cpus} leaves nothing to count: {}",
-        few(&left_out, FEW)
+        list_few(&left_out, FEW)
     );
     if !left_out.is_empty() {
-        log::warn!("not counted with -C {cpus}: {}", few(&left_out, FEW));
+        log::warn!("not counted with -C {cpus}: {}", list_few(&left_out, FEW));
     }
     Ok(())
 }
 
 /// Warns once for each event of a PMU, not for each of its CPUs.
-fn warn_of_unopened(plan: &Plan, all: &[Unopened]) {
+fn warn_of_unopened(plan: &Plan, unopened_counters: &[Unopened]) {
     let mut events: BTreeMap<(&str, &str, &str), (usize, &str)> = BTreeMap::new();
-    for unopened in all {
+    for unopened in unopened_counters {
         if let Some(counter) = plan.counters.get(unopened.counter as usize) {
             let event = (counter.pmu.as_str(), counter.event.as_str(), counter.filter.as_str());
             events.entry(event).or_insert((0, &unopened.reason)).0 += 1;
         }
     }
     for (count, reason) in events.into_values() {
-        let others =
+        let others_text =
             if count > 1 { format!(" (and on {} more CPUs)", count - 1) } else { String::new() };
-        log::warn!("{reason}{others}; the other counters are counted");
+        log::warn!("{reason}{others_text}; the other counters are counted");
     }
 }
 
@@ -338,14 +355,14 @@ mod tests {
 
     use super::*;
     use crate::cmd::{Cli, Command};
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
 
     /// The plan for what was typed on a captured machine.
     fn planned(machine: &str, typed: &str) -> Result<Plan> {
         let cli = Cli::try_parse_from(["uncore-trace", "stat"].into_iter().chain(typed.split(' ')));
         let Command::Stat(args) = cli.unwrap().command else { panic!("{typed}") };
-        let machine = captured(machine);
-        args.plan(&machine, &args.select.catalog().unwrap(), &args.request(&machine))
+        let machine = captured_machine(machine);
+        args.make_plan(&machine, &args.select.load_catalog().unwrap(), &args.plan_request(&machine))
     }
 
     fn readers(plan: &Plan) -> BTreeSet<u32> {

@@ -8,21 +8,21 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::heading::{COST, LINE, PRINT, SPAN, TIME, WRITE};
 use super::record::{millis, seconds};
-use super::select::{SelectArgs, nanos};
+use super::select::{SelectArgs, to_nanos};
 use super::trust::TrustArgs;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::traffic::traffic;
+use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, plan};
-use crate::record::Options;
+use crate::record::RecordOptions;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::tables::rollup::Wanted;
+use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable;
-use crate::top::{self, Form, Print, When};
-use crate::view::key::By;
-use crate::view::span::{Moment, Span, between};
+use crate::top::{self, Print, ScreenChoice, ScreenFormat};
+use crate::view::key::GroupBy;
+use crate::view::span::{SelectedTime, TimePoint, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -38,14 +38,14 @@ const COLUMNS: usize = 132;
 
 /// Show the traffic of each link and each tenant, live or of a recording
 ///
-/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in and out
-/// (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and the last
-/// minute. The lower list has the tenants: their rate in each group, their share of the selected link,
-/// the confidence of that share, and the CPUs that they use. A machine without such counters shows the
-/// events of the group host. The key `?` shows all keys.
+/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in
+/// and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and
+/// the last minute. The lower list has the tenants: their rate in each group, their share of the
+/// selected link, the confidence of that share, and the CPUs that they use. A machine without such
+/// counters shows the events of the group host. The key `?` shows all keys.
 ///
-/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and Right go
-/// back and on, and it stays at its last update.
+/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and
+/// Right go back and on, and it stays at its last update.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: live; a recording from its second minute on; the end of one as text;
@@ -63,8 +63,8 @@ other: of another source's peak, in a conflict), within_per_s, history), groups
 per_s of each group, link_per_s, share, confidence, cpus, history). What is not
 known is null, never 0.")]
 pub struct Args {
-    /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up [default: what
-    /// is measured now]
+    /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
+    /// [default: what is measured now]
     #[arg(value_name = "FILE|DIR", conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
     path: Option<PathBuf>,
 
@@ -82,19 +82,19 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
-    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number is
-    /// seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
+    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number
+    /// is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Of a recording, only what ends at this time or earlier
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 
-    /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more than
-    /// 90 % of the selected link]
+    /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more
+    /// than 90 % of the selected link]
     #[arg(long, value_enum, help_heading = LINE)]
-    by: Option<By>,
+    by: Option<GroupBy>,
 
     /// File that the key `r` records to [default: uncore-trace-TIME.parquet]
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
@@ -125,46 +125,50 @@ pub fn run(args: &Args) -> Result<u8> {
         "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
          all, or record"
     );
-    if let Some(by) = args.by.filter(|by| !top::WAYS.contains(by)) {
+    if let Some(grouping) = args.by.filter(|by| !top::GROUPINGS.contains(by)) {
         bail!(
             "--by {} is not shown by top: choose one of {}",
-            by.name(),
-            top::WAYS.map(By::name).join(", ")
+            grouping.name(),
+            top::GROUPINGS.map(GroupBy::name).join(", ")
         );
     }
-    let least = Duration::from_millis(100);
-    if args.interval < least || args.interval > Duration::from_mins(1) {
+    let shortest = Duration::from_millis(100);
+    if args.interval < shortest || args.interval > Duration::from_mins(1) {
         bail!(
             "an interval of {} is out of range: choose 100ms to 1m",
             humantime::format_duration(args.interval)
         );
     }
     match &args.path {
-        Some(path) => play(args, path)?,
-        None => measure(args)?,
+        Some(path) => play_recording(args, path)?,
+        None => measure_live(args)?,
     }
     Ok(0)
 }
 
 /// Plays the recording at `path`.
-fn play(args: &Args, path: &Path) -> Result<()> {
-    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
-    let recording = Recording::of_part(path, &Wanted { wall_ns, ..Wanted::default() })?;
+fn play_recording(args: &Args, path: &Path) -> Result<()> {
+    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
+    let recording = Recording::open_selection(
+        path,
+        &RollupSelection { wall_ns, ..RollupSelection::default() },
+    )?;
     // A roll-up has no processes, and is grouped by cgroup.
-    let by = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
-    by.map_or(Ok(()), |by| by.check(&recording))?;
-    let fabric = recording.table(&fabric::TABLE)?;
-    let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
+    let grouping = args.by.or_else(|| recording.is_rollup().then_some(GroupBy::Cgroup));
+    grouping.map_or(Ok(()), |chosen| chosen.check_recording(&recording))?;
+    let fabric = recording.open_table(&fabric::TABLE)?;
+    let span =
+        SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;
-    top::play(&recording, span, &options(args, by, None))
+    top::play_recording(&recording, span, &top_options(args, grouping, None))
 }
 
 /// Measures, and shows it.
-fn measure(args: &Args) -> Result<()> {
+fn measure_live(args: &Args) -> Result<()> {
     let tick = args.tick.unwrap_or(TICK);
-    let window = window(tick);
+    let window = window_length(tick);
     ensure!(
         args.interval >= window,
         "an interval of {} is shorter than a tick of {}: choose a longer one with -d",
@@ -175,41 +179,41 @@ fn measure(args: &Args) -> Result<()> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let by = args.by.unwrap_or(By::Cgroup);
-    if matches!(by, By::Cgroup | By::Container | By::Pod | By::Job) {
+    let grouping = args.by.unwrap_or(GroupBy::Cgroup);
+    if matches!(grouping, GroupBy::Cgroup | GroupBy::Container | GroupBy::Pod | GroupBy::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";
-        machine.cgroups.mount().context(act)?;
+        machine.cgroups.v2_mount().context(act)?;
     }
-    if let Some(unnamed) = machine.cgroups.unnamed() {
+    if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
-    let catalog = args.select.catalog()?;
-    let (plan, notice) = planned(args, &machine, &catalog, tick, window)?;
+    let catalog = args.select.load_catalog()?;
+    let (plan, notice) = plan_top(args, &machine, &catalog, tick, window)?;
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
         log::warn!("{warning}");
     }
-    let recording = Options {
+    let recording = RecordOptions {
         lag: LAG,
         catalog: catalog.outside,
-        trusted_cgroups: args.trust.cgroups(),
-        ..Options::for_view(&machine, &plan)
+        trusted_cgroups: args.trust.trusted_paths(),
+        ..RecordOptions::for_view(&machine, &plan)
     };
-    top::run(&machine, &plan, &recording, &options(args, args.by, notice))
+    top::run(&machine, &plan, &recording, &top_options(args, args.by, notice))
 }
 
-fn options(args: &Args, by: Option<By>, notice: Option<String>) -> top::Options {
+fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -> top::TopOptions {
     let width = terminal::columns().unwrap_or(COLUMNS);
-    let form = if args.json { Form::Json } else { Form::Text { width } };
+    let form = if args.json { ScreenFormat::Json } else { ScreenFormat::Text { width } };
     let once = args.once.then(|| match args.after {
-        None if args.path.is_some() => When::Last,
-        after => {
-            When::After(i64::try_from(after.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
-        }
+        None if args.path.is_some() => ScreenChoice::Last,
+        delay => ScreenChoice::After(
+            i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX),
+        ),
     });
-    top::Options {
+    top::TopOptions {
         frame: args.interval,
         // Programs get one grouping.
-        by: by.or_else(|| args.json.then_some(By::Cgroup)),
+        grouping: grouping.or_else(|| args.json.then_some(GroupBy::Cgroup)),
         // The software counter that differs most between tenants is selected first.
         select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,
@@ -217,30 +221,30 @@ fn options(args: &Args, by: Option<By>, notice: Option<String>) -> top::Options 
         plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         notice,
         save: args.save.clone(),
-        print: (args.once || args.json).then_some(Print { form, once }),
+        print: (args.once || args.json).then_some(Print { format: form, choice: once }),
     }
 }
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
-fn window(tick: Duration) -> Duration {
+fn window_length(tick: Duration) -> Duration {
     let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
     tick * u32::try_from(ticks.max(1)).unwrap_or(1)
 }
 
 /// The plan: the selected counters; else all traffic by root port; else the group host, with the
 /// reason.
-fn planned(
+fn plan_top(
     args: &Args,
     machine: &Machine,
     catalog: &Catalog,
     tick: Duration,
     window: Duration,
 ) -> Result<(Plan, Option<String>)> {
-    let asked = args.select.request(machine, nanos(tick), nanos(window));
+    let request = args.select.plan_request(machine, to_nanos(tick), to_nanos(window));
     if args.select.asks_for_something() {
-        return Ok((plan(machine, catalog, &asked)?, None));
+        return Ok((plan(machine, catalog, &request)?, None));
     }
-    traffic(machine, catalog, &asked)
+    plan_traffic(machine, catalog, &request)
 }
 
 #[cfg(test)]
@@ -251,7 +255,7 @@ mod tests {
     fn windows_are_whole_ticks() {
         let ms = Duration::from_millis;
         for (tick, length) in [(1, 100), (10, 100), (30, 90), (60, 60), (250, 250)] {
-            assert_eq!(window(ms(tick)), ms(length), "{tick}");
+            assert_eq!(window_length(ms(tick)), ms(length), "{tick}");
         }
     }
 }

@@ -5,13 +5,13 @@ use std::ffi::{OsStr, OsString};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::messages::say;
+use super::messages::print_message;
 use super::stat::perf;
 use crate::text::printable;
 
 /// Options of perf that have another name here, and the tip for each. Those of `stat` are in
 /// [`perf`].
-const OF_PERF: [(&[&str], &[&str], &str); 15] = [
+const PERF_OPTIONS: [(&[&str], &[&str], &str); 15] = [
     (&["record", "top"], &["-a", "--all-cpus"], "all CPUs are always counted: leave it out"),
     (
         &["record", "top"],
@@ -56,22 +56,22 @@ const OF_PERF: [(&[&str], &[&str], &str); 15] = [
 /// The parsed command line; or the exit code after help, the version or an error.
 pub fn parse<P: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<P, u8> {
     let words: Vec<OsString> = words.into_iter().collect();
-    parsed(&words).map_err(|(error, tip)| {
+    parse_words(&words).map_err(|(error, tip)| {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if !error.use_stderr() || is_help {
             // Only a closed pipe can fail here, and it leaves no place to report to.
             error.print().unwrap_or_default();
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
-        say(&line(&error, tip.as_deref()));
+        print_message(&error_line(&error, tip.as_deref()));
         2
     })
 }
 
 /// The error, and a tip that replaces those of clap.
-type Refusal = (Box<clap::Error>, Option<String>);
+type ParseRefusal = (Box<clap::Error>, Option<String>);
 
-fn parsed<P: Parser>(words: &[OsString]) -> Result<P, Refusal> {
+fn parse_words<P: Parser>(words: &[OsString]) -> Result<P, ParseRefusal> {
     let error = match P::try_parse_from(words) {
         Ok(cli) => return Ok(cli),
         Err(error) => Box::new(error),
@@ -83,20 +83,20 @@ fn parsed<P: Parser>(words: &[OsString]) -> Result<P, Refusal> {
         return Err((error, None));
     }
     let command = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let Some((value, joined)) = as_value::<P>(words, command, unknown) else {
-        let tip = of_perf(command, unknown).map(str::to_owned);
+    let Some((value, joined)) = join_as_value::<P>(words, command, unknown) else {
+        let tip = perf_tip(command, unknown).map(str::to_owned);
         return Err((error, tip));
     };
     match P::try_parse_from(joined) {
         // The error in the value is more useful than "unexpected argument".
-        Err(of_value) => Err((Box::new(of_value), None)),
+        Err(value_error) => Err((Box::new(value_error), None)),
         Ok(_) => Err((error, Some(format!("a value that begins with - is written {value}")))),
     }
 }
 
 /// The words, with the unknown option as the value of the option before it, if that takes one. Also
 /// returns the spelling of that option.
-fn as_value<P: Parser>(
+fn join_as_value<P: Parser>(
     words: &[OsString],
     command: &str,
     unknown: &str,
@@ -105,36 +105,37 @@ fn as_value<P: Parser>(
     // A program without subcommands has the options itself.
     let command = whole.find_subcommand(command).unwrap_or(&whole);
     let begins = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(unknown));
-    let at = words.iter().position(begins).filter(|at| *at > 1)?;
-    let before = words[at - 1].to_str()?;
-    let takes = |arg: &clap::Arg| {
-        let is_long = arg.get_long().is_some_and(|long| before.strip_prefix("--") == Some(long));
+    let index = words.iter().position(begins).filter(|index| *index > 1)?;
+    let option = words[index - 1].to_str()?;
+    let takes_value = |arg: &clap::Arg| {
+        let is_long = arg.get_long().is_some_and(|long| option.strip_prefix("--") == Some(long));
         let short = arg.get_short().map(|short| format!("-{short}"));
-        (is_long || short.as_deref() == Some(before)) && arg.get_action().takes_values()
+        (is_long || short.as_deref() == Some(option)) && arg.get_action().takes_values()
     };
-    command.get_arguments().find(|arg| takes(arg))?;
-    let value = [OsStr::new(before), OsStr::new("="), &words[at]].into_iter().collect::<OsString>();
+    command.get_arguments().find(|arg| takes_value(arg))?;
+    let value =
+        [OsStr::new(option), OsStr::new("="), &words[index]].into_iter().collect::<OsString>();
     let shown = value.to_string_lossy().into_owned();
-    let joined = [&words[..at - 1], &[value], &words[at + 1..]].concat();
+    let joined = [&words[..index - 1], &[value], &words[index + 1..]].concat();
     Some((shown, joined))
 }
 
-fn of_perf(command: &str, unknown: &str) -> Option<&'static str> {
+fn perf_tip(command: &str, unknown: &str) -> Option<&'static str> {
     let option = unknown.split_once('=').map_or(unknown, |(option, _)| option);
     if command == "stat" {
-        return perf::refused(option);
+        return perf::refusal_reason(option);
     }
-    let mut all = OF_PERF.into_iter();
+    let mut tips = PERF_OPTIONS.into_iter();
     let is_meant = |(commands, options, _): &(&[&str], &[&str], _)| {
         commands.contains(&command) && options.contains(&option)
     };
-    all.find(is_meant).map(|(.., tip)| tip)
+    tips.find(is_meant).map(|(.., tip)| tip)
 }
 
 /// The error and its tips on one line, like every other error.
-fn line(error: &clap::Error, tip: Option<&str>) -> String {
+fn error_line(error: &clap::Error, tip: Option<&str>) -> String {
     let text = error.render().to_string();
-    let said = text.lines().map(str::trim).filter(|line| {
+    let lines = text.lines().map(str::trim).filter(|line| {
         let is_tip = line.starts_with("tip: ");
         // A word after `--` is a file or a command, so this tip would not help.
         let is_wrong = tip.is_some() || line.starts_with("tip: to pass '");
@@ -142,7 +143,7 @@ fn line(error: &clap::Error, tip: Option<&str>) -> String {
         !(line.is_empty() || is_usage || is_tip && is_wrong)
     });
     let tip = tip.map(|tip| format!("tip: {tip}"));
-    let line = said.chain(tip.as_deref()).collect::<Vec<_>>().join("; ").replace(":; ", ": ");
+    let line = lines.chain(tip.as_deref()).collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     // Replaces the error texts of Rust's parsers.
     let line = line
@@ -159,8 +160,8 @@ mod tests {
 
     fn refused(typed: &str) -> String {
         let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
-        let (error, tip) = parsed::<Cli>(&words).unwrap_err();
-        line(&error, tip.as_deref())
+        let (error, tip) = parse_words::<Cli>(&words).unwrap_err();
+        error_line(&error, tip.as_deref())
     }
 
     /// The tip was `use '-- -1'`, which makes it a file name.
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn options_of_perf_have_a_tip_or_none() {
-        for (commands, options, tip) in OF_PERF {
+        for (commands, options, tip) in PERF_OPTIONS {
             for (command, option) in
                 commands.iter().flat_map(|command| options.iter().map(move |it| (command, it)))
             {
@@ -202,7 +203,7 @@ mod tests {
 
     /// Commands that read no machine have no --root, and a --root that does not exist is an error.
     #[test]
-    fn the_root_is_of_commands_that_read_the_machine() {
+    fn the_option_root_exists_where_a_command_reads_the_machine() {
         let missing = "/nonexistent";
         for command in ["list", "doctor", "record", "agent"] {
             let line = refused(&format!("uncore-trace {command} --root {missing}"));

@@ -16,14 +16,14 @@ const PROGRAM: &str = "uncore-trace-upload";
 
 /// Send finished hours of the roll-up to an object store
 ///
-/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace agent`, and runs
-/// beside the agent as a separate process. It needs a network and the right to read and write that
-/// directory, and no privileges. The name of an object is the path of its file below the directory. A
-/// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
-/// wait than `queue` of `[upload]` allows.
+/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace
+/// agent`, and runs beside the agent as a separate process. It needs a network and the right to
+/// read and write that directory, and no privileges. The name of an object is the path of its file
+/// below the directory. A failed request is repeated. No file is removed before the store has
+/// confirmed it, unless more bytes wait than `queue` of `[upload]` allows.
 ///
-/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics of the agent
-/// to a collector of OpenTelemetry. Then `[upload]` may be left out.
+/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics
+/// of the agent to a collector of OpenTelemetry. Then `[upload]` may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
@@ -55,9 +55,9 @@ pub struct Args {
 
 /// Becomes the program that sends. It is looked for beside this one, then in `PATH`.
 pub fn run(args: &Args) -> Result<u8> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let beside = Some(own.with_file_name(PROGRAM)).filter(|path| path.exists());
-    let mut command = Command::new(beside.as_deref().map_or(OsStr::new(PROGRAM), OsStr::new));
+    let own_path = std::env::current_exe().unwrap_or_default();
+    let sibling = Some(own_path.with_file_name(PROGRAM)).filter(|path| path.exists());
+    let mut command = Command::new(sibling.as_deref().map_or(OsStr::new(PROGRAM), OsStr::new));
     command.arg("--config").arg(&args.config);
     for (option, is_given) in [("--once", args.once), ("--check", args.check)] {
         command.args(is_given.then_some(option));
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8> {
         ErrorKind::NotFound => anyhow!(
             "cannot find {PROGRAM} beside {} or in PATH: install it with the package, or with \
              `cargo install --path {PROGRAM}`",
-            own.display()
+            own_path.display()
         ),
         _ => anyhow!(error).context(format!("cannot run {PROGRAM}")),
     })

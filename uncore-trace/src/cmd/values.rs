@@ -6,9 +6,9 @@ use clap::builder::PossibleValue;
 
 use crate::attribute::{Choice, Effort};
 use crate::open::Timer;
-use crate::plan::Told;
+use crate::plan::DeclaredCause;
 use crate::record::Sampling;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 
 /// Each type with all its values, in the order of the help.
 macro_rules! values {
@@ -43,7 +43,7 @@ values! {
         Live: "As a recording does: start from the last solution",
         Full: "Improve the solution until it stays the same",
     }
-    Told {
+    DeclaredCause {
         Cpu: "CPUs near the PMU: their counts are divided among tasks",
         Device: "Devices: their counts are given to `device`",
     }
@@ -56,7 +56,7 @@ values! {
         Sched: "`sched_switch`",
         Irq: "Interrupt handlers and softirqs, entry and exit",
     }
-    By {
+    GroupBy {
         Cgroup: "One line for each cgroup",
         Container: "One line for each container",
         Pod: "One line for each pod",

@@ -8,9 +8,9 @@ use super::heading::COST;
 use crate::attribute::Choice;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
-use crate::plan::allowance::Allowance;
-use crate::plan::misses::Wanted;
-use crate::plan::{self, Plan, Request};
+use crate::plan::allowance::WitnessAllowance;
+use crate::plan::misses::WitnessDemand;
+use crate::plan::{self, Plan, PlanRequest};
 use crate::record;
 
 /// Default of --witness-budget, percent.
@@ -19,20 +19,20 @@ const BUDGET: f64 = 2.0;
 /// The options.
 #[derive(clap::Args, Debug)]
 pub(super) struct WitnessArgs {
-    /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A witness is
-    /// a counter of each CPU, such as its last-level cache misses, that is read at every context switch
-    /// and tells whose traffic it was. 0: none is opened
+    /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
+    /// witness is a counter of each CPU, such as its last-level cache misses, that is read at every
+    /// context switch and tells whose traffic it was. 0: none is opened
     #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent, help_heading = COST)]
     witness_budget: f64,
     /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs
     /// have one, instead of witnesses of each CPU. They are read once a tick
     #[arg(long, value_name = "WITNESS", help_heading = COST)]
-    witness: Option<Kind>,
+    witness: Option<WitnessChoice>,
 }
 
 /// What else than counters of each CPU can be a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum WitnessChoice {
     /// Caches of AMD's core complexes and of Arm's clusters
     Ports,
 }
@@ -45,43 +45,52 @@ impl Default for WitnessArgs {
 
 impl WitnessArgs {
     /// The budget in percent, if the method may leave witnesses out.
-    pub(super) fn budget(&self, method: Choice) -> Option<f64> {
+    pub(super) fn budget_percent(&self, method: Choice) -> Option<f64> {
         (method == Choice::Auto).then_some(self.witness_budget)
     }
 
     /// The plan for a request. If its witnesses may be too expensive on the running machine,
     /// measures the rate of context switches and plans again with it.
-    pub(super) fn plan(
+    pub(super) fn plan_request(
         &self,
         machine: &Machine,
         catalog: &Catalog,
-        request: Request,
+        request: PlanRequest,
         method: Choice,
     ) -> Result<Plan> {
-        if self.witness == Some(Kind::Ports) {
+        if self.witness == Some(WitnessChoice::Ports) {
             ensure!(
                 method == Choice::Auto,
                 "--witness ports is for --method auto, not {}: leave one of them out",
                 method.name()
             );
-            return plan::plan(machine, catalog, &Request { ports: true, ..request });
+            return plan::plan(machine, catalog, &PlanRequest { ports: true, ..request });
         }
-        let request = Request { misses: self.wanted(method, None), ..request };
+        let request = PlanRequest { misses: self.wanted_misses(method, None), ..request };
         let plan = plan::plan(machine, catalog, &request)?;
         let is_here = machine.root == Path::new("/");
-        if !is_here || self.budget(method).is_none() || plan.witnesses().next().is_none() {
+        if !is_here
+            || self.budget_percent(method).is_none()
+            || plan.only_witnesses().next().is_none()
+        {
             return Ok(plan);
         }
         let switches = record::switches_per_cpu(machine.cpus.online.len());
-        plan::plan(machine, catalog, &Request { misses: self.wanted(method, switches), ..request })
+        plan::plan(
+            machine,
+            catalog,
+            &PlanRequest { misses: self.wanted_misses(method, switches), ..request },
+        )
     }
 
     /// Whether the method needs witnesses, at this number of context switches per second and CPU.
-    fn wanted(&self, method: Choice, switches: Option<f64>) -> Wanted {
+    fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> WitnessDemand {
         match method {
-            Choice::Auto => Wanted::Within(Allowance { percent: self.witness_budget, switches }),
-            Choice::Misses => Wanted::Surely,
-            Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
+            Choice::Auto => {
+                WitnessDemand::Within(WitnessAllowance { percent: self.witness_budget, switches })
+            }
+            Choice::Misses => WitnessDemand::Surely,
+            Choice::Residency | Choice::Io | Choice::Regression => WitnessDemand::No,
         }
     }
 }

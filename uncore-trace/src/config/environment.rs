@@ -7,13 +7,17 @@ use std::net::Ipv6Addr;
 /// A container learns the address of its node from its environment alone. A variable without a
 /// value stays as it is, as in Kubernetes, and so does one whose value could end a string of TOML.
 /// An IPv6 address gets brackets, because a port follows it.
-pub(super) fn expand_variables(text: &str, variable_value: impl Fn(&str) -> Option<String>) -> String {
+pub(super) fn expand_variables(
+    text: &str,
+    variable_value: impl Fn(&str) -> Option<String>,
+) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut unexpanded = text;
     while let Some((literal, variable_begin)) = unexpanded.split_once("$(") {
         expanded.push_str(literal);
         let expansion = variable_begin.split_once(')');
-        if let Some((value, tail)) = expansion.and_then(|(name, tail)| Some((escaped_value(variable_value(name)?)?, tail)))
+        if let Some((value, tail)) =
+            expansion.and_then(|(name, tail)| Some((escaped_value(variable_value(name)?)?, tail)))
         {
             expanded.push_str(&value);
             unexpanded = tail;
@@ -30,7 +34,9 @@ fn escaped_value(text: String) -> Option<String> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some(format!("[{text}]"));
     }
-    let is_plain = text.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character));
+    let is_plain = text
+        .chars()
+        .all(|character| character.is_ascii_alphanumeric() || "._-".contains(character));
     (is_plain && !text.is_empty()).then_some(text)
 }
 

@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use toml::{Table, Value};
 
-use super::value::wrong;
-use crate::catalog::suggest::{did_you_mean, list};
+use super::value::describe_toml_error;
+use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// The keys of each section; the first section is the top level.
@@ -48,14 +48,17 @@ const SECRETS: [&str; 5] = ["key", "secret", "token", "password", "header"];
 /// # Errors
 ///
 /// The text is no TOML, or has an unknown key; the message names the nearest one.
-pub(super) fn known(text: &str) -> Result<()> {
-    let table: Table = toml::from_str(text).map_err(|error| wrong(text, error))?;
-    check("", &table)?;
+pub(super) fn check_keys(text: &str) -> Result<()> {
+    let table: Table = toml::from_str(text).map_err(|error| describe_toml_error(text, error))?;
+    check_section("", &table)?;
     for (name, value) in &table {
         match value {
-            Value::Table(section) => check(name, section)?,
+            Value::Table(section) => check_section(name, section)?,
             Value::Array(sections) => {
-                sections.iter().filter_map(Value::as_table).try_for_each(|it| check(name, it))?;
+                sections
+                    .iter()
+                    .filter_map(Value::as_table)
+                    .try_for_each(|entry| check_section(name, entry))?;
             }
             _ => {}
         }
@@ -63,7 +66,7 @@ pub(super) fn known(text: &str) -> Result<()> {
     Ok(())
 }
 
-fn check(section: &str, table: &Table) -> Result<()> {
+fn check_section(section: &str, table: &Table) -> Result<()> {
     let Some((_, keys)) = KEYS.iter().find(|(name, _)| *name == section) else { return Ok(()) };
     let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) else {
         return Ok(());
@@ -74,13 +77,18 @@ fn check(section: &str, table: &Table) -> Result<()> {
         "otlp" => Some("OTEL_EXPORTER_OTLP_HEADERS"),
         _ => None,
     };
-    if let Some(sources) = sources.filter(|_| SECRETS.iter().any(|it| lower.contains(it))) {
+    if let Some(sources) = sources.filter(|_| SECRETS.iter().any(|secret| lower.contains(secret))) {
         bail!(
             "{section}.{} is no key of this file: credentials are taken from {sources} only",
             printable(unknown)
         );
     }
-    let place = if section.is_empty() { String::new() } else { format!(" of [{section}]") };
+    let section_suffix =
+        if section.is_empty() { String::new() } else { format!(" of [{section}]") };
     let near = did_you_mean(unknown, keys.iter());
-    bail!("{} is no key{place}{near}; there are: {}", printable(unknown), list(keys.iter()))
+    bail!(
+        "{} is no key{section_suffix}{near}; there are: {}",
+        printable(unknown),
+        list_names(keys.iter())
+    )
 }

@@ -11,14 +11,14 @@ const UNIX: &str = "unix:";
 
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
+pub enum ListenAddress {
     /// Address and port.
     Tcp(SocketAddr),
     /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
-impl Listen {
+impl ListenAddress {
     /// Whether only processes of this host can connect.
     pub fn is_local(&self) -> bool {
         match self {
@@ -27,7 +27,7 @@ impl Listen {
         }
     }
 
-    fn of(text: &str) -> Result<Self, String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         match text.strip_prefix(UNIX).map(PathBuf::from) {
             Some(path) if path.is_absolute() => Ok(Self::Unix(path)),
             Some(_) => Err(format!("{text:?}: write the path from /, as {UNIX}/run/x.sock")),
@@ -38,7 +38,7 @@ impl Listen {
     }
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -56,11 +56,14 @@ enum OneOrMore {
 }
 
 /// Parses one address, or a list of them.
-pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listen>, D::Error> {
+pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<ListenAddress>, D::Error> {
     let texts = match OneOrMore::deserialize(deserializer)? {
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) => texts,
     };
-    let listens = texts.iter().map(|text| Listen::of(text)).collect::<Result<Vec<_>, _>>();
+    let listens =
+        texts.iter().map(|text| ListenAddress::from_text(text)).collect::<Result<Vec<_>, _>>();
     listens.map_err(de::Error::custom)
 }

@@ -17,19 +17,19 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 
 use self::otlp::OtlpFile;
-use self::value::{Size, Time};
+use self::value::{SizeValue, TimeValue};
 
 use crate::attribute::Choice;
 use crate::bounds;
-use crate::plan::Told;
+use crate::plan::DeclaredCause;
 use crate::record::{Rotate, default_tick};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
-use crate::tables::layout::encoded;
-use crate::tables::mode::Mode;
+use crate::tables::layout::encode_component;
+use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 
-pub use self::listen::Listen;
-pub use self::otlp::Otlp;
+pub use self::listen::ListenAddress;
+pub use self::otlp::OtlpConfig;
 
 /// The shortest window of a roll-up.
 pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub fn cluster(name: &str) -> Result<String> {
         "cluster is not a valid name: write at most 128 bytes without control characters"
     );
     ensure!(
-        "cluster=".len() + encoded(name).len() <= NAME_MAX,
+        "cluster=".len() + encode_component(name).len() <= NAME_MAX,
         "cluster is too long for the name of a directory, in which each byte beyond A-Z a-z 0-9 . _ - is \
          written as %XX: choose a shorter one"
     );
@@ -65,29 +65,29 @@ pub struct Config {
     /// Cluster the host is in.
     pub cluster: String,
     /// The counters, and how they are read and divided.
-    pub record: Record,
+    pub record: RecordConfig,
     /// Whose names are believed.
-    pub identity: Identity,
+    pub identity: IdentityConfig,
     /// Raw tables on the local disk; `None`: not kept.
-    pub ring: Option<Ring>,
+    pub ring: Option<RingConfig>,
     /// `fabric` in longer windows; `None`: not made.
-    pub rollup: Option<Rollup>,
+    pub rollup: Option<RollupConfig>,
     /// Metrics for Prometheus; `None`: not made.
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<MetricsConfig>,
     /// Where the files of closed hours are sent; `None`: nowhere.
-    pub upload: Option<Upload>,
+    pub upload: Option<UploadConfig>,
     /// Where the metrics are pushed; `None`: nowhere, or where the environment says.
-    pub otlp: Option<Otlp>,
+    pub otlp: Option<OtlpConfig>,
     /// Conditions for saving a time span of the ring.
-    pub triggers: Vec<Trigger>,
+    pub triggers: Vec<TriggerConfig>,
     /// Where saved recordings go, and their limit.
-    pub kept: Kept,
+    pub kept: KeptConfig,
 }
 
 /// `[record]`: the same as options of `uncore-trace record`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Record {
+pub struct RecordConfig {
     /// Groups of events, as with `-p`. If `events` and `metrics` are empty too: all traffic, or
     /// `host` on a machine without counters of traffic.
     pub groups: Vec<String>,
@@ -96,28 +96,28 @@ pub struct Record {
     /// Metrics, as with `-M`.
     pub metrics: Vec<String>,
     /// Time between readings; 0: 1 ms, or the interval if that is shorter.
-    tick: Time,
+    tick: TimeValue,
     /// Length of a window of `fabric`.
-    interval: Time,
+    interval: TimeValue,
     /// Method of attribution, as with `--method`.
-    #[serde(deserialize_with = "value::choice")]
+    #[serde(deserialize_with = "value::deserialize_choice")]
     method: Choice,
     /// Who causes what counters of unknown cause count, as with `--cause`.
-    pub cause: Option<Told>,
+    pub cause: Option<DeclaredCause>,
     /// Deeper cgroups count towards their ancestor at this depth, as with `--cgroup-depth`.
     pub cgroup_depth: Option<usize>,
     /// Whether a canary runs, as with `--canary`.
     pub canary: bool,
 }
 
-impl Default for Record {
+impl Default for RecordConfig {
     fn default() -> Self {
         Self {
             groups: Vec::new(),
             events: Vec::new(),
             metrics: Vec::new(),
-            tick: Time(Duration::ZERO),
-            interval: Time(Duration::from_millis(10)),
+            tick: TimeValue(Duration::ZERO),
+            interval: TimeValue(Duration::from_millis(10)),
             method: Choice::Auto,
             cause: None,
             cgroup_depth: None,
@@ -126,19 +126,19 @@ impl Default for Record {
     }
 }
 
-impl Record {
+impl RecordConfig {
     /// Time between readings.
-    pub fn tick(&self) -> Duration {
+    pub fn tick_duration(&self) -> Duration {
         if self.tick.0.is_zero() { default_tick(self.interval.0) } else { self.tick.0 }
     }
 
     /// Length of a window of `fabric`.
-    pub const fn interval(&self) -> Duration {
+    pub const fn interval_duration(&self) -> Duration {
         self.interval.0
     }
 
     /// Method of attribution.
-    pub const fn method(&self) -> Choice {
+    pub const fn attribution_method(&self) -> Choice {
         self.method
     }
 }
@@ -146,13 +146,13 @@ impl Record {
 /// `[identity]`: whose names of containers, pods, virtual machines and jobs are believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Identity {
+pub struct IdentityConfig {
     /// Cgroups at and below which all names are believed, as with `--trust-cgroup`.
     pub trusted: Vec<String>,
 }
 
-impl Identity {
-    fn checked(self) -> Result<Self> {
+impl IdentityConfig {
+    fn into_checked(self) -> Result<Self> {
         for path in &self.trusted {
             ensure!(
                 path.starts_with('/') && !path.starts_with("/sys/fs/"),
@@ -166,22 +166,22 @@ impl Identity {
 
 /// `[ring]`: the newest raw tables, in parts, as with `record --rotate --keep`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ring {
+pub struct RingConfig {
     /// Directory of the parts.
     pub directory: PathBuf,
     /// Length or size of a part.
-    pub part: Rotate,
+    pub part_limit: Rotate,
     /// Number or total size of the parts that are kept.
     pub keep: Keep,
     /// Bytes that stay free on its disk; `None`: a part of the disk.
     pub reserve: Option<u64>,
     /// Permissions of its files.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 /// `[rollup]`: `fabric` in longer windows, one file per hour.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rollup {
+pub struct RollupConfig {
     /// Directory above the partitions.
     pub directory: PathBuf,
     /// Length of a window.
@@ -191,16 +191,16 @@ pub struct Rollup {
     /// Age at which the files of an hour are removed; `None`: never.
     pub keep: Option<Duration>,
     /// Permissions of its files.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 /// `[metrics]`: metrics in the OpenMetrics format.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// Addresses of the HTTP server; empty: no server.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenAddress>,
     /// Permissions of Unix sockets.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// A file with the token of requests to save the ring; `None`: only the owner of the agent may
     /// ask for that, over a Unix socket.
     pub token: Option<PathBuf>,
@@ -212,7 +212,7 @@ pub struct Metrics {
 
 /// `[upload]`: where the files of closed hours are sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Upload {
+pub struct UploadConfig {
     /// `s3://BUCKET/PREFIX` or `file:///DIR`.
     pub url: String,
     /// Address of a store that is not Amazon's; `None`: Amazon's.
@@ -229,20 +229,20 @@ pub struct Upload {
 
 /// `[[trigger]]`: a condition, and the time span that is saved when it comes true.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trigger {
+pub struct TriggerConfig {
     /// Name, used in names of directories.
     pub name: String,
     /// The condition; `None`: it serves requests by SIGUSR1 and `POST /trigger`.
     pub when: Option<String>,
     /// Time before the trigger that is saved.
-    pub before: Duration,
+    pub span_before: Duration,
     /// Time after the trigger that is saved.
-    pub after: Duration,
+    pub span_after: Duration,
 }
 
 /// `[kept]`: the recordings that triggers save.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct KeptConfig {
     /// Their directory; `None`: `kept/` in the directory of the ring.
     pub directory: Option<PathBuf>,
     /// Most bytes of the saved recordings of one trigger; the oldest is removed first.
@@ -254,13 +254,13 @@ pub struct Kept {
 /// The file as written; missing keys have their defaults.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     #[serde(default = "default_cluster")]
     cluster: String,
     #[serde(default)]
-    record: Record,
+    record: RecordConfig,
     #[serde(default)]
-    identity: Identity,
+    identity: IdentityConfig,
     ring: Option<RingFile>,
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
@@ -281,9 +281,9 @@ fn default_cluster() -> String {
 struct RingFile {
     directory: PathBuf,
     part: String,
-    #[serde(deserialize_with = "value::word")]
+    #[serde(deserialize_with = "value::deserialize_word")]
     keep: String,
-    reserve: Option<Size>,
+    reserve: Option<SizeValue>,
     mode: String,
 }
 
@@ -294,7 +294,7 @@ impl Default for RingFile {
             part: "5min".to_owned(),
             keep: "20GiB".to_owned(),
             reserve: None,
-            mode: Mode::default().to_string(),
+            mode: FileMode::default().to_string(),
         }
     }
 }
@@ -303,9 +303,9 @@ impl Default for RingFile {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct RollupFile {
     directory: PathBuf,
-    window: Time,
+    window: TimeValue,
     owners: usize,
-    keep: Option<Time>,
+    keep: Option<TimeValue>,
     mode: String,
 }
 
@@ -313,10 +313,10 @@ impl Default for RollupFile {
     fn default() -> Self {
         Self {
             directory: "/var/lib/uncore-trace/rollup".into(),
-            window: Time(Duration::from_secs(10)),
+            window: TimeValue(Duration::from_secs(10)),
             owners: 100,
-            keep: Some(Time(Duration::from_hours(7 * 24))),
-            mode: Mode::default().to_string(),
+            keep: Some(TimeValue(Duration::from_hours(7 * 24))),
+            mode: FileMode::default().to_string(),
         }
     }
 }
@@ -324,8 +324,8 @@ impl Default for RollupFile {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct MetricsFile {
-    #[serde(deserialize_with = "listen::list")]
-    listen: Vec<Listen>,
+    #[serde(deserialize_with = "listen::deserialize_addresses")]
+    listen: Vec<ListenAddress>,
     beyond_loopback: bool,
     mode: String,
     token_file: Option<PathBuf>,
@@ -352,8 +352,8 @@ struct UploadFile {
     url: String,
     endpoint: Option<String>,
     region: String,
-    queue: Size,
-    every: Time,
+    queue: SizeValue,
+    every: TimeValue,
     keep_local: bool,
 }
 
@@ -363,8 +363,8 @@ impl Default for UploadFile {
             url: String::new(),
             endpoint: None,
             region: "us-east-1".to_owned(),
-            queue: Size(2 << 30),
-            every: Time(Duration::from_secs(30)),
+            queue: SizeValue(2 << 30),
+            every: TimeValue(Duration::from_secs(30)),
             keep_local: true,
         }
     }
@@ -376,30 +376,34 @@ struct TriggerFile {
     name: String,
     when: Option<String>,
     #[serde(default = "default_before")]
-    before: Time,
+    before: TimeValue,
     #[serde(default = "default_after")]
-    after: Time,
+    after: TimeValue,
 }
 
-const fn default_before() -> Time {
-    Time(Duration::from_secs(30))
+const fn default_before() -> TimeValue {
+    TimeValue(Duration::from_secs(30))
 }
 
-const fn default_after() -> Time {
-    Time(Duration::from_secs(5))
+const fn default_after() -> TimeValue {
+    TimeValue(Duration::from_secs(5))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct KeptFile {
     directory: Option<PathBuf>,
-    quota: Size,
-    pause: Time,
+    quota: SizeValue,
+    pause: TimeValue,
 }
 
 impl Default for KeptFile {
     fn default() -> Self {
-        Self { directory: None, quota: Size(5 << 30), pause: Time(Duration::from_mins(10)) }
+        Self {
+            directory: None,
+            quota: SizeValue(5 << 30),
+            pause: TimeValue(Duration::from_mins(10)),
+        }
     }
 }
 
@@ -411,7 +415,7 @@ impl Config {
     /// It cannot be read, or a key or value is invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = bounds::text(path, bounds::TEXT).map_err(|error| {
+        let text = bounds::read_text(path, bounds::TEXT).map_err(|error| {
             anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
         })?;
         let text = environment::expand_variables(&text, |name| std::env::var(name).ok());
@@ -424,29 +428,40 @@ impl Config {
     ///
     /// The first fault.
     pub fn parse(text: &str) -> Result<Self> {
-        keys::known(text)?;
-        let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
-        let File { cluster, record, identity, ring, rollup, metrics, upload, otlp, trigger, kept } =
-            file;
+        keys::check_keys(text)?;
+        let file: ConfigFile =
+            toml::from_str(text).map_err(|error| value::describe_toml_error(text, error))?;
+        let ConfigFile {
+            cluster,
+            record,
+            identity,
+            ring,
+            rollup,
+            metrics,
+            upload,
+            otlp,
+            trigger,
+            kept,
+        } = file;
         let cluster = self::cluster(&cluster)?;
         let config = Self {
             cluster,
-            ring: ring.map(RingFile::checked).transpose()?,
-            rollup: rollup.map(|rollup| rollup.checked(&record)).transpose()?,
+            ring: ring.map(RingFile::into_checked).transpose()?,
+            rollup: rollup.map(|rollup| rollup.into_checked(&record)).transpose()?,
             record,
-            identity: identity.checked()?,
-            metrics: metrics.map(MetricsFile::checked).transpose()?,
-            upload: upload.map(UploadFile::checked).transpose()?,
-            otlp: otlp.map(OtlpFile::checked).transpose()?,
-            triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,
-            kept: kept.checked()?,
+            identity: identity.into_checked()?,
+            metrics: metrics.map(MetricsFile::into_checked).transpose()?,
+            upload: upload.map(UploadFile::into_checked).transpose()?,
+            otlp: otlp.map(OtlpFile::into_checked).transpose()?,
+            triggers: trigger.into_iter().map(TriggerFile::into_checked).collect::<Result<_>>()?,
+            kept: kept.into_checked()?,
         };
-        config.fits()?;
+        config.check_consistency()?;
         Ok(config)
     }
 
     /// Checks values that depend on each other.
-    fn fits(&self) -> Result<()> {
+    fn check_consistency(&self) -> Result<()> {
         if self.upload.is_some() {
             ensure!(self.rollup.is_some(), "[upload] sends roll-ups: add [rollup]");
         }
@@ -460,16 +475,20 @@ impl Config {
             ensure!(self.ring.is_some(), "[[trigger]] saves a part of the ring: add [ring]");
         }
         self.kept_is_apart()?;
-        for (at, trigger) in self.triggers.iter().enumerate() {
-            let time = trigger.before.saturating_add(trigger.after);
+        for (index, trigger) in self.triggers.iter().enumerate() {
+            let time = trigger.span_before.saturating_add(trigger.span_after);
             ensure!(
-                self.ring.as_ref().and_then(Ring::most).is_none_or(|most| time <= most),
+                self.ring
+                    .as_ref()
+                    .and_then(RingConfig::longest_span)
+                    .is_none_or(|longest| time <= longest),
                 "trigger {}: before and after are longer than the ring: choose a larger ring.keep or \
                  ring.part",
                 trigger.name
             );
-            let same = self.triggers[..at].iter().any(|other| other.name == trigger.name);
-            ensure!(!same, "trigger {}: there are two of this name", trigger.name);
+            let is_repeated =
+                self.triggers[..index].iter().any(|earlier| earlier.name == trigger.name);
+            ensure!(!is_repeated, "trigger {}: there are two of this name", trigger.name);
         }
         Ok(())
     }
@@ -477,13 +496,13 @@ impl Config {
     /// Checks that saved recordings are not among files that others remove or read.
     fn kept_is_apart(&self) -> Result<()> {
         let Some(kept) = &self.kept.directory else { return Ok(()) };
-        if let Some(Rollup { directory, .. }) = &self.rollup {
+        if let Some(RollupConfig { directory, .. }) = &self.rollup {
             ensure!(
                 !kept.starts_with(directory) && !directory.starts_with(kept),
                 "kept.directory and rollup.directory are the same, or one is inside the other: choose another"
             );
         }
-        if let Some(Ring { directory, .. }) = &self.ring {
+        if let Some(RingConfig { directory, .. }) = &self.ring {
             ensure!(
                 !directory.starts_with(kept),
                 "kept.directory is the directory of the ring or one above it: choose another, such as \
@@ -496,101 +515,111 @@ impl Config {
 
     /// Triggers whose span the ring covers only sometimes: only when the current part is long
     /// enough.
-    pub fn scarce(&self) -> impl Iterator<Item = &Trigger> {
-        let sure = self.ring.as_ref().and_then(Ring::sure);
-        let is_scarce = move |trigger: &&Trigger| {
-            sure.is_some_and(|sure| trigger.before.saturating_add(trigger.after) > sure)
+    pub fn scarce_triggers(&self) -> impl Iterator<Item = &TriggerConfig> {
+        let guaranteed = self.ring.as_ref().and_then(RingConfig::guaranteed_span);
+        let is_scarce = move |trigger: &&TriggerConfig| {
+            guaranteed.is_some_and(|guaranteed_time| {
+                trigger.span_before.saturating_add(trigger.span_after) > guaranteed_time
+            })
         };
         self.triggers.iter().filter(is_scarce)
     }
 }
 
-impl Ring {
+impl RingConfig {
     /// The longest time that the ring can cover; `None` if a part or the ring has a limit in bytes.
-    fn most(&self) -> Option<Duration> {
-        match (self.part, self.keep) {
-            (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts)),
+    fn longest_span(&self) -> Option<Duration> {
+        match (self.part_limit, self.keep) {
+            (Rotate::After(part_length), Keep::Parts(part_count)) => {
+                Some(part_length.saturating_mul(part_count))
+            }
             _ => None,
         }
     }
 
     /// The time that the ring always covers: a trigger ends the newest part, which may have begun
-    /// just before. `None` as for [`Self::most`].
-    fn sure(&self) -> Option<Duration> {
-        match (self.part, self.keep) {
-            (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts - 1)),
+    /// just before. `None` as for [`Self::longest_span`].
+    fn guaranteed_span(&self) -> Option<Duration> {
+        match (self.part_limit, self.keep) {
+            (Rotate::After(part_length), Keep::Parts(part_count)) => {
+                Some(part_length.saturating_mul(part_count - 1))
+            }
             _ => None,
         }
     }
 }
 
 impl RingFile {
-    fn checked(self) -> Result<Ring> {
+    fn into_checked(self) -> Result<RingConfig> {
         let keep: Keep = self.keep.parse().map_err(|error| anyhow!("ring.keep: {error}"))?;
-        let part: Rotate = self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
-        if let (Rotate::Bytes(part), Keep::Bytes(all)) = (part, keep) {
+        let part_limit: Rotate =
+            self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
+        if let (Rotate::Bytes(part_bytes), Keep::Bytes(total_bytes)) = (part_limit, keep) {
             ensure!(
-                all >= 4 * part,
+                total_bytes >= 4 * part_bytes,
                 "ring.keep is smaller than four parts: choose at least four times ring.part"
             );
         }
-        Ok(Ring {
-            directory: absolute("ring.directory", self.directory)?,
-            part,
+        Ok(RingConfig {
+            directory: require_absolute("ring.directory", self.directory)?,
+            part_limit,
             keep,
             reserve: self.reserve.map(|size| size.0),
-            mode: mode("ring.mode", &self.mode)?,
+            mode: parse_mode("ring.mode", &self.mode)?,
         })
     }
 }
 
 impl RollupFile {
-    fn checked(self, record: &Record) -> Result<Rollup> {
+    fn into_checked(self, record: &RecordConfig) -> Result<RollupConfig> {
         let window = self.window.0;
         ensure!(
             (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window),
             "rollup.window is out of range: choose 1s to 5min"
         );
         ensure!(
-            window.as_nanos().is_multiple_of(record.interval().as_nanos().max(1)),
+            window.as_nanos().is_multiple_of(record.interval_duration().as_nanos().max(1)),
             "rollup.window is not a multiple of record.interval: choose one that is"
         );
         ensure!(
             (1..=10_000).contains(&self.owners),
             "rollup.owners is out of range: choose 1 to 10000"
         );
-        Ok(Rollup {
-            directory: absolute("rollup.directory", self.directory)?,
+        Ok(RollupConfig {
+            directory: require_absolute("rollup.directory", self.directory)?,
             window,
             owners: self.owners,
             keep: self.keep.map(|keep| keep.0),
-            mode: mode("rollup.mode", &self.mode)?,
+            mode: parse_mode("rollup.mode", &self.mode)?,
         })
     }
 }
 
 impl MetricsFile {
-    fn checked(self) -> Result<Metrics> {
+    fn into_checked(self) -> Result<MetricsConfig> {
         let Self { listen, beyond_loopback, textfile, owners, mode, token_file } = self;
         ensure!(
             !listen.is_empty() || textfile.is_some(),
             "[metrics] says neither where to listen nor which file to write: add listen or textfile"
         );
         ensure!(
-            beyond_loopback || listen.iter().all(Listen::is_local),
+            beyond_loopback || listen.iter().all(ListenAddress::is_local),
             "metrics.listen is not a loopback address: others could read the names of all tenants; add \
              beyond-loopback = true if they may"
         );
         ensure!((1..=1000).contains(&owners), "metrics.owners is out of range: choose 1 to 1000");
-        let textfile = textfile.map(|path| absolute("metrics.textfile", path)).transpose()?;
+        let textfile =
+            textfile.map(|path| require_absolute("metrics.textfile", path)).transpose()?;
         if let Some(path) = &textfile {
             let is_prom = path.extension().is_some_and(|extension| extension == "prom");
             ensure!(is_prom, "metrics.textfile must end with .prom: node_exporter reads no other");
         }
-        Ok(Metrics {
+        Ok(MetricsConfig {
             listen,
-            mode: self::mode("metrics.mode", &mode)?,
-            token: token_file.map(|path| absolute("metrics.token-file", path)).transpose()?,
+            mode: parse_mode("metrics.mode", &mode)?,
+            token: token_file
+                .map(|path| require_absolute("metrics.token-file", path))
+                .transpose()?,
             textfile,
             owners,
         })
@@ -598,7 +627,7 @@ impl MetricsFile {
 }
 
 impl UploadFile {
-    fn checked(self) -> Result<Upload> {
+    fn into_checked(self) -> Result<UploadConfig> {
         let Self { url, endpoint, region, queue, every, keep_local } = self;
         ensure!(
             url.starts_with("s3://") || url.starts_with("file:///"),
@@ -612,12 +641,12 @@ impl UploadFile {
             every.0 >= Duration::from_millis(100),
             "upload.every is too short: choose at least 100ms"
         );
-        Ok(Upload { url, endpoint, region, queue: queue.0, every: every.0, keep_local })
+        Ok(UploadConfig { url, endpoint, region, queue: queue.0, every: every.0, keep_local })
     }
 }
 
 impl TriggerFile {
-    fn checked(self) -> Result<Trigger> {
+    fn into_checked(self) -> Result<TriggerConfig> {
         let Self { name, when, before, after } = self;
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         ensure!(
@@ -633,19 +662,20 @@ impl TriggerFile {
                 "trigger {name}: {key} is too long: choose at most 1h"
             );
         }
-        Ok(Trigger { name, when, before: before.0, after: after.0 })
+        Ok(TriggerConfig { name, when, span_before: before.0, span_after: after.0 })
     }
 }
 
 impl KeptFile {
-    fn checked(self) -> Result<Kept> {
+    fn into_checked(self) -> Result<KeptConfig> {
         let Self { directory, quota, pause } = self;
-        let directory = directory.map(|path| absolute("kept.directory", path)).transpose()?;
-        Ok(Kept { directory, quota: quota.0, pause: pause.0 })
+        let directory =
+            directory.map(|path| require_absolute("kept.directory", path)).transpose()?;
+        Ok(KeptConfig { directory, quota: quota.0, pause: pause.0 })
     }
 }
 
-fn absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
+fn require_absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
     ensure!(
         path.is_absolute(),
         "{key} is {}: write the path from /, as the agent has no working directory",
@@ -654,7 +684,7 @@ fn absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn mode(key: &str, text: &str) -> Result<Mode> {
+fn parse_mode(key: &str, text: &str) -> Result<FileMode> {
     text.parse().map_err(|error| anyhow!("{key}: {error}"))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use super::value::Time;
+use super::value::TimeValue;
 
 /// The shortest time between two pushes.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// `[otlp]`: metrics for a collector of OpenTelemetry. A key that is not written is taken from the
 /// environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Otlp {
+pub struct OtlpConfig {
     /// `http://HOST:PORT` or `https://HOST:PORT`, maybe with a path.
     pub endpoint: Option<String>,
     /// Time between two pushes.
@@ -24,11 +24,11 @@ pub struct Otlp {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct OtlpFile {
     endpoint: Option<String>,
-    interval: Option<Time>,
+    interval: Option<TimeValue>,
 }
 
 impl OtlpFile {
-    pub(super) fn checked(self) -> Result<Otlp> {
+    pub(super) fn into_checked(self) -> Result<OtlpConfig> {
         let Self { endpoint, interval } = self;
         if let Some(endpoint) = &endpoint {
             ensure!(
@@ -46,6 +46,6 @@ impl OtlpFile {
             interval.is_none_or(|interval| interval >= SHORTEST),
             "otlp.interval is too short: choose at least 100ms"
         );
-        Ok(Otlp { endpoint, interval })
+        Ok(OtlpConfig { endpoint, interval })
     }
 }

@@ -8,8 +8,8 @@ fn error(text: &str) -> String {
 fn an_empty_file_records_with_the_defaults_and_keeps_nothing() {
     let config = Config::parse("").unwrap();
     assert_eq!(config.cluster, "default");
-    assert_eq!(config.record.tick(), Duration::from_millis(1));
-    assert_eq!(config.record.interval(), Duration::from_millis(10));
+    assert_eq!(config.record.tick_duration(), Duration::from_millis(1));
+    assert_eq!(config.record.interval_duration(), Duration::from_millis(10));
     assert_eq!((config.ring, config.rollup, config.metrics), (None, None, None));
 }
 
@@ -18,7 +18,7 @@ fn a_section_without_keys_has_the_defaults() {
     let config = Config::parse("[ring]\n[rollup]\n[upload]\nurl = 's3://b/p'").unwrap();
     let ring = config.ring.unwrap();
     assert_eq!(
-        (ring.part, ring.keep),
+        (ring.part_limit, ring.keep),
         (Rotate::After(Duration::from_mins(5)), Keep::Bytes(20 << 30))
     );
     let rollup = config.rollup.unwrap();
@@ -98,7 +98,7 @@ fn a_number_of_parts_needs_no_quotes() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
+fn errors_in_a_configuration_are_one_line_with_the_remedy() {
     for (text, says) in [
         ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
         ("[ring]\npaart = '1min'", "paart is no key of [ring] (did you mean part?)"),
@@ -154,7 +154,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
 }
 
 #[test]
-fn what_is_kept_may_lie_in_the_ring_or_anywhere_else() {
+fn the_directory_of_kept_parts_may_lie_in_the_ring_or_elsewhere() {
     let rest = "[ring]\ndirectory = '/r'\n[rollup]\ndirectory = '/u'\n[kept]\ndirectory =";
     for kept in ["/r/kept", "/k", "/rr", "/uu"] {
         assert!(Config::parse(&format!("{rest} '{kept}'")).is_ok(), "{kept}");
@@ -172,7 +172,7 @@ fn a_trigger_that_the_ring_has_room_for_only_at_times_is_found() {
         ("part = '1MiB'\nkeep = '2'", 0),
     ] {
         let config = Config::parse(&format!("[ring]\n{ring}\n{trigger}")).unwrap();
-        assert_eq!(config.scarce().count(), scarce, "{ring}");
+        assert_eq!(config.scarce_triggers().count(), scarce, "{ring}");
     }
 }
 

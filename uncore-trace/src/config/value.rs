@@ -6,16 +6,16 @@ use anyhow::{Error, anyhow};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::attribute::Choice;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::record::parse_duration;
 use crate::tables::series;
 use crate::text::toml_error;
 
 /// A time with its unit, e.g. `"10ms"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Time(pub Duration);
+pub(super) struct TimeValue(pub Duration);
 
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for TimeValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.parse::<f64>().is_ok() {
@@ -27,40 +27,44 @@ impl<'de> Deserialize<'de> for Time {
 
 /// A size with its unit, e.g. `"2GiB"`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub u64);
+pub(super) struct SizeValue(pub u64);
 
-impl<'de> Deserialize<'de> for Size {
+impl<'de> Deserialize<'de> for SizeValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        series::bytes(&text).map(Self).map_err(de::Error::custom)
+        series::parse_size(&text).map(Self).map_err(de::Error::custom)
     }
 }
 
 /// A text, or a number without a unit as one: how many.
-pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "it is neither a number of parts nor a size such as \"20GiB\"")]
-    enum Word {
+    enum TextOrNumber {
         Text(String),
         Number(u32),
     }
-    Ok(match Word::deserialize(deserializer)? {
-        Word::Text(text) => text,
-        Word::Number(number) => number.to_string(),
+    Ok(match TextOrNumber::deserialize(deserializer)? {
+        TextOrNumber::Text(text) => text,
+        TextOrNumber::Number(number) => number.to_string(),
     })
 }
 
 /// Parses the name of a method.
-pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Choice::of_name(&text).ok_or_else(|| {
+    Choice::from_name(&text).ok_or_else(|| {
         let names = Choice::ALL.iter().map(|choice| choice.name());
-        de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
+        de::Error::custom(format!("{text:?} is no method: choose {}", list_names(names)))
     })
 }
 
 /// The parser's error for `text`, with the number of the line.
-pub(super) fn wrong(text: &str, error: toml::de::Error) -> Error {
+pub(super) fn describe_toml_error(text: &str, error: toml::de::Error) -> Error {
     let (line, wrong) = toml_error(text, error);
     line.map_or_else(|| anyhow!("{wrong}"), |line| anyhow!("line {line}: {wrong}"))
 }

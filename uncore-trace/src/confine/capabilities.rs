@@ -10,7 +10,7 @@ use rustix::thread::{
     CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
 };
 
-use super::Needs;
+use super::ThreadNeeds;
 
 /// Capabilities of a recorder: it opens counters again when their CPU comes back and reads them
 /// there, and reads names in files that not everybody may read.
@@ -22,24 +22,27 @@ const STICKY: u32 = 0o1000;
 
 /// Names as in capabilities(7), separated by commas; "none" for an empty set.
 pub fn names(set: CapabilitySet) -> String {
-    let names: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    let name_list: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    if name_list.is_empty() { "none".to_owned() } else { name_list.join(", ") }
 }
 
 /// Keeps `wanted` and the capabilities for writing in the directories of `needs`, and gives up all
 /// others. Returns the set that is left.
-pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet, String> {
+pub(super) fn keep_capabilities(
+    wanted: CapabilitySet,
+    needs: &ThreadNeeds,
+) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
-    let before = capabilities(None).map_err(words)?;
+    let current = capabilities(None).map_err(words)?;
     // A unit may refuse capset(2) to who has nothing to give up.
-    if (before.permitted | before.inheritable).is_empty() {
+    if (current.permitted | current.inheritable).is_empty() {
         return Ok(CapabilitySet::empty());
     }
     // No program is executed any more, so nothing is lost if this is refused (`CAP_SETPCAP`).
     for capability in CapabilitySet::all().iter() {
         remove_capability_from_bounding_set(capability).ok();
     }
-    let wanted = wanted & before.permitted;
+    let wanted = wanted & current.permitted;
     let set = |effective, permitted| {
         let inheritable = CapabilitySet::empty();
         let sets = rustix::thread::CapabilitySets { effective, permitted, inheritable };
@@ -47,15 +50,15 @@ pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet
     };
     // Drops the effective capabilities first and keeps the permitted ones, to find out what cannot
     // be written without them.
-    set(wanted, before.permitted)?;
-    let kept = (wanted | to_write(needs)) & before.permitted;
+    set(wanted, current.permitted)?;
+    let kept = (wanted | capabilities_to_write(needs)) & current.permitted;
     set(kept, kept)?;
     Ok(kept)
 }
 
 /// The capabilities that root needs to write in directories of other users and to connect to their
 /// sockets, found by trying without.
-fn to_write(needs: &Needs) -> CapabilitySet {
+fn capabilities_to_write(needs: &ThreadNeeds) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     let denied = |path: &Path, access| {
         accessat(CWD, path, access, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS)
@@ -72,12 +75,12 @@ fn to_write(needs: &Needs) -> CapabilitySet {
 
 /// Whether only another user may replace the file, although others may write to its directory.
 fn is_anothers(file: &Path) -> bool {
-    let own = geteuid().as_raw();
+    let own_uid = geteuid().as_raw();
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let (Ok(found), Ok(dir)) =
+    let (Ok(file_metadata), Ok(dir)) =
         (fs::symlink_metadata(file), fs::metadata(parent.unwrap_or(Path::new("."))))
     else {
         return false;
     };
-    dir.mode() & STICKY != 0 && dir.uid() != own && found.uid() != own
+    dir.mode() & STICKY != 0 && dir.uid() != own_uid && file_metadata.uid() != own_uid
 }

@@ -8,7 +8,7 @@ use ::landlock::{
     RulesetStatus, Scope, make_bitflags,
 };
 
-use super::Needs;
+use super::ThreadNeeds;
 
 /// The highest Landlock ABI that is used (Linux 6.12); older kernels restrict what they know.
 const GOVERNED: ABI = ABI::V6;
@@ -36,22 +36,22 @@ pub fn is_supported() -> bool {
 
 /// Restricts the calling thread, and those that it starts, to these files and TCP ports; sets
 /// `no_new_privs`.
-pub(super) fn restrict(needs: &Needs) -> Result<(), String> {
-    let status = apply(needs).map_err(|error| error.to_string())?;
+pub(super) fn restrict_files(needs: &ThreadNeeds) -> Result<(), String> {
+    let status = apply_rules(needs).map_err(|error| error.to_string())?;
     match status {
         RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
     }
 }
 
-fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
+fn apply_rules(needs: &ThreadNeeds) -> Result<RulesetStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(GOVERNED))?
         .handle_access(AccessNet::from_all(GOVERNED))?
         .scope(Scope::AbstractUnixSocket)?
         .create()?;
-    let reads = needs.reads.iter().map(|path| (nearest(path), READ));
+    let reads = needs.reads.iter().map(|path| (nearest_existing(path), READ));
     let writes = needs.writes.iter().map(|path| (PathFd::new(path).ok(), WRITE));
     let names = needs.names.iter().map(|path| (PathFd::new(path).ok(), NAME));
     for (tree, access) in reads.chain(writes).chain(names) {
@@ -66,8 +66,8 @@ fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
 }
 
 /// The directory, or the nearest existing and accessible one above it, but never `/`.
-fn nearest(path: &Path) -> Option<PathFd> {
+fn nearest_existing(path: &Path) -> Option<PathFd> {
     let absolute = std::path::absolute(path).ok()?;
-    let mut above = absolute.ancestors().filter(|path| path.parent().is_some());
-    above.find_map(|path| PathFd::new(path).ok())
+    let mut ancestors = absolute.ancestors().filter(|path| path.parent().is_some());
+    ancestors.find_map(|path| PathFd::new(path).ok())
 }

@@ -1,11 +1,11 @@
 //! Least privilege: a thread gives up what it does not need after its start.
 //!
 //! A recorder started by root needs privileges to open counters and attach programs, and hardly any
-//! to read them. It then reads names that tenants chose. So [`process`] gives up, before the first
-//! name is read: all capabilities except [`Needs::capabilities`], every way to regain them
-//! (`no_new_privs`), files outside of the trees in [`Needs`] (Landlock), and the system calls of
-//! [`seccomp`] in all threads. Capabilities and Landlock apply to one thread and those that it
-//! starts later, so a thread that was started before calls [`thread`] at its begin.
+//! to read them. It then reads names that tenants chose. So [`restrict_process`] gives up, before
+//! the first name is read: all capabilities except [`ThreadNeeds::capabilities`], every way to
+//! regain them (`no_new_privs`), files outside of the trees in [`ThreadNeeds`] (Landlock), and the
+//! system calls of [`seccomp`] in all threads. Capabilities and Landlock apply to one thread and
+//! those that it starts later, so a thread that was started before calls [`restrict_thread`] first.
 //!
 //! A mechanism that the kernel lacks is skipped and logged at level `debug`; it never stops a
 //! recording. Nothing here can be undone. A program that is executed later would be confined too,
@@ -25,9 +25,9 @@ pub use self::capabilities::{RECORDER, names};
 pub use self::landlock::is_supported as has_landlock;
 pub use self::processes::are_hidden as hides_processes;
 
-/// What a thread still has to do.
+/// What a thread still needs after its start.
 #[derive(Clone, Debug)]
-pub struct Needs {
+pub struct ThreadNeeds {
     /// Capabilities that are kept if the thread has them.
     pub capabilities: CapabilitySet,
     /// Trees that are read. If one does not exist, the nearest directory above it.
@@ -53,7 +53,7 @@ pub struct Needs {
     pub traces: bool,
 }
 
-impl Default for Needs {
+impl Default for ThreadNeeds {
     /// Only what is already open.
     fn default() -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Default for Needs {
     }
 }
 
-impl Needs {
+impl ThreadNeeds {
     /// Needs for creating, replacing and removing `path`, which may not exist yet.
     #[must_use]
     pub fn to_write(path: &Path) -> Self {
@@ -89,7 +89,7 @@ impl Needs {
 
     /// The union of both.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn merged_with(mut self, additional: Self) -> Self {
         let Self {
             capabilities,
             reads,
@@ -101,7 +101,7 @@ impl Needs {
             connects,
             sockets,
             traces,
-        } = other;
+        } = additional;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
         self.writes.extend(writes);
@@ -144,20 +144,20 @@ impl fmt::Display for Confined {
 }
 
 /// Confines the calling thread, and those that it starts from here on, to `needs`.
-pub fn thread(needs: &Needs) {
-    let confined = confine(needs);
+pub fn restrict_thread(needs: &ThreadNeeds) {
+    let confined = restrict_caller(needs);
     let thread = std::thread::current();
     log::debug!("confined the thread {}: {confined}", thread.name().unwrap_or("without a name"));
 }
 
-/// As [`thread`], and also installs the filter of system calls in all threads of the process.
-pub fn process(needs: &Needs) {
-    let mut confined = confine(needs);
+/// As [`restrict_thread`], and installs the filter of system calls in all threads of the process.
+pub fn restrict_process(needs: &ThreadNeeds) {
+    let mut confined = restrict_caller(needs);
     confined.calls = Some(seccomp::filter_all_threads(needs));
     log::debug!("confined: {confined}");
 }
 
-fn confine(needs: &Needs) -> Confined {
+fn restrict_caller(needs: &ThreadNeeds) -> Confined {
     let is_blind = sees_processes(needs) && processes::are_hidden();
     let files = if is_blind {
         // With hidepid, `/proc` shows only processes that the reader may trace, and a process in a
@@ -166,16 +166,16 @@ fn confine(needs: &Needs) -> Confined {
     } else if needs.traces {
         Err("Landlock would hide files that tell what processes used of devices".to_owned())
     } else {
-        landlock::restrict(needs)
+        landlock::restrict_files(needs)
     };
     let mut keep = needs.capabilities;
     keep.set(CapabilitySet::SYS_PTRACE, is_blind || needs.traces);
     keep.set(CapabilitySet::KILL, needs.command.is_some());
-    Confined { capabilities: capabilities::keep(keep, needs), files, calls: None }
+    Confined { capabilities: capabilities::keep_capabilities(keep, needs), files, calls: None }
 }
 
 /// Whether it reads files of other processes.
-fn sees_processes(needs: &Needs) -> bool {
+fn sees_processes(needs: &ThreadNeeds) -> bool {
     needs.reads.iter().any(|tree| Path::new("/proc").starts_with(tree))
 }
 

@@ -18,10 +18,11 @@ pub fn are_hidden() -> bool {
 /// As [`are_hidden`], from the text of mountinfo and the groups of the process.
 fn by_mounts(mounts: &str, groups: &[u32]) -> bool {
     let mut lines = mounts.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut after = after.split(' ');
-        let is_proc = before.split(' ').nth(4) == Some("/proc") && after.next() == Some("proc");
-        is_proc.then(|| after.nth(1)).flatten()
+        let (mount_fields, type_fields) = line.split_once(" - ")?;
+        let mut type_words = type_fields.split(' ');
+        let is_proc =
+            mount_fields.split(' ').nth(4) == Some("/proc") && type_words.next() == Some("proc");
+        is_proc.then(|| type_words.nth(1)).flatten()
     });
     // The last mount covers earlier ones.
     let Some(options) = lines.next_back() else { return false };
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mount_counts() {
+    fn the_last_mount_of_proc_counts() {
         let text =
             "22 1 0:5 / /proc rw - proc proc rw,hidepid=2\n23 1 0:6 / /proc rw - proc proc rw";
         assert!(!by_mounts(text, &[1000]));

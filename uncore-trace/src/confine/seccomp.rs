@@ -2,10 +2,10 @@
 //!
 //! The filter refuses (EPERM) system calls that no thread of a confined process makes. A list of
 //! allowed calls would differ between C libraries and architectures, and a call that a new version
-//! of a library makes would end a recording or an upload. So the filter does not prove that the rest is
-//! harmless. It removes what turns a fault of the process into lasting damage: executing programs,
-//! inspecting or signalling other processes, connecting sockets, loading BPF programs and modules,
-//! changing file systems and namespaces, and interfaces of the kernel that are not used.
+//! of a library makes would end a recording or an upload. So the filter does not prove that the
+//! rest is harmless. It removes what turns a fault of the process into lasting damage: executing
+//! programs, inspecting or signalling other processes, connecting sockets, loading BPF programs and
+//! modules, changing file systems and namespaces, and interfaces of the kernel that are not used.
 //!
 //! Two kinds of calls are left to who needs them: counters to a recorder, and connections over TCP
 //! and the look-up of host names over UDP to the uploader. Landlock has the ports.
@@ -17,7 +17,7 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads, sock_filter,
 };
 
-use super::Needs;
+use super::ThreadNeeds;
 
 /// Calls that are refused with any arguments.
 const REFUSED: &[libc::c_long] = &[
@@ -114,10 +114,9 @@ const REFUSED_HERE: &[libc::c_long] = &[
 const REFUSED_HERE: &[libc::c_long] = &[];
 
 /// Commands of bpf(2) that are needed to follow a counter to another CPU, and to read records and
-/// the files of all processes, as
-/// numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
-/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`, `ITER_CREATE`. None of them loads a program or creates
-/// a map.
+/// the files of all processes, as numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`,
+/// `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`, `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`, `ITER_CREATE`.
+/// None of them loads a program or creates a map.
 const BPF_COMMANDS: [u64; 6] = [1, 2, 10, 15, 17, 33];
 
 /// Pushes input into a terminal, `include/uapi/asm-generic/ioctls.h`. The type of libc's constant
@@ -131,33 +130,33 @@ const FOREIGN: u32 = 0x4000_0000;
 
 /// Installs the filter in all threads of this process and in those that they start; sets
 /// `no_new_privs`.
-pub(super) fn filter_all_threads(needs: &Needs) -> Result<(), String> {
-    let program = program(needs)?;
+pub(super) fn filter_all_threads(needs: &ThreadNeeds) -> Result<(), String> {
+    let program = compile_filter(needs)?;
     apply_filter_all_threads(&program).map_err(|error| error.to_string())
 }
 
 /// The filter.
-pub(super) fn program(needs: &Needs) -> Result<Vec<sock_filter>, String> {
+pub(super) fn compile_filter(needs: &ThreadNeeds) -> Result<Vec<sock_filter>, String> {
     let arch = std::env::consts::ARCH.try_into();
     let arch = arch.map_err(|_other: BackendError| "not on this architecture".to_owned())?;
-    let rules = rules(needs).map_err(|error| error.to_string())?;
+    let rules = filter_rules(needs).map_err(|error| error.to_string())?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
     let compiled: Result<Vec<sock_filter>, _> = filter.and_then(TryInto::try_into);
-    let mut program = first();
+    let mut program = leading_statements();
     program.extend(compiled.map_err(|error| error.to_string())?);
     Ok(program)
 }
 
 /// Rules that the list cannot express. The flags of `clone3` are in memory, which a filter cannot
 /// read. The filter answers that `clone3` does not exist, and C libraries then use `clone`.
-fn first() -> Vec<sock_filter> {
+fn leading_statements() -> Vec<sock_filter> {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let refuse = |errno: i32| {
         let value = libc::SECCOMP_RET_ERRNO | errno as u32;
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, value)
     };
-    let jump = |kind: u32, k| statement(libc::BPF_JMP | kind | libc::BPF_K, 0, 1, k);
+    let jump = |operation: u32, k| statement(libc::BPF_JMP | operation | libc::BPF_K, 0, 1, k);
     vec![
         // The number of the call is the first field of `struct seccomp_data`.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -168,43 +167,52 @@ fn first() -> Vec<sock_filter> {
     ]
 }
 
-fn rules(needs: &Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let is = |argument, operator, value: u64| {
+fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let compare = |argument, operator, value: u64| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
     };
-    let not = |argument, value: u64| is(argument, SeccompCmpOp::Ne, value);
+    let not = |argument, value: u64| compare(argument, SeccompCmpOp::Ne, value);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
     // Refuses what is none of the values.
-    let only = |argument, values: &[u64]| {
-        SeccompRule::new(values.iter().map(|it| not(argument, *it)).collect::<Result<_, _>>()?)
+    let refuse_unless = |argument, values: &[u64]| {
+        SeccompRule::new(
+            values
+                .iter()
+                .map(|allowed_value| not(argument, *allowed_value))
+                .collect::<Result<_, _>>()?,
+        )
     };
     if needs.counts {
-        rules.insert(libc::SYS_bpf, vec![only(0, &BPF_COMMANDS)?]);
+        rules.insert(libc::SYS_bpf, vec![refuse_unless(0, &BPF_COMMANDS)?]);
     } else {
         rules.extend([libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, Vec::new())));
     }
     if needs.connects.is_empty() {
         rules.extend(SOCKETS.map(|call| (call, Vec::new())));
     } else {
-        rules.insert(libc::SYS_socket, vec![only(0, &FAMILIES)?, only(2, &PROTOCOLS)?]);
+        rules.insert(
+            libc::SYS_socket,
+            vec![refuse_unless(0, &FAMILIES)?, refuse_unless(2, &PROTOCOLS)?],
+        );
         for (call, flags) in SENDS {
             let fast = libc::MSG_FASTOPEN as u64;
-            let connects = is(flags, SeccompCmpOp::MaskedEq(fast), fast)?;
+            let connects = compare(flags, SeccompCmpOp::MaskedEq(fast), fast)?;
             rules.insert(call, vec![SeccompRule::new(vec![connects])?]);
         }
     }
     // Threads are allowed, processes are not.
     let thread = libc::CLONE_THREAD as u64;
-    let process = vec![is(0, SeccompCmpOp::MaskedEq(thread), 0)?];
+    let process = vec![compare(0, SeccompCmpOp::MaskedEq(thread), 0)?];
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(process)?]);
     // Input of a terminal must come from its user.
     let types = [TIOCSTI, TIOCLINUX];
-    let types = types.map(|request| SeccompRule::new(vec![is(1, SeccompCmpOp::Eq, request)?]));
+    let types = types.map(|request| SeccompRule::new(vec![compare(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);
-    let own = u64::from(std::process::id());
-    let signalled: Vec<u64> = std::iter::once(own).chain(needs.command.map(u64::from)).collect();
-    rules.insert(libc::SYS_kill, vec![only(0, &signalled)?]);
-    rules.insert(libc::SYS_tgkill, vec![only(0, &[own])?]);
+    let own_pid = u64::from(std::process::id());
+    let signalled: Vec<u64> =
+        std::iter::once(own_pid).chain(needs.command.map(u64::from)).collect();
+    rules.insert(libc::SYS_kill, vec![refuse_unless(0, &signalled)?]);
+    rules.insert(libc::SYS_tgkill, vec![refuse_unless(0, &[own_pid])?]);
     Ok(rules)
 }

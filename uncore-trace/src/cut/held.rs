@@ -8,133 +8,148 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::row::{RowConverter, SortField};
 
-use super::rows::{Write, filtered};
-use crate::schema::columns::{i64s, words};
-use crate::tables::reader::Table;
+use super::rows::{WriteRows, filter_rows};
+use crate::schema::columns::{i64_column, word_column};
+use crate::tables::reader::OpenTable;
 
 /// Rows beyond those in use at which the others are freed.
 const SLACK: usize = 1 << 16;
 
 /// Column of the time from which a row holds, columns of the key, and the column and value of a
 /// key's final row.
-pub(super) type Form =
+pub(super) type HeldColumns =
     (Option<&'static str>, &'static [&'static str], Option<(&'static str, &'static str)>);
 
 /// Current state of each key.
 #[derive(Debug, Default)]
-pub(super) struct Held(HashMap<Box<[u8]>, Box<[u8]>>);
+pub(super) struct HeldStates(HashMap<Box<[u8]>, Box<[u8]>>);
 
-impl Held {
-    /// Copies the rows of a table that hold at any time from `begin` to `end`.
-    pub(super) fn copy(
+impl HeldStates {
+    /// Copies the rows of a table that hold at any time from `begin_ns` to `end_ns`.
+    pub(super) fn copy_table(
         &mut self,
-        table: &Table,
+        table: &OpenTable,
         columns: &[&str],
-        form: Form,
-        (begin, end): (i64, i64),
-        write: &mut Write<'_>,
+        held_columns: HeldColumns,
+        (begin_ns, end_ns): (i64, i64),
+        write: &mut WriteRows<'_>,
     ) -> Result<()> {
-        let (since, ..) = form;
-        if since.is_some() && begin > i64::MIN {
-            let mut latest = Latest::default();
-            for batch in table.scan(columns)? {
-                latest.add(&batch?, form, begin)?;
+        let (since, ..) = held_columns;
+        if since.is_some() && begin_ns > i64::MIN {
+            let mut latest_rows = LatestRows::default();
+            for batch in table.scan_columns(columns)? {
+                latest_rows.add_batch(&batch?, held_columns, begin_ns)?;
             }
-            if let Some(batch) = latest.rows()? {
-                self.write(&batch, form, write)?;
+            if let Some(batch) = latest_rows.into_rows()? {
+                self.write_changes(&batch, held_columns, write)?;
             }
         }
-        for batch in table.scan(columns)? {
+        for batch in table.scan_columns(columns)? {
             let batch = batch?;
             let Some(since) = since else {
-                self.write(&batch, form, write)?;
+                self.write_changes(&batch, held_columns, write)?;
                 continue;
             };
-            let times = i64s(&batch, since)?.values();
-            let is_within = times.iter().map(|at| begin <= *at && *at <= end);
-            self.write(&filtered(&batch, &is_within.collect::<Vec<bool>>())?, form, write)?;
+            let times = i64_column(&batch, since)?.values();
+            let is_within = times.iter().map(|time_ns| begin_ns <= *time_ns && *time_ns <= end_ns);
+            self.write_changes(
+                &filter_rows(&batch, &is_within.collect::<Vec<bool>>())?,
+                held_columns,
+                write,
+            )?;
         }
         Ok(())
     }
 
     /// Writes the rows that differ from the current state.
-    fn write(&mut self, batch: &RecordBatch, form: Form, write: &mut Write<'_>) -> Result<()> {
-        let (since, key, _) = form;
-        let keys = bytes(batch, |name| key.contains(&name))?;
-        let states = bytes(batch, |name| !key.contains(&name) && Some(name) != since)?;
-        let news = keys.into_iter().zip(states).map(|(key, state)| {
+    fn write_changes(
+        &mut self,
+        batch: &RecordBatch,
+        held_columns: HeldColumns,
+        write: &mut WriteRows<'_>,
+    ) -> Result<()> {
+        let (since, key, _) = held_columns;
+        let keys = row_bytes(batch, |name| key.contains(&name))?;
+        let states = row_bytes(batch, |name| !key.contains(&name) && Some(name) != since)?;
+        let changes = keys.into_iter().zip(states).map(|(key, state)| {
             let is_known = self.0.get(&key).is_some_and(|known| *known == state);
             if !is_known {
                 self.0.insert(key, state);
             }
             !is_known
         });
-        let news: Vec<bool> = news.collect();
-        write(filtered(batch, &news)?)
+        let is_change: Vec<bool> = changes.collect();
+        write(filter_rows(batch, &is_change)?)
     }
 }
 
 /// The last row of each key before a time.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestRows {
     batches: Vec<RecordBatch>,
-    rows: usize,
-    at: HashMap<Box<[u8]>, (usize, usize)>,
+    row_count: usize,
+    row_of_key: HashMap<Box<[u8]>, (usize, usize)>,
 }
 
-impl Latest {
-    fn add(&mut self, batch: &RecordBatch, (since, key, last): Form, begin: i64) -> Result<()> {
+impl LatestRows {
+    fn add_batch(
+        &mut self,
+        batch: &RecordBatch,
+        (since, key, final_row): HeldColumns,
+        begin_ns: i64,
+    ) -> Result<()> {
         let Some(since) = since else { return Ok(()) };
-        let times = i64s(batch, since)?.values();
-        let last =
-            last.map(|(column, value)| Ok::<_, anyhow::Error>((words(batch, column)?, value)));
-        let last = last.transpose()?;
-        for (row, key) in bytes(batch, |name| key.contains(&name))?.into_iter().enumerate() {
-            if times.get(row).is_none_or(|at| *at >= begin) {
+        let times = i64_column(batch, since)?.values();
+        let final_column = final_row
+            .map(|(column, value)| Ok::<_, anyhow::Error>((word_column(batch, column)?, value)));
+        let final_words = final_column.transpose()?;
+        for (row, key) in row_bytes(batch, |name| key.contains(&name))?.into_iter().enumerate() {
+            if times.get(row).is_none_or(|time_ns| *time_ns >= begin_ns) {
                 continue;
             }
-            if last.as_ref().is_some_and(|(words, value)| words.get(row) == Some(*value)) {
-                self.at.remove(&key);
+            if final_words.as_ref().is_some_and(|(words, value)| words.get(row) == Some(*value)) {
+                self.row_of_key.remove(&key);
             } else {
-                self.at.insert(key, (self.batches.len(), row));
+                self.row_of_key.insert(key, (self.batches.len(), row));
             }
         }
-        self.rows += batch.num_rows();
+        self.row_count += batch.num_rows();
         self.batches.push(batch.clone());
-        if self.rows > 2 * self.at.len() + SLACK {
-            self.compact()?;
+        if self.row_count > 2 * self.row_of_key.len() + SLACK {
+            self.free_old_rows()?;
         }
         Ok(())
     }
 
     /// Frees rows that are not the last of their key.
-    fn compact(&mut self) -> Result<()> {
-        let mut places: Vec<&mut (usize, usize)> = self.at.values_mut().collect();
-        places.sort_unstable();
-        let wanted: Vec<(usize, usize)> = places.iter().map(|place| **place).collect();
+    fn free_old_rows(&mut self) -> Result<()> {
+        let mut rows_of_keys: Vec<&mut (usize, usize)> = self.row_of_key.values_mut().collect();
+        rows_of_keys.sort_unstable();
+        let wanted: Vec<(usize, usize)> =
+            rows_of_keys.iter().map(|batch_and_row| **batch_and_row).collect();
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let kept = if wanted.is_empty() {
             None
         } else {
             Some(interleave_record_batch(&batches, &wanted).context("cannot copy rows")?)
         };
-        for (row, place) in places.into_iter().enumerate() {
-            *place = (0, row);
+        for (row, new_row) in rows_of_keys.into_iter().enumerate() {
+            *new_row = (0, row);
         }
-        self.rows = wanted.len();
+        self.row_count = wanted.len();
         self.batches = kept.into_iter().collect();
         Ok(())
     }
 
     /// The rows, in the order of the table.
-    fn rows(mut self) -> Result<Option<RecordBatch>> {
-        self.compact()?;
+    fn into_rows(mut self) -> Result<Option<RecordBatch>> {
+        self.free_old_rows()?;
         Ok(self.batches.pop())
     }
 }
 
 /// The selected columns of each row, as comparable bytes.
-fn bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Box<[u8]>>> {
+fn row_bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Box<[u8]>>> {
     let schema = batch.schema();
     let fields = schema.fields().iter().zip(batch.columns());
     let (fields, columns): (Vec<SortField>, Vec<_>) = fields
@@ -150,9 +165,9 @@ fn bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Bo
 mod tests {
     use super::*;
     use crate::schema::tasks::{Builder, Row, TABLE};
-    use crate::schema::when::When;
+    use crate::schema::when::RowTime;
     use crate::schema::{SCHEMA_VERSION, metadata};
-    use crate::tables::writer::{Create, Target, Writer};
+    use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     fn row(mono_ns: i64, tid: i32, comm: &'static str, what: &'static str) -> Row<'static> {
         Row { mono_ns, pid: tid, tid, comm, cgroup_id: 1, what }
@@ -163,35 +178,38 @@ mod tests {
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-        let When::Holds { since, key, last } = TABLE.when else { unreachable!("tasks hold") };
-        let (mut held, mut found) = (Held::default(), Vec::new());
-        for (at, rows) in tables.iter().enumerate() {
-            let path = dir.path().join(format!("{at}.parquet"));
-            let target = Target::Table(&TABLE, path.clone());
+        let RowTime::Holds { since, key, last_row: last } = TABLE.when else {
+            unreachable!("tasks hold")
+        };
+        let (mut states, mut copied_rows) = (HeldStates::default(), Vec::new());
+        for (index, rows) in tables.iter().enumerate() {
+            let path = dir.path().join(format!("{index}.parquet"));
+            let target = RecordingTarget::Table(&TABLE, path.clone());
             let mut writer =
-                Writer::create(target, Create::default(), &[version.clone()].into()).unwrap();
+                Writer::create(target, CreateOptions::default(), &[version.clone()].into())
+                    .unwrap();
             let mut builder = Builder::default();
             builder.append_all(rows);
             writer.write(&TABLE, &builder.finish()).unwrap();
             writer.finish(&[version.clone()].into()).unwrap();
-            let table = Table::open(&TABLE, &path).unwrap();
+            let table = OpenTable::open(&TABLE, &path).unwrap();
             let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-            let begin = if at == 0 { begin } else { i64::MIN };
+            let begin = if index == 0 { begin } else { i64::MIN };
             let mut take = |batch: RecordBatch| {
                 let (times, tids) = (
-                    i64s(&batch, "mono_ns")?.values().to_vec(),
-                    crate::schema::columns::i32s(&batch, "tid")?.values().to_vec(),
+                    i64_column(&batch, "mono_ns")?.values().to_vec(),
+                    crate::schema::columns::i32_column(&batch, "tid")?.values().to_vec(),
                 );
-                found.extend(times.into_iter().zip(tids));
+                copied_rows.extend(times.into_iter().zip(tids));
                 Ok(())
             };
-            held.copy(&table, &columns, (since, key, last), (begin, end), &mut take).unwrap();
+            states.copy_table(&table, &columns, (since, key, last), (begin, end), &mut take).unwrap();
         }
-        found
+        copied_rows
     }
 
     #[test]
-    fn the_last_of_each_key_holds_until_it_ends() {
+    fn the_last_row_of_each_key_holds_until_its_end() {
         let rows = vec![
             row(1, 7, "a", "seen"),
             row(2, 8, "b", "seen"),
@@ -208,28 +226,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_part_says_again_is_not_copied() {
+    fn rows_that_a_later_part_repeats_are_not_copied() {
         let first = vec![row(1, 7, "a", "seen"), row(2, 8, "b", "seen")];
         let second =
             vec![row(10, 7, "a", "seen"), row(10, 8, "b2", "seen"), row(11, 9, "c", "seen")];
-        let found = copied(&[first, second], 0, 10);
-        assert_eq!(found, [(1, 7), (2, 8), (10, 8)]);
+        let copied_rows = copied(&[first, second], 0, 10);
+        assert_eq!(copied_rows, [(1, 7), (2, 8), (10, 8)]);
     }
 
     #[test]
     fn many_rows_of_few_keys_are_few_in_memory() {
-        let mut latest = Latest::default();
+        let mut latest = LatestRows::default();
         let mut builder = Builder::default();
         let form = (Some("mono_ns"), &["tid"][..], None);
-        for at in 0..40 {
+        for time in 0..40 {
             for row in 0..8192 {
-                builder.append(&self::row(at * 8192 + row, (row % 5) as i32, "a", "exec"));
+                builder.append(&self::row(time * 8192 + row, (row % 5) as i32, "a", "exec"));
             }
-            latest.add(&builder.finish(), form, i64::MAX).unwrap();
-            assert!(latest.rows <= SLACK + 3 * 8192, "{}", latest.rows);
+            latest.add_batch(&builder.finish(), form, i64::MAX).unwrap();
+            assert!(latest.row_count <= SLACK + 3 * 8192, "{}", latest.row_count);
         }
-        let rows = latest.rows().unwrap().unwrap();
-        let times = i64s(&rows, "mono_ns").unwrap().values().to_vec();
+        let rows = latest.into_rows().unwrap().unwrap();
+        let times = i64_column(&rows, "mono_ns").unwrap().values().to_vec();
         let last = 40 * 8192;
         assert_eq!(times, [last - 5, last - 4, last - 3, last - 2, last - 1]);
     }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::Result;
 use arrow::array::Array as _;
 
-use super::part::Part;
-use super::rows::filtered;
-use crate::schema::columns::{get, i32s, i64s, texts, words};
+use super::part::PartToCut;
+use super::rows::filter_rows;
+use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
 
@@ -15,51 +15,57 @@ use crate::tables::writer::Writer;
 #[derive(Debug, Default)]
 pub(super) struct LossTotals {
     pub totals: BTreeMap<String, u64>,
-    pub first: BTreeMap<String, u64>,
+    pub first_ns: BTreeMap<String, u64>,
 }
 
-/// Copies the losses that may affect the time from `begin` to `end`. A loss that lasts, such as a
-/// counter that could not be opened, has a row in each part, and is copied once.
-pub(super) fn copy(
-    parts: &[Part],
-    begin: i64,
-    end: i64,
+/// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such
+/// as a counter that could not be opened, has a row in each part, and is copied once.
+pub(super) fn copy_losses(
+    source_parts: &[PartToCut],
+    begin_ns: i64,
+    end_ns: i64,
     writer: &mut Writer,
 ) -> Result<LossTotals> {
-    let mut found = LossTotals::default();
-    let mut known = HashSet::new();
-    for part in parts {
-        let Some(table) = part.table(&loss::TABLE)? else { continue };
+    let mut loss_totals = LossTotals::default();
+    let mut copied_states = HashSet::new();
+    for source_part in source_parts {
+        let Some(table) = source_part.find_table(&loss::TABLE)? else { continue };
         let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan(&columns)? {
+        for batch in table.scan_columns(&columns)? {
             let batch = batch?;
-            let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-            let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-            let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
-            let details = texts(&batch, "detail")?;
+            let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+            let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
+            let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
+            let details = text_column(&batch, "detail")?;
             let is_wanted = |row: usize| {
                 let cause = causes.get(row).unwrap_or_default();
-                let (time, since) =
+                let (time_ns, since_ns) =
                     (times.value(row), times.value(row).saturating_sub(spans.value(row)));
                 let is_wanted = if does_hold(cause) {
                     let detail = details.is_valid(row).then(|| details.value(row).to_owned());
-                    let key = (cause.to_owned(), get(cpus, row), get(counters, row), detail);
-                    time <= end && known.insert(key)
+                    let key = (
+                        cause.to_owned(),
+                        nullable_value(cpus, row),
+                        nullable_value(counters, row),
+                        detail,
+                    );
+                    time_ns <= end_ns && copied_states.insert(key)
                 } else {
-                    begin < time && since < end
+                    begin_ns < time_ns && since_ns < end_ns
                 };
                 if is_wanted {
                     let count = counts.value(row).max(0).unsigned_abs();
-                    *found.totals.entry(cause.to_owned()).or_default() += count;
-                    let since = since.max(0).unsigned_abs();
-                    let first = found.first.entry(cause.to_owned()).or_insert(since);
-                    *first = since.min(*first);
+                    *loss_totals.totals.entry(cause.to_owned()).or_default() += count;
+                    let since_unsigned = since_ns.max(0).unsigned_abs();
+                    let first_loss_ns =
+                        loss_totals.first_ns.entry(cause.to_owned()).or_insert(since_unsigned);
+                    *first_loss_ns = since_unsigned.min(*first_loss_ns);
                 }
                 is_wanted
             };
             let wanted: Vec<bool> = (0..batch.num_rows()).map(is_wanted).collect();
-            writer.write(&loss::TABLE, &filtered(&batch, &wanted)?)?;
+            writer.write(&loss::TABLE, &filter_rows(&batch, &wanted)?)?;
         }
     }
-    Ok(found)
+    Ok(loss_totals)
 }

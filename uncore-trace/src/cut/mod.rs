@@ -3,9 +3,9 @@
 //! Rows are copied unchanged. Guarantees: the new recording begins and ends at the end of a window
 //! at which every counter was read, so no count is in part outside, and has every row in between.
 //! States that hold at its begin (names, states of CPUs, counters that could not be opened) are
-//! included even if their rows are older. Where two parts meet, no row is missing or doubled. Losses
-//! and CPU times are those of the new recording. Memory is a few batches and the state of each live
-//! task, whatever the length of the recording.
+//! included even if their rows are older. Where two parts meet, no row is missing or doubled.
+//! Losses and CPU times are those of the new recording. Memory is a few batches and the state of
+//! each live task, whatever the length of the recording.
 
 mod held;
 mod losses;
@@ -21,112 +21,136 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use self::held::Held;
-use self::part::Part;
-use self::rows::{Readings, between, during, ended};
-use self::time::Times;
+use self::held::HeldStates;
+use self::part::PartToCut;
+use self::rows::{ReadingsCopier, copy_between, copy_during, copy_ended};
+use self::time::CopiedCpuTimes;
 use crate::clock::Snapshot;
-use crate::schema::canary::{self, Canary};
+use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
-use crate::schema::when::When;
+use crate::schema::when::RowTime;
 use crate::schema::{ALL, metadata, run};
 use crate::tables::names::parts_of;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
 /// Opens the recording at `path`, or all parts of a rotated recording, in order.
 ///
 /// # Errors
 ///
 /// There is no recording, or one of them is not finished.
-pub fn open(path: &Path) -> Result<Vec<Recording>> {
-    let parts = parts_of(path);
-    if parts.is_empty() {
+pub fn open_parts(path: &Path) -> Result<Vec<Recording>> {
+    let part_paths = parts_of(path);
+    if part_paths.is_empty() {
         return Ok(vec![Recording::open(path)?]);
     }
-    parts.iter().map(|part| Recording::open(part)).collect()
+    part_paths.iter().map(|part_path| Recording::open(part_path)).collect()
 }
 
-/// Copies the time from `from` to `to` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of consecutive
-/// recordings to the new recording `target`. Whole windows are copied, so up to one window more at
-/// each end; and more where a counter was not read at the end of that window.
+/// Copies the time from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of
+/// consecutive recordings to the new recording `target`. Whole windows are copied, so up to one
+/// window more at each end; and more where a counter was not read at the end of that window.
 ///
 /// # Errors
 ///
 /// A recording has no raw tables or is damaged, the recordings are not consecutive, they have no
 /// rows of that time, or `target` cannot be written.
-pub fn cut(
+pub fn cut_recordings(
     recordings: &[Recording],
-    (from, to): (Option<i64>, Option<i64>),
+    (from_ns, to_ns): (Option<i64>, Option<i64>),
     target: &Path,
-    create: Create,
-) -> Result<Finished> {
-    let (mut parts, mut all) = (Vec::new(), None);
+    create: CreateOptions,
+) -> Result<RecordingSize> {
+    let (mut chosen, mut covered_ns) = (Vec::new(), None);
     for recording in recordings {
-        let part = Part::open(recording)?;
-        let (begin, end) = all.unwrap_or((part.begin, part.end));
-        all = Some((part.begin.min(begin), part.end.max(end)));
-        if from.is_none_or(|from| from < part.end) && to.is_none_or(|to| part.begin < to) {
-            parts.push(part);
+        let opened = PartToCut::open_part(recording)?;
+        let (first_begin_ns, last_end_ns) = covered_ns.unwrap_or((opened.begin_ns, opened.end_ns));
+        covered_ns = Some((opened.begin_ns.min(first_begin_ns), opened.end_ns.max(last_end_ns)));
+        if from_ns.is_none_or(|from_time| from_time < opened.end_ns)
+            && to_ns.is_none_or(|to_time| opened.begin_ns < to_time)
+        {
+            chosen.push(opened);
         }
     }
-    for (one, next) in parts.iter().zip(parts.iter().skip(1)) {
-        one.require_next(next)?;
+    for (earlier, later) in chosen.iter().zip(chosen.iter().skip(1)) {
+        earlier.require_next(later)?;
     }
-    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-        let seconds = all.map_or(0.0, |(begin, end)| (end - begin) as f64 / 1e9);
+    let (Some(first_part), Some(last_part)) = (chosen.first(), chosen.last()) else {
+        let seconds = covered_ns.map_or(0.0, |(covered_begin_ns, covered_end_ns)| {
+            (covered_end_ns - covered_begin_ns) as f64 / 1e9
+        });
         bail!("nothing was recorded in that time: the recording covers {seconds:.3} s");
     };
-    let begin = from.map_or(Ok(first.begin), |from| first.window_begin(from))?;
-    let end = to.map_or(Ok(last.end), |to| last.window_end(to))?;
-    for part in &parts {
-        place::apart(&part.recording, target)?;
+    let begin_ns = from_ns
+        .map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
+    let end_ns = to_ns.map_or(Ok(last_part.end_ns), |end_time| last_part.window_end(end_time))?;
+    for part_to_copy in &chosen {
+        place::require_apart(&part_to_copy.recording, target)?;
     }
-    // Asked before anything is written: only a directory that this call makes is removed on failure.
+    // Asked before anything is written: only a directory that this call makes is removed on
+    // failure.
     let is_new = !target.exists();
-    let made = make(&parts, begin, end, target, create);
-    if made.is_err() && is_new {
+    let finished = copy_parts(&chosen, begin_ns, end_ns, target, create);
+    if finished.is_err() && is_new {
         // Only the first error is reported.
         fs::remove_dir_all(target).ok();
     }
-    made.with_context(|| format!("cannot make {}", target.display()))
+    finished.with_context(|| format!("cannot make {}", target.display()))
 }
 
-fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> Result<Finished> {
-    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+fn copy_parts(
+    source_parts: &[PartToCut],
+    begin_ns: i64,
+    end_ns: i64,
+    target: &Path,
+    create: CreateOptions,
+) -> Result<RecordingSize> {
+    let (Some(first_part), Some(last_part)) = (source_parts.first(), source_parts.last()) else {
         bail!("there is no recording to copy from");
     };
-    let mut pairs = first.pairs.clone();
+    let mut pairs = first_part.pairs.clone();
     // Its sums are those of the rows that are copied.
-    let mut moved = Canary::of(&pairs)?.map(|all| Canary { moved: Vec::new(), ..all });
+    let mut moved = CanarySummary::from_metadata(&pairs)?
+        .map(|canary| CanarySummary { moved: Vec::new(), ..canary });
     for key in OF_THE_END {
         pairs.remove(key);
     }
-    pairs.insert(metadata::CLOCKS.to_owned(), json(&clocks(parts, begin, end)?)?);
+    pairs.insert(
+        metadata::CLOCKS.to_owned(),
+        to_json(&cut_clocks(source_parts, begin_ns, end_ns)?)?,
+    );
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
-    let mut writer = Writer::create(Target::Dataset(PathBuf::from(target)), create, &pairs)?;
-    let mut times = Times::default();
+    let mut writer =
+        Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
+    let mut cpu_times = CopiedCpuTimes::default();
     for &def in ALL {
         let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
-        let mut held = Held::default();
-        let mut readings = Readings::default();
-        for (at, part) in parts.iter().enumerate() {
-            let Some(table) = part.table(def)? else { continue };
-            let span = (begin.max(part.begin), end.min(part.end));
+        let mut held_states = HeldStates::default();
+        let mut readings = ReadingsCopier::default();
+        for (part_number, source_part) in source_parts.iter().enumerate() {
+            let Some(table) = source_part.find_table(def)? else { continue };
+            let span = (begin_ns.max(source_part.begin_ns), end_ns.min(source_part.end_ns));
             let mut write = |batch| writer.write(def, &batch);
             match def.when {
-                When::Ends(time) => ended(&table, &columns, time, span, &mut |batch| {
-                    times.add(def, &batch)?;
+                RowTime::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
+                    cpu_times.add_rows(def, &batch)?;
                     write(batch)
                 })?,
-                When::Tick(tick) => {
-                    let is_cut = (begin > part.begin, end < part.end);
-                    readings.copy(&table, &columns, tick, part.ticks(span), is_cut, &mut write)?;
+                RowTime::Tick(tick) => {
+                    let is_cut = (begin_ns > source_part.begin_ns, end_ns < source_part.end_ns);
+                    readings.copy_ticks(
+                        &table,
+                        &columns,
+                        tick,
+                        source_part.ticks_between(span),
+                        is_cut,
+                        &mut write,
+                    )?;
                 }
-                When::Between(from, to) => {
-                    between(&table, &columns, (from, to), span, &mut |batch| {
+                RowTime::Between(from_column, to_column) => {
+                    copy_between(&table, &columns, (from_column, to_column), span, &mut |batch| {
                         if let Some(moved) =
                             moved.as_mut().filter(|_| def.name == canary::TABLE.name)
                         {
@@ -135,41 +159,47 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
                         write(batch)
                     })?;
                 }
-                When::During(from, to) => {
-                    during(&table, &columns, (from, to), span, &mut write)?;
+                RowTime::During(from_column, to_column) => {
+                    copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
                 }
-                When::Holds { since, key, last } => {
-                    // Only the first part can begin before `begin`; the states of later parts are compared
-                    // with those that were already written.
-                    let before = if at == 0 { begin } else { i64::MIN };
-                    held.copy(&table, &columns, (since, key, last), (before, span.1), &mut write)?;
+                RowTime::Holds { since, key, last_row: last } => {
+                    // Only the first part can begin before `begin_ns`; the states of later parts
+                    // are compared with those that were already written.
+                    let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
+                    held_states.copy_table(
+                        &table,
+                        &columns,
+                        (since, key, last),
+                        (states_from_ns, span.1),
+                        &mut write,
+                    )?;
                 }
-                When::Own => {}
+                RowTime::Own => {}
             }
         }
     }
-    let found = losses::copy(parts, begin, end, &mut writer)?;
-    let listed = marks::copy(parts, begin, end, &mut writer)?;
+    let loss_totals = losses::copy_losses(source_parts, begin_ns, end_ns, &mut writer)?;
+    let marks_listed = marks::copy_marks(source_parts, begin_ns, end_ns, &mut writer)?;
     if let Some(moved) = moved {
-        moved.note(&mut pairs)?;
+        moved.write_metadata(&mut pairs)?;
     }
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
-    if !listed.marks.is_empty() {
-        set(metadata::MARKS, json(&listed)?);
+    if !marks_listed.marks.is_empty() {
+        set(metadata::MARKS, to_json(&marks_listed)?);
     }
-    set(metadata::LOSS, json(&found.totals)?);
-    set(metadata::LOSS_FIRST, json(&found.first)?);
-    set(metadata::CPU_TIME, json(&times.all(parts)?)?);
-    let is_complete = Losses::sort(found.totals).is_complete();
-    if last.is_whole || end < last.end {
-        set(metadata::STOP_TICK, (end / last.tick_ns).to_string());
+    set(metadata::LOSS, to_json(&loss_totals.totals)?);
+    set(metadata::LOSS_FIRST, to_json(&loss_totals.first_ns)?);
+    set(metadata::CPU_TIME, to_json(&cpu_times.into_cpu_times(source_parts)?)?);
+    let is_complete = Losses::from_totals(loss_totals.totals).is_complete();
+    if last_part.is_whole || end_ns < last_part.end_ns {
+        set(metadata::STOP_TICK, (end_ns / last_part.tick_ns).to_string());
         set(metadata::COMPLETE, is_complete.to_string());
     } else {
         // The recorder was killed: losses at its end are not known.
         set(metadata::REPAIRED, "true".to_owned());
     }
     // Last, because its rows are the final metadata.
-    writer.write(&run::TABLE, &run::of(&pairs))?;
+    writer.write(&run::TABLE, &run::metadata_rows(&pairs))?;
     writer.finish(&pairs)
 }
 
@@ -188,20 +218,30 @@ const OF_THE_END: [&str; 9] = [
 ];
 
 /// Clock snapshots at the begin and the end, and those in between, where parts begin or end.
-fn clocks(parts: &[Part], begin: i64, end: i64) -> Result<Vec<Snapshot>> {
-    let all: Vec<Snapshot> = parts.iter().flat_map(|part| part.clocks.iter().copied()).collect();
-    let (first, last) = all.first().zip(all.last()).context("the metadata has no clocks")?;
-    let at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall(time) };
-    let within = all.iter().filter(|clock| begin < clock.mono_ns && clock.mono_ns < end);
-    Ok([at(first, begin)].into_iter().chain(within.copied()).chain([at(last, end)]).collect())
+fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
+    let snapshots: Vec<Snapshot> =
+        source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
+    let (first_snapshot, last_snapshot) =
+        snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
+    let snapshot_at = |clock: &Snapshot, moment_ns| Snapshot {
+        mono_ns: moment_ns,
+        wall_ns: clock.wall_at(moment_ns),
+    };
+    let within =
+        snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
+    Ok([snapshot_at(first_snapshot, begin_ns)]
+        .into_iter()
+        .chain(within.copied())
+        .chain([snapshot_at(last_snapshot, end_ns)])
+        .collect())
 }
 
-fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
 }
 
 /// The positive number under a key of the metadata that all recordings have.
-fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<i64> {
+fn positive_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<i64> {
     let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
     let number = text.parse().ok().filter(|number| *number > 0);
     number.with_context(|| format!("the metadata has no number for {key}"))

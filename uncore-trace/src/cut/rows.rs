@@ -6,127 +6,133 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::{get, i32s, i64s, words};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::readings;
-use crate::tables::reader::{Scan, Table};
+use crate::tables::reader::{OpenTable, TableScan};
 
 /// Receives the selected rows.
-pub(super) type Write<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
+pub(super) type WriteRows<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
 
 /// Identifies a reading: counter, CPU, time, and whether the timer caused it.
-type Key = (i32, i32, i64, bool);
+type ReadingKey = (i32, i32, i64, bool);
 
 /// Copies readings.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(super) struct ReadingsCopier {
     /// Readings at the end of the last part, which the next part may repeat.
-    last: HashSet<Key>,
+    last_readings: HashSet<ReadingKey>,
 }
 
-impl Readings {
-    /// Copies the readings of the ticks from `begin` to `end`. If the begin is cut, the timer's
-    /// readings at the end of the first tick are the start values of the counts. Other readings have
-    /// the number of the tick whose end is the last before them: those before the timer's belong to
-    /// the time before. Readings of a CPU are in the order of time. Parts that meet both have the
-    /// readings of that moment, which are copied once.
-    pub(super) fn copy(
+impl ReadingsCopier {
+    /// Copies the readings of the ticks from `begin_tick` to `end_tick`. If the begin is cut, the
+    /// timer's readings at the end of the first tick are the start values of the counts. Other
+    /// readings have the number of the tick whose end is the last before them: those before the
+    /// timer's belong to the time before. Readings of a CPU are in the order of time. Parts that
+    /// meet both have the readings of that moment, which are copied once.
+    pub(super) fn copy_ticks(
         &mut self,
-        table: &Table,
+        table: &OpenTable,
         columns: &[&str],
         tick: &str,
-        (begin, end): (i64, i64),
-        (is_cut, is_cut_at_end): (bool, bool),
-        write: &mut Write<'_>,
+        (begin_tick, end_tick): (i64, i64),
+        (is_cut_at_begin, is_cut_at_end): (bool, bool),
+        write: &mut WriteRows<'_>,
     ) -> Result<()> {
-        let before = std::mem::take(&mut self.last);
-        let most = if is_cut_at_end { end } else { i64::MAX };
-        let least = if is_cut { begin } else { i64::MIN };
+        let previous_readings = std::mem::take(&mut self.last_readings);
+        let last_tick = if is_cut_at_end { end_tick } else { i64::MAX };
+        let first_tick = if is_cut_at_begin { begin_tick } else { i64::MIN };
         let mut started = HashSet::new();
-        for batch in table.scan_within(columns, tick, least..=most)? {
+        for batch in table.scan_within(columns, tick, first_tick..=last_tick)? {
             let batch = batch?;
-            let (ticks, times) = (i64s(&batch, tick)?, i64s(&batch, "mono_ns")?);
-            let (counters, cpus) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
-            let trigger = words(&batch, "trigger")?;
+            let (ticks, times) = (i64_column(&batch, tick)?, i64_column(&batch, "mono_ns")?);
+            let (counters, cpus) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
+            let trigger = word_column(&batch, "trigger")?;
             let is_wanted = |row: usize| {
-                let at = ticks.value(row);
+                let tick_number = ticks.value(row);
                 let is_timer = trigger.get(row) == Some(readings::TIMER);
                 let key = (counters.value(row), cpus.value(row), times.value(row), is_timer);
-                if at >= end {
-                    self.last.insert(key);
+                if tick_number >= end_tick {
+                    self.last_readings.insert(key);
                 }
                 let (counter, cpu, ..) = key;
-                if at == begin && is_timer {
+                if tick_number == begin_tick && is_timer {
                     started.insert((counter, cpu));
                 }
-                let has_start = !is_cut || at != begin || started.contains(&(counter, cpu));
-                least <= at && at <= most && has_start && !before.contains(&key)
+                let has_start = !is_cut_at_begin
+                    || tick_number != begin_tick
+                    || started.contains(&(counter, cpu));
+                first_tick <= tick_number
+                    && tick_number <= last_tick
+                    && has_start
+                    && !previous_readings.contains(&key)
             };
-            write(filtered(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
+            write(filter_rows(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
         }
         Ok(())
     }
 }
 
 /// Copies rows of windows or ticks that end between two times.
-pub(super) fn ended(
-    table: &Table,
+pub(super) fn copy_ended(
+    table: &OpenTable,
     columns: &[&str],
     time: &str,
     (begin, end): (i64, i64),
-    write: &mut Write<'_>,
+    write: &mut WriteRows<'_>,
 ) -> Result<()> {
     for batch in table.scan_within(columns, time, begin.saturating_add(1)..=end)? {
         let batch = batch?;
-        let ends = i64s(&batch, time)?;
-        let is_within = ends.values().iter().map(|at| begin < *at && *at <= end);
-        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
+        let ends = i64_column(&batch, time)?;
+        let is_within =
+            ends.values().iter().map(|end_of_row| begin < *end_of_row && *end_of_row <= end);
+        write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
     Ok(())
 }
 
 /// Copies rows that overlap the time, unchanged.
-pub(super) fn between(
-    table: &Table,
+pub(super) fn copy_between(
+    table: &OpenTable,
     columns: &[&str],
     names: (&str, &str),
     span: (i64, i64),
-    write: &mut Write<'_>,
+    write: &mut WriteRows<'_>,
 ) -> Result<()> {
     let rows = table.scan_within(columns, names.1, span.0.saturating_add(1)..=i64::MAX)?;
-    overlapping(rows, names, span, write)
+    copy_overlapping(rows, names, span, write)
 }
 
 /// Copies rows that overlap the time, of which the begin or the end may be null, unchanged.
-pub(super) fn during(
-    table: &Table,
+pub(super) fn copy_during(
+    table: &OpenTable,
     columns: &[&str],
     names: (&str, &str),
     span: (i64, i64),
-    write: &mut Write<'_>,
+    write: &mut WriteRows<'_>,
 ) -> Result<()> {
-    overlapping(table.scan(columns)?, names, span, write)
+    copy_overlapping(table.scan_columns(columns)?, names, span, write)
 }
 
 /// Copies the rows of a scan that overlap the time. A null is before the recording, and after it.
-fn overlapping(
-    rows: Scan,
-    (from, to): (&str, &str),
+fn copy_overlapping(
+    rows: TableScan,
+    (from_column, to_column): (&str, &str),
     (begin, end): (i64, i64),
-    write: &mut Write<'_>,
+    write: &mut WriteRows<'_>,
 ) -> Result<()> {
     for batch in rows {
         let batch = batch?;
-        let (froms, tos) = (i64s(&batch, from)?, i64s(&batch, to)?);
+        let (begins, ends) = (i64_column(&batch, from_column)?, i64_column(&batch, to_column)?);
         let is_within = (0..batch.num_rows()).map(|row| {
-            get(froms, row).is_none_or(|from| from < end)
-                && get(tos, row).is_none_or(|to| begin < to)
+            nullable_value(begins, row).is_none_or(|row_begin| row_begin < end)
+                && nullable_value(ends, row).is_none_or(|row_end| begin < row_end)
         });
-        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
+        write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
     Ok(())
 }
 
 /// The rows for which `wanted` is true.
-pub(super) fn filtered(batch: &RecordBatch, wanted: &[bool]) -> Result<RecordBatch> {
+pub(super) fn filter_rows(batch: &RecordBatch, wanted: &[bool]) -> Result<RecordBatch> {
     filter_record_batch(batch, &BooleanArray::from(wanted.to_vec())).context("cannot copy rows")
 }

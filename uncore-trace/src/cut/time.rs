@@ -5,36 +5,41 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::part::Part;
-use crate::assemble::CpuTime;
-use crate::schema::columns::{i32s, i64s, words};
+use super::part::PartToCut;
+use crate::assemble::CpuTimeSplit;
+use crate::schema::columns::{i32_column, i64_column, word_column};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
 use crate::schema::{TableDef, irqs, metadata, runtime};
 
 /// Sums by CPU.
 #[derive(Debug, Default)]
-pub(super) struct Times(BTreeMap<u32, CpuTime>);
+pub(super) struct CopiedCpuTimes(BTreeMap<u32, CpuTimeSplit>);
 
-impl Times {
+impl CopiedCpuTimes {
     /// Adds the rows of tables that hold CPU time.
-    pub(super) fn add(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn add_rows(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         let column = match def.name {
             name if name == runtime::TABLE.name => "run_ns",
             name if name == irqs::TABLE.name => "ns",
             _ => return Ok(()),
         };
-        let (ends, lengths) = (i64s(batch, "mono_ns")?, i64s(batch, "tick_ns")?);
-        let (cpus, parts) = (i32s(batch, "cpu")?, i64s(batch, column)?);
-        let owners = words(batch, "owner")?;
+        let (ends, lengths) = (i64_column(batch, "mono_ns")?, i64_column(batch, "tick_ns")?);
+        let (cpus, durations) = (i32_column(batch, "cpu")?, i64_column(batch, column)?);
+        let owners = word_column(batch, "owner")?;
         for row in 0..batch.num_rows() {
             let cpu = cpus.value(row).max(0).unsigned_abs();
-            let end = ends.value(row).max(0).unsigned_abs();
-            let begin = end.saturating_sub(lengths.value(row).max(0).unsigned_abs());
-            let new = CpuTime { cpu, begin_ns: begin, end_ns: end, ..CpuTime::default() };
+            let row_end_ns = ends.value(row).max(0).unsigned_abs();
+            let row_begin_ns = row_end_ns.saturating_sub(lengths.value(row).max(0).unsigned_abs());
+            let new = CpuTimeSplit {
+                cpu,
+                begin_ns: row_begin_ns,
+                end_ns: row_end_ns,
+                ..CpuTimeSplit::default()
+            };
             let time = self.0.entry(cpu).or_insert(new);
-            time.begin_ns = time.begin_ns.min(begin);
-            time.end_ns = time.end_ns.max(end);
-            let part = match (column, owners.get(row)) {
+            time.begin_ns = time.begin_ns.min(row_begin_ns);
+            time.end_ns = time.end_ns.max(row_end_ns);
+            let summed_ns = match (column, owners.get(row)) {
                 ("ns", Some(SOFTIRQ)) => &mut time.softirq_ns,
                 ("ns", _) => &mut time.irq_ns,
                 (_, Some(IDLE)) => &mut time.idle_ns,
@@ -42,21 +47,24 @@ impl Times {
                 (_, Some(runtime::OFFLINE)) => &mut time.offline_ns,
                 _ => &mut time.task_ns,
             };
-            *part += parts.value(row).max(0).unsigned_abs();
+            *summed_ns += durations.value(row).max(0).unsigned_abs();
         }
         Ok(())
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn all(mut self, parts: &[Part]) -> Result<Vec<CpuTime>> {
-        for part in parts {
-            let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };
-            let its: Vec<CpuTime> = serde_json::from_str(text)
+    pub(super) fn into_cpu_times(
+        mut self,
+        source_parts: &[PartToCut],
+    ) -> Result<Vec<CpuTimeSplit>> {
+        for source_part in source_parts {
+            let Some(text) = source_part.pairs.get(metadata::CPU_TIME) else { continue };
+            let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)
                 .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
-            for its in its {
-                if let Some(time) = self.0.get_mut(&its.cpu) {
+            for recorded_cpu in recorded {
+                if let Some(time) = self.0.get_mut(&recorded_cpu.cpu) {
                     let worst = &mut time.worst_window_error_ns;
-                    *worst = (*worst).max(its.worst_window_error_ns);
+                    *worst = (*worst).max(recorded_cpu.worst_window_error_ns);
                 }
             }
         }

@@ -1,58 +1,64 @@
 //! The PCI functions that somebody holds: those behind the device files that processes have open.
 //!
-//! On the running machine a file is known by its numbers. In a captured tree `proc/PID/fd/N` is a link
-//! with the file's usual path, which is not followed.
+//! On the running machine a file is known by its numbers. In a captured tree `proc/PID/fd/N` is a
+//! link with the file's usual path, which is not followed.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::nodes::{Drivers, Node};
+use super::nodes::{DeviceDrivers, DeviceNode};
 use super::open_files;
-use super::pci::Address;
+use super::pci::PciAddress;
 
 /// The functions to count on their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Apart {
+pub struct SeparateFunctions {
     /// Their addresses.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// Whether somebody holds them; else they are all that have a device file.
     pub is_held: bool,
     /// Whether the open files of all processes could be read.
     pub is_whole: bool,
 }
 
-impl Apart {
+impl SeparateFunctions {
     /// Those of the machine below `root`.
-    pub fn find(root: &Path) -> Self {
-        let drivers = Drivers::read(root);
+    pub fn find_functions(root: &Path) -> Self {
+        let drivers = DeviceDrivers::read(root);
         if drivers.is_empty() {
             return Self::default();
         }
-        let all: Vec<Node> = drivers.nodes(root).into_values().collect();
+        let device_files: Vec<DeviceNode> = drivers.device_files(root).into_values().collect();
         let mut is_whole = true;
         let held = if root == Path::new("/") {
             let mut open = BTreeSet::new();
-            is_whole = open_files::each(root, |_, _, files| open.extend(files));
-            behind(open.into_iter().filter_map(|number| drivers.node(root, number)))
+            is_whole = open_files::for_each_process(root, |_, _, files| open.extend(files));
+            functions_behind(
+                open.into_iter().filter_map(|number| drivers.device_file(root, number)),
+            )
         } else {
-            let links = links(root);
-            let is_open = |node: &&Node| links.contains(Path::new(&node.path));
-            behind(all.iter().filter(is_open).cloned())
+            let links = open_links(root);
+            let is_open = |node: &&DeviceNode| links.contains(Path::new(&node.path));
+            functions_behind(device_files.iter().filter(is_open).cloned())
         };
         if held.is_empty() {
-            return Self { functions: behind(all.into_iter()), is_held: false, is_whole };
+            return Self {
+                functions: functions_behind(device_files.into_iter()),
+                is_held: false,
+                is_whole,
+            };
         }
         Self { functions: held, is_held: true, is_whole }
     }
 }
 
-fn behind(nodes: impl Iterator<Item = Node>) -> BTreeSet<Address> {
+fn functions_behind(nodes: impl Iterator<Item = DeviceNode>) -> BTreeSet<PciAddress> {
     nodes.flat_map(|node| node.functions).collect()
 }
 
 /// The texts of `proc/PID/fd/N` in a captured tree.
-fn links(root: &Path) -> BTreeSet<PathBuf> {
+fn open_links(root: &Path) -> BTreeSet<PathBuf> {
     let entries = |dir: PathBuf| {
         let entries = fs::read_dir(dir).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path()))
@@ -71,9 +77,13 @@ mod tests {
     fn an_open_file_is_known_by_its_numbers() {
         let file = fs::File::open("/dev/full").unwrap();
         let mut numbers = BTreeSet::new();
-        open_files::each(Path::new("/"), |_, _, files| numbers.extend(files));
+        open_files::for_each_process(Path::new("/"), |_, _, files| numbers.extend(files));
         assert!(
-            numbers.contains(&super::super::nodes::Number { is_block: false, major: 1, minor: 7 }),
+            numbers.contains(&super::super::nodes::DeviceNumber {
+                is_block: false,
+                major: 1,
+                minor: 7
+            }),
             "{numbers:?}"
         );
         drop(file);
@@ -99,14 +109,14 @@ mod tests {
         dir
     }
 
-    fn texts(apart: &Apart) -> Vec<String> {
+    fn texts(apart: &SeparateFunctions) -> Vec<String> {
         apart.functions.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_is_held_comes_before_what_could_be() {
+    fn held_functions_come_before_those_that_could_be_held() {
         let dir = tree();
-        let all = Apart::find(dir.path());
+        let all = SeparateFunctions::find_functions(dir.path());
         assert_eq!(texts(&all), ["0002:01:00.0", "0002:02:00.0", "0009:01:00.0"]);
         assert!(!all.is_held);
         for (fd, file) in [("7/fd/3", "/dev/dri/card1"), ("8/fd/0", "/dev/null")] {
@@ -114,9 +124,12 @@ mod tests {
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             symlink(file, link).unwrap();
         }
-        let held = Apart::find(dir.path());
+        let held = SeparateFunctions::find_functions(dir.path());
         assert_eq!((texts(&held), held.is_held), (vec!["0002:02:00.0".to_owned()], true));
         symlink("/dev/nvidia0", dir.path().join("proc/7/fd/4")).unwrap();
-        assert_eq!(texts(&Apart::find(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
+        assert_eq!(
+            texts(&SeparateFunctions::find_functions(dir.path())),
+            ["0002:02:00.0", "0009:01:00.0"]
+        );
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Cpus;
 use super::processor::Processor;
-use super::read::{Problems, bytes};
+use super::read::{Problems, read_bytes};
 use crate::bounds;
 
 /// Path of the file, below the root.
@@ -16,7 +16,7 @@ pub const FILE: &str = "var/lib/uncore-trace/calibration.json";
 
 /// What identifies the measured machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct MachineIdentity {
     /// `/sys/class/dmi/id/product_name`; empty if the firmware does not say.
     pub product: String,
     /// The processor's name; empty if the kernel does not say.
@@ -31,7 +31,7 @@ pub struct Identity {
 
 /// The peak rates of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredPeak {
     /// Kind of link in the catalog: `memory`.
     pub kind: String,
     /// Its socket.
@@ -50,26 +50,26 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// The machine on which it was measured.
-    pub machine: Identity,
+    pub machine: MachineIdentity,
     /// The results.
-    pub links: Vec<Measured>,
+    pub links: Vec<MeasuredPeak>,
 }
 
-impl Identity {
+impl MachineIdentity {
     /// The identity of the machine below `root`.
     pub(super) fn read(root: &Path, processor: Option<&Processor>, cpus: &Cpus) -> Self {
         let text = |path: &str| {
-            let bytes = bytes(&root.join(path)).unwrap_or_default();
+            let bytes = read_bytes(&root.join(path)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let kib = text("proc/meminfo").lines().find_map(|line| {
             line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
         });
         let nodes: std::collections::BTreeSet<_> =
-            cpus.places().values().filter_map(|place| place.node).collect();
+            cpus.cpu_locations().values().filter_map(|location| location.node).collect();
         Self {
             product: text("sys/class/dmi/id/product_name").trim().to_owned(),
-            processor: processor.map(|it| it.name.clone()).unwrap_or_default(),
+            processor: processor.map(|known| known.name.clone()).unwrap_or_default(),
             cpus: cpus.possible.iter().count(),
             nodes: nodes.len(),
             memory_gib: kib.unwrap_or_default().div_ceil(1 << 20),
@@ -80,7 +80,11 @@ impl Identity {
 impl Calibration {
     /// The results for the machine below `root`; `None` if there are none. A file that cannot be
     /// used is a problem.
-    pub(super) fn read(root: &Path, identity: &Identity, problems: &mut Problems) -> Option<Self> {
+    pub(super) fn read(
+        root: &Path,
+        identity: &MachineIdentity,
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let path = root.join(FILE);
         let text = problems.text_up_to(&path, bounds::TEXT)?;
         let read: Result<Self, _> = serde_json::from_str(&text);
@@ -89,11 +93,11 @@ impl Calibration {
             Ok(_) => {
                 let why = "it was measured on another machine, or with other memory: peaks in it are \
                            not used; run uncore-trace calibrate";
-                problems.note(&path, &why);
+                problems.note_problem(&path, &why);
                 None
             }
             Err(error) => {
-                problems.note(&path, &error);
+                problems.note_problem(&path, &error);
                 None
             }
         }
@@ -104,8 +108,8 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    fn identity(memory_gib: u64) -> Identity {
-        Identity {
+    fn identity(memory_gib: u64) -> MachineIdentity {
+        MachineIdentity {
             product: "Board".to_owned(),
             processor: "0x00000000410fd4f0".to_owned(),
             cpus: 72,
@@ -119,7 +123,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let read = |identity: &Identity| {
+        let read = |identity: &MachineIdentity| {
             let mut problems = Problems::default();
             let calibration = Calibration::read(dir.path(), identity, &mut problems);
             (calibration, problems.0)

@@ -5,10 +5,10 @@
 //!
 //! Paths of one cgroup come from three places that begin at different roots: directories below the
 //! mount point at the mount's root, `/proc/PID/cgroup` at the root of the reader's cgroup namespace
-//! (`cgroup_path_ns`, kernel/cgroup/cgroup.c, Linux 7.2), and records of the kernel at the root of the
-//! hierarchy. The tables have the first: it exists for every cgroup that is named, and it is what a
-//! user sees. [`CgroupView::path_of`] and [`crate::identity::cgroups::Cgroups::learn_from_kernel`]
-//! convert the others.
+//! (`cgroup_path_ns`, kernel/cgroup/cgroup.c, Linux 7.2), and records of the kernel at the root of
+//! the hierarchy. The tables have the first: it exists for every cgroup that is named, and it is
+//! what a user sees. [`CgroupView::path_of`] and
+//! [`crate::identity::cgroups::Cgroups::learn_from_kernel`] convert the others.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -79,12 +79,14 @@ impl CgroupMounts {
     /// Reads `proc/self/mountinfo` below `root`.
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let path = root.join("proc/self/mountinfo");
-        match read::bytes(&path) {
+        match read::read_bytes(&path) {
             // A mount point that is not UTF-8 belongs to something else, and must not hide the
             // cgroups.
-            Ok(bytes) => Self::of(root, &MountTable::parse(&String::from_utf8_lossy(&bytes))),
+            Ok(bytes) => {
+                Self::from_mounts(root, &MountTable::parse(&String::from_utf8_lossy(&bytes)))
+            }
             Err(error) => {
-                problems.note(&path, &error);
+                problems.note_problem(&path, &error);
                 Self::default()
             }
         }
@@ -94,7 +96,7 @@ impl CgroupMounts {
     ///
     /// If v2 is mounted several times, the mount that reaches highest takes precedence: one of the
     /// host's tree over that of a container's namespace, and both over a bind mount of a part.
-    pub fn of(root: &Path, table: &MountTable) -> Self {
+    pub fn from_mounts(root: &Path, table: &MountTable) -> Self {
         let complete = |mount: &&Mount| {
             let (ups, below) = above_and_below(&mount.root);
             Reverse((below.as_os_str().is_empty(), ups))
@@ -108,7 +110,7 @@ impl CgroupMounts {
         Self {
             v2: v2.map(|mount| mount.point.clone()),
             v1: table.of_type("cgroup").map(v1).collect(),
-            view: v2.map(|mount| CgroupView::of(root, mount)).unwrap_or_default(),
+            view: v2.map(|mount| CgroupView::from_mount(root, mount)).unwrap_or_default(),
         }
     }
 
@@ -117,7 +119,7 @@ impl CgroupMounts {
     /// # Errors
     ///
     /// It is not mounted, so that no cgroup has a path; the message has the way out.
-    pub fn mount(&self) -> Result<&Path> {
+    pub fn v2_mount(&self) -> Result<&Path> {
         // Beside v1 hierarchies, a tmpfs is mounted at `/sys/fs/cgroup`.
         let beside = if self.v1.is_empty() { "" } else { "/unified" };
         self.v2.as_deref().with_context(|| {
@@ -129,8 +131,8 @@ impl CgroupMounts {
     }
 
     /// Why some or all cgroups have no path, and the way out; `None` if all have one.
-    pub fn unnamed(&self) -> Option<String> {
-        let mount = match self.mount() {
+    pub fn unnamed_reason(&self) -> Option<String> {
+        let mount = match self.v2_mount() {
             Ok(mount) => mount.display(),
             Err(error) => return Some(error.to_string()),
         };
@@ -150,14 +152,14 @@ impl CgroupMounts {
 }
 
 impl CgroupView {
-    fn of(root: &Path, mount: &Mount) -> Self {
+    fn from_mount(root: &Path, mount: &Mount) -> Self {
         let (ups, below) = above_and_below(&mount.root);
         let point = root.join(mount.point.strip_prefix("/").unwrap_or(&mount.point));
         let is_initial = fs::read_link(root.join(NAMESPACE))
             .map_or(true, |target| target == Path::new(INITIAL_NAMESPACE));
         let is_part = !below.as_os_str().is_empty();
         // In a copy of a machine, inodes say nothing.
-        let is_root = fs::metadata(&point).is_ok_and(|found| found.ino() == ROOT_ID);
+        let is_root = fs::metadata(&point).is_ok_and(|metadata| metadata.ino() == ROOT_ID);
         let reach = if is_root || is_initial && !is_part && ups == 0 {
             CgroupReach::Whole
         } else if is_part {
@@ -195,19 +197,19 @@ impl CgroupView {
 /// How many directories a path goes up from the root, and its components after these.
 fn above_and_below(path: &Path) -> (usize, &Path) {
     let path = path.strip_prefix("/").unwrap_or(path);
-    let ups = path.components().take_while(|part| *part == Component::ParentDir).count();
+    let ups = path.components().take_while(|component| *component == Component::ParentDir).count();
     let mut components = path.components();
     components.by_ref().take(ups).for_each(drop);
     (ups, components.as_path())
 }
 
-/// The root of this process's cgroup namespace, as a path of `ups` components below `mount`: no file
-/// has it, so this process is looked for, which knows its path from that root.
+/// The root of this process's cgroup namespace, as a path of `ups` components below `mount`: no
+/// file has it, so this process is looked for, which knows its path from that root.
 fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
     let text = bounds::system_text(root.join("proc/self/cgroup")).ok()?;
-    let own = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let own_path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     let own_pid = std::process::id().to_string();
-    let has_own = |dir: &Path| {
+    let has_this_process = |dir: &Path| {
         // A threaded cgroup has no processes.
         let members = bounds::system_text(dir.join("cgroup.procs"))
             .or_else(|_| bounds::system_text(dir.join("cgroup.threads")));
@@ -215,16 +217,17 @@ fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
     };
     let mut waiting = vec![mount.to_owned()];
     while let Some(dir) = waiting.pop() {
-        if has_own(&dir) {
+        if has_this_process(&dir) {
             let path = dir.strip_prefix(mount).ok()?.to_owned();
-            let depth = Path::new(own).strip_prefix("/").ok()?.components().count();
+            let depth = Path::new(own_path).strip_prefix("/").ok()?.components().count();
             let namespace: PathBuf = path.iter().take(ups).collect();
             let is_found = path.components().count() == ups + depth
-                && Path::new("/").join(path.strip_prefix(&namespace).ok()?) == Path::new(own);
+                && Path::new("/").join(path.strip_prefix(&namespace).ok()?) == Path::new(own_path);
             return is_found.then_some(namespace);
         }
         let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let dirs =
+            entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()));
         waiting.extend(dirs.map(|entry| entry.path()));
     }
     None
@@ -254,11 +257,11 @@ mod tests {
     use super::*;
 
     fn parse(mountinfo: &str) -> CgroupMounts {
-        CgroupMounts::of(Path::new("/nonexistent"), &MountTable::parse(mountinfo))
+        CgroupMounts::from_mounts(Path::new("/nonexistent"), &MountTable::parse(mountinfo))
     }
 
     #[test]
-    fn both_side_by_side() {
+    fn a_v2_mount_is_found_beside_v1_mounts() {
         let mounts = parse(
             "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
              32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 master:3 - cgroup cgroup rw,cpu,cpuacct\n\
@@ -269,7 +272,7 @@ mod tests {
              nonsense\n",
         );
         assert_eq!(mounts.v2, Some(PathBuf::from("/sys/fs/my groups")));
-        assert_eq!(mounts.unnamed(), None);
+        assert_eq!(mounts.unnamed_reason(), None);
         let v1: Vec<_> =
             mounts.v1.iter().map(|m| (m.path.to_str().unwrap(), m.controllers.join("+"))).collect();
         assert_eq!(
@@ -304,13 +307,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
         symlink("cgroup:[4026532911]", dir.path().join(NAMESPACE)).unwrap();
-        let mounts = CgroupMounts::of(dir.path(), &MountTable::parse(mountinfo));
+        let mounts = CgroupMounts::from_mounts(dir.path(), &MountTable::parse(mountinfo));
         (dir, mounts)
     }
 
     #[test]
-    fn what_has_no_path_is_said_with_the_way_out() {
-        let unnamed = |mounts: CgroupMounts| mounts.unnamed().unwrap();
+    fn cgroups_without_paths_are_reported_with_the_remedy() {
+        let unnamed = |mounts: CgroupMounts| mounts.unnamed_reason().unwrap();
         assert!(unnamed(parse("")).contains("mount -t cgroup2 none /sys/fs/cgroup)"));
         let v1 = "30 20 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
         assert!(unnamed(parse(v1)).contains("mount -t cgroup2 none /sys/fs/cgroup/unified)"));
@@ -361,7 +364,7 @@ mod tests {
             fs::write(root.path().join("proc/self/cgroup"), format!("1:cpu:/\n0::{own}\n"))
                 .unwrap();
             fs::write(root.path().join(dir).join("cgroup.procs"), format!("1\n{pid}\n")).unwrap();
-            let view = CgroupMounts::of(root.path(), &MountTable::parse(HOST)).view;
+            let view = CgroupMounts::from_mounts(root.path(), &MountTable::parse(HOST)).view;
             assert_eq!(view.path_of(Path::new("/y")), Some("/pods/x/y".into()), "{own}");
         }
     }

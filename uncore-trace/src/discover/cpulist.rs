@@ -1,5 +1,5 @@
-//! Sets of CPUs, and the parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and similar
-//! files.
+//! Sets of CPUs, and the parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and
+//! similar files.
 //!
 //! A [`CpuList`] is a bit set that its copies share: thousands of counters see the same CPUs, and
 //! intersections take a word for 64 CPUs. Lists of the same CPUs are equal, and print as the kernel
@@ -20,8 +20,8 @@ const MAX_CPU: u32 = 65_535;
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuList {
-    /// 64 CPUs in each word, the lowest in its lowest bit. The last word is not 0, so that equal sets
-    /// have equal words.
+    /// 64 CPUs in each word, the lowest in its lowest bit. The last word is not 0, so that equal
+    /// sets have equal words.
     words: Arc<[u64]>,
 }
 
@@ -31,7 +31,7 @@ impl CpuList {
         self.words
             .iter()
             .enumerate()
-            .flat_map(|(index, word)| Bits { base: index as u32 * u64::BITS, word: *word })
+            .flat_map(|(index, word)| SetBits { base: index as u32 * u64::BITS, word: *word })
     }
 
     /// Number of CPUs in the list.
@@ -45,7 +45,7 @@ impl CpuList {
     }
 
     /// The lowest CPU.
-    pub fn first(&self) -> Option<u32> {
+    pub fn first_cpu(&self) -> Option<u32> {
         self.iter().next()
     }
 
@@ -56,56 +56,60 @@ impl CpuList {
     }
 
     /// Whether all its CPUs are in the other list.
-    pub fn is_subset(&self, other: &Self) -> bool {
-        self.words.len() <= other.words.len()
-            && self.words.iter().zip(&*other.words).all(|(own, all)| own & !all == 0)
+    pub fn is_subset(&self, superset: &Self) -> bool {
+        self.words.len() <= superset.words.len()
+            && self
+                .words
+                .iter()
+                .zip(&*superset.words)
+                .all(|(word, superset_word)| word & !superset_word == 0)
     }
 
     /// The CPUs that are in both lists.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
-        if self.is_subset(other) {
+    pub fn intersection(&self, list: &Self) -> Self {
+        if self.is_subset(list) {
             return self.clone();
         }
-        Self::of_words(self.words.iter().zip(&*other.words).map(|(a, b)| a & b).collect())
+        Self::of_words(self.words.iter().zip(&*list.words).map(|(a, b)| a & b).collect())
     }
 
     /// The CPUs that are in any of the two lists.
     #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
+    pub fn union_with(&self, list: &Self) -> Self {
         let (long, short) =
-            if self.words.len() < other.words.len() { (other, self) } else { (self, other) };
+            if self.words.len() < list.words.len() { (list, self) } else { (self, list) };
         if short.is_subset(long) {
             return long.clone();
         }
         let mut words = long.words.to_vec();
-        for (word, more) in words.iter_mut().zip(&*short.words) {
-            *word |= more;
+        for (word, short_word) in words.iter_mut().zip(&*short.words) {
+            *word |= short_word;
         }
         Self::of_words(words)
     }
 
     /// The CPUs that are not in the other list.
     #[must_use]
-    pub fn minus(&self, other: &Self) -> Self {
-        let excluded = other.words.iter().copied().chain(std::iter::repeat(0));
+    pub fn difference(&self, list: &Self) -> Self {
+        let excluded = list.words.iter().copied().chain(std::iter::repeat(0));
         Self::of_words(self.words.iter().zip(excluded).map(|(a, b)| a & !b).collect())
     }
 
     fn of_words(mut words: Vec<u64>) -> Self {
-        let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let used = words.iter().rposition(|word| *word != 0).map_or(0, |last_used| last_used + 1);
         words.truncate(used);
         Self { words: words.into() }
     }
 }
 
 /// The numbers of the bits of a word that are set, from `base` on.
-struct Bits {
+struct SetBits {
     base: u32,
     word: u64,
 }
 
-impl Iterator for Bits {
+impl Iterator for SetBits {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
@@ -132,7 +136,7 @@ impl FromIterator<u32> for CpuList {
 /// The CPUs that are in any of the lists.
 impl<'a> FromIterator<&'a CpuList> for CpuList {
     fn from_iter<I: IntoIterator<Item = &'a Self>>(lists: I) -> Self {
-        lists.into_iter().fold(Self::default(), |all, list| all.or(list))
+        lists.into_iter().fold(Self::default(), |cpus, list| cpus.union_with(list))
     }
 }
 
@@ -148,28 +152,28 @@ impl FromStr for CpuList {
             return Ok(Self::default());
         }
         let mut cpus = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = range(part.trim())?;
-            cpus.extend(first..=last);
+        for range_text in text.split(',') {
+            let (first_cpu, last_cpu) = parse_range(range_text.trim())?;
+            cpus.extend(first_cpu..=last_cpu);
         }
         Ok(cpus.into_iter().collect())
     }
 }
 
 /// `7` as (7, 7) and `4-9` as (4, 9).
-fn range(part: &str) -> Result<(u32, u32)> {
-    if part.contains(':') {
-        bail!("CPU list: strides such as {part:?} are not supported, write the CPUs out");
+fn parse_range(range_text: &str) -> Result<(u32, u32)> {
+    if range_text.contains(':') {
+        bail!("CPU list: strides such as {range_text:?} are not supported, write the CPUs out");
     }
-    let (first, last) = part.split_once('-').unwrap_or((part, part));
-    let (first, last) = (number(first)?, number(last)?);
-    if first > last {
-        bail!("CPU list: the range {part:?} is in descending order");
+    let (first_text, last_text) = range_text.split_once('-').unwrap_or((range_text, range_text));
+    let (first_cpu, last_cpu) = (parse_cpu(first_text)?, parse_cpu(last_text)?);
+    if first_cpu > last_cpu {
+        bail!("CPU list: the range {range_text:?} is in descending order");
     }
-    Ok((first, last))
+    Ok((first_cpu, last_cpu))
 }
 
-fn number(text: &str) -> Result<u32> {
+fn parse_cpu(text: &str) -> Result<u32> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         bail!("CPU list: {text:?} is not a CPU number");
     }
@@ -183,14 +187,14 @@ impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut cpus = self.iter().peekable();
-        while let Some(first) = cpus.next() {
-            let mut last = first;
-            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
-                last = next;
+        while let Some(first_cpu) = cpus.next() {
+            let mut last_cpu = first_cpu;
+            while let Some(next_cpu) = cpus.next_if_eq(&(last_cpu + 1)) {
+                last_cpu = next_cpu;
             }
-            write!(f, "{separator}{first}")?;
-            if last > first {
-                write!(f, "-{last}")?;
+            write!(f, "{separator}{first_cpu}")?;
+            if last_cpu > first_cpu {
+                write!(f, "-{last_cpu}")?;
             }
             separator = ",";
         }
@@ -225,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn cpu_lists_of_the_kernel_are_parsed() {
         for (text, cpus) in [
             ("", vec![]),
             ("\n", vec![]),
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_list() {
+    fn malformed_cpu_lists_are_refused() {
         for text in ["0-10:2", "3-1", "a", "1,,2", "-1", "0-", "+1", "0-4294967295", "99999999999"]
         {
             assert!(text.parse::<CpuList>().is_err(), "{text:?} was accepted");
@@ -252,30 +256,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_agree(cpus in proptest::collection::vec(0_u32..300, 0..80)) {
+        fn a_printed_cpu_list_parses_to_itself(cpus in proptest::collection::vec(0_u32..300, 0..80)) {
             let list: CpuList = cpus.iter().copied().collect();
             prop_assert_eq!(&list.to_string().parse::<CpuList>().unwrap(), &list);
             prop_assert!(cpus.iter().all(|&cpu| list.contains(cpu)));
         }
 
         #[test]
-        fn sets_are_those_of_their_cpus(
+        fn operations_on_cpu_lists_are_those_on_sets(
             a in proptest::collection::btree_set(0_u32..300, 0..80),
             b in proptest::collection::btree_set(0_u32..300, 0..80),
         ) {
             let [x, y] = [&a, &b].map(|cpus| cpus.iter().copied().collect::<CpuList>());
             prop_assert!(x.iter().eq(a.iter().copied()));
-            prop_assert_eq!((x.len(), x.is_empty(), x.first()), (a.len(), a.is_empty(), a.first().copied()));
+            prop_assert_eq!((x.len(), x.is_empty(), x.first_cpu()), (a.len(), a.is_empty(), a.first().copied()));
             prop_assert!((0..400).all(|cpu| x.contains(cpu) == a.contains(&cpu)));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
-            let sets = [(x.and(&y), &a & &b), (x.or(&y), &a | &b), (x.minus(&y), &a - &b)];
+            let sets = [(x.intersection(&y), &a & &b), (x.union_with(&y), &a | &b), (x.difference(&y), &a - &b)];
             for (list, cpus) in sets {
                 prop_assert_eq!(list, cpus.into_iter().collect::<CpuList>());
             }
         }
 
         #[test]
-        fn no_text_panics(text in "[0-9,:/ a-]{0,24}") {
+        fn no_text_of_a_cpu_list_panics(text in "[0-9,:/ a-]{0,24}") {
             let _unused = text.parse::<CpuList>();
         }
     }

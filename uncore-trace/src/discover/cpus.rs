@@ -14,7 +14,7 @@ use super::read::Problems;
 
 /// The location of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct CpuPlace {
+pub struct CpuLocation {
     /// Physical package, the socket.
     pub package: Option<i16>,
     /// Die within the package: the kernel's number, or else its first CPU.
@@ -29,19 +29,19 @@ pub struct CpuPlace {
     pub cluster: Option<i32>,
     /// Its last-level cache.
     #[serde(skip)]
-    pub cache: Option<Cache>,
+    pub cache: Option<CpuCache>,
 }
 
 /// A cache of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cache {
+pub struct CpuCache {
     /// Its level.
     pub level: u32,
     /// First online CPU among those that share it, which identifies it.
-    pub first: u32,
+    pub first_cpu: u32,
 }
 
-/// A kind of part of a machine: a set of CPUs at the same place.
+/// A level of the topology: what a set of CPUs at the same location has in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopologyLevel {
     /// A package.
@@ -61,21 +61,23 @@ pub enum TopologyLevel {
 /// Number of the levels.
 const LEVELS: usize = TopologyLevel::Cache as usize + 1;
 
-/// What distinguishes the parts of one level.
+/// What distinguishes the sets of CPUs of one level.
 pub type TopologyKey = (Option<i16>, Option<i16>, Option<u32>);
 
 impl TopologyLevel {
-    /// The part of this level at a place; `None` if that is not known.
-    pub fn key(self, place: CpuPlace) -> Option<TopologyKey> {
+    /// The key of this level at a location; `None` if that is not known.
+    pub fn topology_key(self, location: CpuLocation) -> Option<TopologyKey> {
         Some(match self {
-            Self::Package => (Some(place.package?), None, None),
-            Self::Die => (Some(place.package?), Some(place.die?), None),
-            Self::Node => (None, None, Some(place.node?)),
-            Self::PackageCache => (Some(place.package?), None, Some(place.cache?.first)),
-            Self::Core => (Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?)),
+            Self::Package => (Some(location.package?), None, None),
+            Self::Die => (Some(location.package?), Some(location.die?), None),
+            Self::Node => (None, None, Some(location.node?)),
+            Self::PackageCache => (Some(location.package?), None, Some(location.cache?.first_cpu)),
+            Self::Core => {
+                (Some(location.package?), location.die, Some(u32::try_from(location.core?).ok()?))
+            }
             Self::Cache => {
-                let Cache { level, first } = place.cache?;
-                (None, i16::try_from(level).ok(), Some(first))
+                let CpuCache { level, first_cpu: cache_cpu } = location.cache?;
+                (None, i16::try_from(level).ok(), Some(cache_cpu))
             }
         })
     }
@@ -89,17 +91,17 @@ pub struct Cpus {
     /// CPUs that could come online.
     pub possible: CpuList,
     /// Location of each possible CPU. Topology files exist only for online CPUs.
-    places: BTreeMap<u32, CpuPlace>,
+    places: BTreeMap<u32, CpuLocation>,
     #[serde(skip)]
     topology: Topology,
 }
 
-/// What follows from the places of the CPUs, made when it is first asked for: it is asked for each of
-/// thousands of counters.
+/// What follows from the locations of the CPUs, made when it is first asked for: it is asked for
+/// each of thousands of counters.
 #[derive(Debug, Clone, Default)]
 struct Topology {
-    /// The CPUs of each part of the machine.
-    parts: [OnceLock<HashMap<TopologyKey, CpuList>>; LEVELS],
+    /// The CPUs of each set, for each level.
+    cpus_by_key: [OnceLock<HashMap<TopologyKey, CpuList>>; LEVELS],
     /// The CPUs of all dies in the order of their numbers.
     dies: OnceLock<BTreeMap<(i16, i16), u32>>,
     /// The first CPU of each NUMA node.
@@ -108,144 +110,155 @@ struct Topology {
 }
 
 impl Cpus {
-    /// CPUs at known places.
-    pub fn new(online: CpuList, possible: CpuList, places: BTreeMap<u32, CpuPlace>) -> Self {
-        Self { online, possible, places, topology: Topology::default() }
+    /// CPUs at known locations.
+    pub fn new(online: CpuList, possible: CpuList, locations: BTreeMap<u32, CpuLocation>) -> Self {
+        Self { online, possible, places: locations, topology: Topology::default() }
     }
 
-    /// The places of all possible CPUs.
-    pub const fn places(&self) -> &BTreeMap<u32, CpuPlace> {
+    /// The locations of all possible CPUs.
+    pub const fn cpu_locations(&self) -> &BTreeMap<u32, CpuLocation> {
         &self.places
     }
 
     /// Reads `sys/devices/system/{cpu,node}` below `root`.
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let system = root.join("sys/devices/system");
-        let online: CpuList = problems.parsed(&system.join("cpu/online")).unwrap_or_default();
-        let possible: CpuList = problems.parsed(&system.join("cpu/possible")).unwrap_or_default();
-        let mut places = BTreeMap::new();
+        let online: CpuList = problems.read_parsed(&system.join("cpu/online")).unwrap_or_default();
+        let possible: CpuList =
+            problems.read_parsed(&system.join("cpu/possible")).unwrap_or_default();
+        let mut locations = BTreeMap::new();
         let mut packages = BTreeMap::new();
-        for cpu in possible.or(&online).iter() {
+        for cpu in possible.union_with(&online).iter() {
             let topology = system.join(format!("cpu/cpu{cpu}/topology"));
             let mut id = |file| {
-                let id: Option<i32> = problems.parsed(&topology.join(file));
+                let id: Option<i32> = problems.read_parsed(&topology.join(file));
                 id.filter(|&id| id >= 0)
             };
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
-                let first = problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first()?;
-                i32::try_from(first).ok()
+                let first_cpu = problems
+                    .read_parsed::<CpuList>(&topology.join("die_cpus_list"))?
+                    .first_cpu()?;
+                i32::try_from(first_cpu).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());
-            places.insert(cpu, CpuPlace { die, core, cluster, ..CpuPlace::default() });
+            locations.insert(cpu, CpuLocation { die, core, cluster, ..CpuLocation::default() });
         }
         for cpu in online.iter() {
-            if places.get(&cpu).is_some_and(|place| place.cache.is_some()) {
+            if locations.get(&cpu).is_some_and(|location| location.cache.is_some()) {
                 continue;
             }
             let dir = system.join(format!("cpu/cpu{cpu}/cache"));
             let Some((level, sharing)) = last_level_cache(&dir, problems) else { continue };
-            for other in sharing.iter() {
-                places.entry(other).or_default().cache = Some(Cache { level, first: cpu });
+            for sharer in sharing.iter() {
+                locations.entry(sharer).or_default().cache =
+                    Some(CpuCache { level, first_cpu: cpu });
             }
         }
-        for (cpu, package) in numbered(&packages) {
-            places.entry(cpu).or_default().package = Some(package);
+        for (cpu, package) in number_packages(&packages) {
+            locations.entry(cpu).or_default().package = Some(package);
         }
         let nodes = system.join("node");
-        for name in problems.names(&nodes) {
+        for name in problems.read_names(&nodes) {
             let Some(Ok(node)) = name.strip_prefix("node").map(str::parse::<u32>) else { continue };
             let cpus: CpuList =
-                problems.parsed(&nodes.join(&name).join("cpulist")).unwrap_or_default();
+                problems.read_parsed(&nodes.join(&name).join("cpulist")).unwrap_or_default();
             for cpu in cpus.iter() {
-                places.entry(cpu).or_default().node = Some(node);
+                locations.entry(cpu).or_default().node = Some(node);
             }
         }
-        Self::new(online, possible, places)
+        Self::new(online, possible, locations)
     }
 
     /// The location of `cpu`; all fields are `None` for a CPU that does not exist.
-    pub fn place(&self, cpu: u32) -> CpuPlace {
+    pub fn cpu_location(&self, cpu: u32) -> CpuLocation {
         self.places.get(&cpu).copied().unwrap_or_default()
     }
 
-    /// The online CPUs of the part of this level that has `cpu`; `None` if it is unknown for `cpu`.
-    pub fn sharing(&self, cpu: u32, level: TopologyLevel) -> Option<CpuList> {
-        let key = level.key(self.place(cpu))?;
-        let parts = self.topology.parts[level as usize].get_or_init(|| {
-            let mut parts: HashMap<TopologyKey, Vec<u32>> = HashMap::new();
-            for (cpu, place) in &self.places {
-                if let Some(key) = level.key(*place) {
-                    parts.entry(key).or_default().push(*cpu);
+    /// The online CPUs that share this level with `cpu`; `None` if it is unknown for `cpu`.
+    pub fn cpus_sharing(&self, cpu: u32, level: TopologyLevel) -> Option<CpuList> {
+        let key = level.topology_key(self.cpu_location(cpu))?;
+        let cpus_by_key = self.topology.cpus_by_key[level as usize].get_or_init(|| {
+            let mut cpus_by_key: HashMap<TopologyKey, Vec<u32>> = HashMap::new();
+            for (cpu, location) in &self.places {
+                if let Some(key) = level.topology_key(*location) {
+                    cpus_by_key.entry(key).or_default().push(*cpu);
                 }
             }
-            parts.into_iter().map(|(key, cpus)| (key, cpus.into_iter().collect())).collect()
+            cpus_by_key.into_iter().map(|(key, cpus)| (key, cpus.into_iter().collect())).collect()
         });
-        Some(parts.get(&key).map(|cpus: &CpuList| cpus.and(&self.online)).unwrap_or_default())
+        Some(
+            cpus_by_key
+                .get(&key)
+                .map(|cpus: &CpuList| cpus.intersection(&self.online))
+                .unwrap_or_default(),
+        )
     }
 
     /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
-    /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2); `None` if its package is
-    /// not known.
+    /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2); `None` if its
+    /// package is not known.
     pub fn die_number(&self, cpu: u32) -> Option<u32> {
-        self.dies().get(&die(self.place(cpu))?).copied()
+        self.die_numbers().get(&die_key(self.cpu_location(cpu))?).copied()
     }
 
-    /// The number of the only die of the machine; `None` if there are several, or the package of a CPU
-    /// is not known.
+    /// The number of the only die of the machine; `None` if there are several, or the package of a
+    /// CPU is not known.
     pub fn only_die(&self) -> Option<u32> {
-        let are_known = self.places.values().all(|place| place.package.is_some());
-        let mut numbers = self.dies().values();
+        let are_known = self.places.values().all(|location| location.package.is_some());
+        let mut numbers = self.die_numbers().values();
         numbers.next().copied().filter(|_| are_known && numbers.next().is_none())
     }
 
-    fn dies(&self) -> &BTreeMap<(i16, i16), u32> {
+    fn die_numbers(&self) -> &BTreeMap<(i16, i16), u32> {
         self.topology.dies.get_or_init(|| {
-            let dies: BTreeSet<_> = self.places.values().filter_map(|place| die(*place)).collect();
+            let dies: BTreeSet<_> =
+                self.places.values().filter_map(|location| die_key(*location)).collect();
             dies.into_iter().zip(0..).collect()
         })
     }
 
     /// The first CPU of a NUMA node.
     pub fn first_of_node(&self, node: u32) -> Option<u32> {
-        let first = self.topology.first_of_node.get_or_init(|| {
-            let mut first = BTreeMap::new();
-            for (cpu, place) in &self.places {
-                if let Some(node) = place.node {
-                    first.entry(node).or_insert(*cpu);
+        let first_cpus = self.topology.first_of_node.get_or_init(|| {
+            let mut first_cpus = BTreeMap::new();
+            for (cpu, location) in &self.places {
+                if let Some(node) = location.node {
+                    first_cpus.entry(node).or_insert(*cpu);
                 }
             }
-            first
+            first_cpus
         });
-        first.get(&node).copied()
+        first_cpus.get(&node).copied()
     }
 
     /// Whether no two CPUs are in different packages.
     pub fn has_one_package(&self) -> bool {
         *self.topology.has_one_package.get_or_init(|| {
-            let packages: BTreeSet<_> = self.places.values().map(|place| place.package).collect();
+            let packages: BTreeSet<_> =
+                self.places.values().map(|location| location.package).collect();
             packages.len() <= 1
         })
     }
 }
 
 /// The package and the die in it.
-fn die(place: CpuPlace) -> Option<(i16, i16)> {
-    Some((place.package?, place.die.unwrap_or_default()))
+fn die_key(location: CpuLocation) -> Option<(i16, i16)> {
+    Some((location.package?, location.die.unwrap_or_default()))
 }
 
-/// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that share
-/// it (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
+/// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that
+/// share it (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
 fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<(u32, CpuList)> {
-    let caches = problems.names(dir).into_iter().filter(|name| name.starts_with("index"));
+    let caches = problems.read_names(dir).into_iter().filter(|name| name.starts_with("index"));
     let caches: Vec<_> = caches.map(|name| dir.join(name)).collect();
     let level = |index: &Path, problems: &mut Problems| {
-        problems.parsed::<u32>(&index.join("level")).unwrap_or_default()
+        problems.read_parsed::<u32>(&index.join("level")).unwrap_or_default()
     };
     let caches = caches.into_iter().map(|index| (level(&index, problems), index));
-    let (level, last) = caches.max_by_key(|(level, _)| *level)?;
-    Some((level, problems.parsed(&last.join("shared_cpu_list"))?))
+    let (level, last_index) = caches.max_by_key(|(level, _)| *level)?;
+    Some((level, problems.read_parsed(&last_index.join("shared_cpu_list"))?))
 }
 
 /// Smallest package id that is not a socket number. If Arm firmware does not number sockets, the
@@ -254,7 +267,7 @@ fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<(u32, CpuList
 const FIRST_OFFSET: i32 = 36;
 
 /// The package of each CPU: the kernel's id, or the rank of the package if ids are offsets.
-fn numbered(packages: &BTreeMap<u32, i32>) -> BTreeMap<u32, i16> {
+fn number_packages(packages: &BTreeMap<u32, i32>) -> BTreeMap<u32, i16> {
     let ids: BTreeSet<i32> = packages.values().copied().collect();
     let offsets = ids.iter().all(|&id| id >= FIRST_OFFSET);
     let number = |id: &i32| {
@@ -280,7 +293,7 @@ mod tests {
     fn packages_without_a_number_are_numbered_in_their_order() {
         let of = |ids: [i32; 3]| {
             let packages = ids.iter().enumerate().map(|(cpu, id)| (cpu as u32, *id)).collect();
-            numbered(&packages).into_values().collect::<Vec<_>>()
+            number_packages(&packages).into_values().collect::<Vec<_>>()
         };
         assert_eq!(of([0, 0, 1]), [0, 0, 1]);
         assert_eq!(of([2, 0, 40]), [2, 0, 40]);
@@ -289,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_places_are_none() {
+    fn an_unknown_package_or_node_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         write(root, "sys/devices/system/cpu/online", "0-1\n");
@@ -301,11 +314,14 @@ mod tests {
         let mut problems = Problems::default();
         let cpus = Cpus::read(root, &mut problems);
         assert!(problems.0.is_empty(), "{problems:?}");
-        assert_eq!(cpus.place(0), CpuPlace { package: Some(1), ..CpuPlace::default() });
-        assert_eq!(cpus.place(1), CpuPlace { node: Some(3), ..CpuPlace::default() });
-        assert_eq!(cpus.place(2), CpuPlace::default());
-        assert_eq!(cpus.sharing(0, TopologyLevel::Package).unwrap().to_string(), "0");
-        assert_eq!(cpus.sharing(1, TopologyLevel::Package), None);
+        assert_eq!(
+            cpus.cpu_location(0),
+            CpuLocation { package: Some(1), ..CpuLocation::default() }
+        );
+        assert_eq!(cpus.cpu_location(1), CpuLocation { node: Some(3), ..CpuLocation::default() });
+        assert_eq!(cpus.cpu_location(2), CpuLocation::default());
+        assert_eq!(cpus.cpus_sharing(0, TopologyLevel::Package).unwrap().to_string(), "0");
+        assert_eq!(cpus.cpus_sharing(1, TopologyLevel::Package), None);
     }
 
     #[test]
@@ -322,8 +338,8 @@ mod tests {
             }
         }
         let cpus = Cpus::read(root, &mut Problems::default());
-        let caches: Vec<_> = (0..4).map(|cpu| cpus.place(cpu).cache).collect();
-        let at = |first| Some(Cache { level: 3, first });
+        let caches: Vec<_> = (0..4).map(|cpu| cpus.cpu_location(cpu).cache).collect();
+        let at = |first| Some(CpuCache { level: 3, first_cpu: first });
         assert_eq!(caches, [at(0), at(1), at(0), None]);
     }
 }

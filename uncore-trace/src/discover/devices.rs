@@ -1,8 +1,8 @@
 //! Block and network devices: the PCI functions behind each device name.
 //!
 //! Like [`super::pci`], this uses the texts of links. Partitions are below their disk, a namespace
-//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
-//! bridge) has those of the devices below it.
+//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond,
+//! VLAN, bridge) has those of the devices below it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::pci::{self, Address, Function};
+use super::pci::{self, PciAddress, PciFunction};
 use super::read::Problems;
 
 /// Largest depth of stacked devices; real ones have three or four layers.
@@ -18,22 +18,22 @@ const DEPTH: usize = 8;
 
 /// A device with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct BlockOrNetDevice {
     /// As in `/dev`, or as `ip link` shows it.
     pub name: String,
     /// The functions behind it, in ascending order; empty if it is not on PCI.
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 /// The devices of a machine.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Devices {
     /// Every PCI function.
-    pub pci: Vec<Function>,
+    pub pci: Vec<PciFunction>,
     /// Every disk, partition and stacked device, in ascending order.
-    pub block: Vec<Named>,
+    pub block: Vec<BlockOrNetDevice>,
     /// Every network interface, in ascending order.
-    pub net: Vec<Named>,
+    pub net: Vec<BlockOrNetDevice>,
 }
 
 impl Devices {
@@ -41,51 +41,58 @@ impl Devices {
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let mut named = |class: &str| {
             let dir = root.join("sys/class").join(class);
-            let names = problems.names(&dir);
+            let names = problems.read_names(&dir);
             let links = names.into_iter().filter(|name| dir.join(name).is_symlink());
             links
                 .map(|name| {
                     let mut functions = BTreeSet::new();
-                    behind(root, class, &name, DEPTH, &mut functions);
-                    Named { name, functions: functions.into_iter().collect() }
+                    add_functions_behind(root, class, &name, DEPTH, &mut functions);
+                    BlockOrNetDevice { name, functions: functions.into_iter().collect() }
                 })
                 .collect()
         };
         let (block, net) = (named("block"), named("net"));
-        Self { pci: pci::read(root, problems), block, net }
+        Self { pci: pci::read_functions(root, problems), block, net }
     }
 
     /// The function at this address.
-    pub fn function(&self, address: Address) -> Option<&Function> {
+    pub fn find_function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
     }
 
     /// The block or network device with this name; a leading `/dev/` is ignored.
-    pub fn named(&self, name: &str) -> Option<&Named> {
+    pub fn find_named(&self, name: &str) -> Option<&BlockOrNetDevice> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
-        self.block.iter().chain(&self.net).find(|named| named.name == name)
+        self.block.iter().chain(&self.net).find(|device| device.name == name)
     }
 
     /// The names of the devices behind a function.
-    pub fn names_of(&self, address: Address) -> impl Iterator<Item = &str> {
-        let all = self.block.iter().chain(&self.net);
-        let of = all.filter(move |named| named.functions.contains(&address));
-        of.map(|named| named.name.as_str())
+    pub fn names_of(&self, address: PciAddress) -> impl Iterator<Item = &str> {
+        let named_devices = self.block.iter().chain(&self.net);
+        let behind_function =
+            named_devices.filter(move |device| device.functions.contains(&address));
+        behind_function.map(|device| device.name.as_str())
     }
 }
 
 /// The current functions behind the disk or interface with this name below `root`, in ascending
 /// order; empty if it is not on PCI or does not exist.
-pub fn functions(root: &Path, name: &str) -> Vec<Address> {
+pub fn functions(root: &Path, name: &str) -> Vec<PciAddress> {
     let mut functions = BTreeSet::new();
     for class in ["block", "net"] {
-        behind(root, class, name, DEPTH, &mut functions);
+        add_functions_behind(root, class, name, DEPTH, &mut functions);
     }
     functions.into_iter().collect()
 }
 
 /// Adds the functions behind one device of a class.
-fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<Address>) {
+fn add_functions_behind(
+    root: &Path,
+    class: &str,
+    name: &str,
+    depth: usize,
+    functions: &mut BTreeSet<PciAddress>,
+) {
     let Some(depth) = depth.checked_sub(1) else { return };
     // A name becomes part of a path.
     if name.contains('/') || name.starts_with('.') {
@@ -93,49 +100,54 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
     }
     let class_dir = root.join("sys/class").join(class);
     let Ok(link) = fs::read_link(class_dir.join(name)) else { return };
-    if let Some(address) = pci::above(&link).last() {
+    if let Some(address) = pci::addresses_in_path(&link).last() {
         functions.insert(*address);
         return;
     }
-    let Some(dir) = pci::place(root, &link) else { return };
-    for lower in names(&dir.join("slaves")) {
-        behind(root, class, &lower, depth, functions);
+    let Some(dir) = pci::sysfs_device_dir(root, &link) else { return };
+    for lower in dir_names(&dir.join("slaves")) {
+        add_functions_behind(root, class, &lower, depth, functions);
     }
-    for lower in names(&dir) {
+    for lower in dir_names(&dir) {
         if let Some(lower) = lower.strip_prefix("lower_") {
-            behind(root, class, lower, depth, functions);
+            add_functions_behind(root, class, lower, depth, functions);
         }
     }
-    controllers(root, &dir, depth, functions);
+    add_controller_functions(root, &dir, depth, functions);
 }
 
-/// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem with
-/// several of them.
-fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<Address>) {
+/// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem
+/// with several of them.
+fn add_controller_functions(
+    root: &Path,
+    dir: &Path,
+    depth: usize,
+    functions: &mut BTreeSet<PciAddress>,
+) {
     let subsystem = dir.ancestors().find(|dir| {
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")
     });
-    for controller in subsystem.map(names).unwrap_or_default() {
+    for controller in subsystem.map(dir_names).unwrap_or_default() {
         let number = controller.strip_prefix("nvme").unwrap_or_default();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            behind(root, "nvme", &controller, depth, functions);
+            add_functions_behind(root, "nvme", &controller, depth, functions);
         }
     }
 }
 
 /// The functions of the controllers behind a file of an `NVMe` subsystem, to which a link of sysfs
 /// leads.
-pub(super) fn functions_of(root: &Path, link: &Path) -> BTreeSet<Address> {
+pub(super) fn controller_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
     let mut functions = BTreeSet::new();
-    if let Some(dir) = pci::place(root, link) {
-        controllers(root, &dir, DEPTH, &mut functions);
+    if let Some(dir) = pci::sysfs_device_dir(root, link) {
+        add_controller_functions(root, &dir, DEPTH, &mut functions);
     }
     functions
 }
 
 /// The names in a directory, in ascending order; empty if it cannot be read.
-fn names(dir: &Path) -> Vec<String> {
+fn dir_names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.collect();
@@ -197,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_functions() {
+    fn names_of_devices_lead_to_pci_functions() {
         let dir = tree();
         let devices = Devices::read(dir.path(), &mut Problems::default());
         for (name, expected) in [
@@ -212,11 +224,11 @@ mod tests {
             ("vlan7", "0002:03:00.1 0002:03:00.2"),
             ("lo", ""),
         ] {
-            let functions = devices.named(name).unwrap().functions.iter();
+            let functions = devices.find_named(name).unwrap().functions.iter();
             let functions: Vec<_> = functions.map(ToString::to_string).collect();
             assert_eq!(functions.join(" "), expected, "{name}");
         }
-        assert_eq!(devices.named("nvme9n1"), None);
+        assert_eq!(devices.find_named("nvme9n1"), None);
         let names: Vec<_> = devices.names_of("0002:03:00.1".parse().unwrap()).collect();
         assert_eq!(names, ["bond0", "eth0", "vlan7"]);
     }

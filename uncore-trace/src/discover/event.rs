@@ -42,16 +42,25 @@ pub struct EventAlias {
 impl EventAlias {
     /// Parses the file of an event, which has no scale or unit.
     pub fn parse(text: &str) -> Result<Self> {
-        Ok(Self { terms: terms(text)?, scale: None, unit: None, per_pkg: false, snapshot: false })
+        Ok(Self {
+            terms: parse_terms(text)?,
+            scale: None,
+            unit: None,
+            per_pkg: false,
+            snapshot: false,
+        })
     }
 
     /// The terms that the user must give.
-    pub fn asked(&self) -> impl Iterator<Item = &str> {
-        self.terms.iter().filter(|t| t.value == AliasValue::Asked).map(|t| t.name.as_str())
+    pub fn asked_terms(&self) -> impl Iterator<Item = &str> {
+        self.terms
+            .iter()
+            .filter(|term| term.value == AliasValue::Asked)
+            .map(|term| term.name.as_str())
     }
 
     /// The terms as one text, with numbers in hex: `eventid=0x70c,type=0x1,lane=?`.
-    pub fn text(&self) -> String {
+    pub fn terms_text(&self) -> String {
         let terms: Vec<String> = self
             .terms
             .iter()
@@ -65,19 +74,19 @@ impl EventAlias {
 }
 
 /// Parses `name=value,name,name=?`.
-fn terms(text: &str) -> Result<Vec<AliasTerm>> {
+fn parse_terms(text: &str) -> Result<Vec<AliasTerm>> {
     let mut terms = Vec::new();
-    for part in text.trim().split(',') {
-        let part = part.trim();
-        let (name, value) = match part.split_once('=') {
-            None => (part, AliasValue::Number(1)),
+    for raw_term in text.trim().split(',') {
+        let term_text = raw_term.trim();
+        let (name, value) = match term_text.split_once('=') {
+            None => (term_text, AliasValue::Number(1)),
             Some((name, "?")) => (name, AliasValue::Asked),
             Some((name, value)) => (name, AliasValue::Number(number(value)?)),
         };
         if name.is_empty()
             || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
         {
-            bail!("event {text:?}: {part:?} is not a term");
+            bail!("event {text:?}: {term_text:?} is not a term");
         }
         terms.push(AliasTerm { name: name.to_owned(), value });
     }
@@ -87,17 +96,17 @@ fn terms(text: &str) -> Result<Vec<AliasTerm>> {
 /// Parses a number as perf does: `0x` is hex, a leading `0` octal, anything else decimal.
 pub fn number(text: &str) -> Result<u64> {
     let parsed = if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        digits(hex, 16)
+        parse_digits(hex, 16)
     } else if text.len() > 1 && text.starts_with('0') {
-        digits(text, 8)
+        parse_digits(text, 8)
     } else {
-        digits(text, 10)
+        parse_digits(text, 10)
     };
     parsed.with_context(|| format!("{text:?} is not a number of at most 64 bits"))
 }
 
 /// `from_str_radix` without its tolerance for a sign.
-fn digits(text: &str, radix: u32) -> Option<u64> {
+fn parse_digits(text: &str, radix: u32) -> Option<u64> {
     if text.starts_with(['+', '-']) {
         return None;
     }
@@ -111,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_forms_drivers_write() {
+    fn event_files_of_drivers_are_parsed() {
         for (file, text) in [
             ("event=0x101\n", "event=0x101"),
             ("config=0x80", "config=0x80"),
@@ -120,10 +129,10 @@ mod tests {
             ("type=0x3", "type=0x3"),
             ("event=60,in_tx", "event=0x3c,in_tx=0x1"),
         ] {
-            assert_eq!(EventAlias::parse(file).unwrap().text(), text);
+            assert_eq!(EventAlias::parse(file).unwrap().terms_text(), text);
         }
         let lane = EventAlias::parse("eventid=0x70c,lane=?").unwrap();
-        assert_eq!(lane.asked().collect::<Vec<_>>(), ["lane"]);
+        assert_eq!(lane.asked_terms().collect::<Vec<_>>(), ["lane"]);
     }
 
     #[test]
@@ -139,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_event() {
+    fn malformed_event_files_are_refused() {
         for text in ["", "event=", "event=0x1,", "=1", "ev ent=1", "event=cycles", "a\u{1b}=1"] {
             assert!(EventAlias::parse(text).is_err(), "{text:?} was accepted");
         }
@@ -147,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_agree(terms in proptest::collection::vec(
+        fn a_printed_event_parses_to_itself(terms in proptest::collection::vec(
             ("[a-z][a-z0-9_]{0,9}", proptest::option::of(any::<u64>())), 1..5))
         {
             let event = EventAlias {
@@ -156,7 +165,7 @@ mod tests {
                 }).collect(),
                 scale: None, unit: None, per_pkg: false, snapshot: false,
             };
-            prop_assert_eq!(EventAlias::parse(&event.text()).unwrap(), event);
+            prop_assert_eq!(EventAlias::parse(&event.terms_text()).unwrap(), event);
         }
     }
 }

@@ -14,80 +14,83 @@ pub const WORDS: usize = 5;
 
 /// The field of a term: bits of one config word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Format {
+pub struct FormatField {
     word: u8,
     /// The bits of the field. The value's lowest bit goes to the lowest set bit, as in perf
     /// (`pmu_format_value` in `tools/perf/util/pmu.c`, Linux 7.2).
     mask: u64,
 }
 
-impl Format {
+impl FormatField {
     /// The whole config word `word`, which must be below [`WORDS`].
-    pub fn whole(word: usize) -> Self {
+    pub fn whole_word(word: usize) -> Self {
         Self { word: word as u8, mask: u64::MAX }
     }
 
     /// Some bits of the config word `word`, at least one.
-    pub fn bits(word: usize, mask: u64) -> Self {
+    pub fn from_mask(word: usize, mask: u64) -> Self {
         Self { word: word as u8, mask }
     }
 
     /// The config word of the field: 0 for `config`, N for `configN`.
-    pub fn word(&self) -> usize {
+    pub fn word_index(&self) -> usize {
         usize::from(self.word)
     }
 
     /// The bits of the word that belong to the field.
-    pub fn mask(&self) -> u64 {
+    pub fn bit_mask(&self) -> u64 {
         self.mask
     }
 
     /// Width of the field in bits, 1 to 64.
-    pub fn width(&self) -> u32 {
+    pub fn bit_width(&self) -> u32 {
         self.mask.count_ones()
     }
 
     /// The largest value of the field.
-    pub fn max(&self) -> u64 {
-        u64::MAX >> (64 - self.width())
+    pub fn max_value(&self) -> u64 {
+        u64::MAX >> (64 - self.bit_width())
     }
 
     /// The config words with `value` in this field and all other bits 0. If it is too large, the
     /// error gives the maximum.
-    pub fn encode(&self, value: u64) -> Result<[u64; WORDS]> {
-        if value > self.max() {
-            bail!("{value:#x} is too large for {self}: the maximum is {max:#x}", max = self.max());
+    pub fn encode_value(&self, value: u64) -> Result<[u64; WORDS]> {
+        if value > self.max_value() {
+            bail!(
+                "{value:#x} is too large for {self}: the maximum is {max:#x}",
+                max = self.max_value()
+            );
         }
         let mut config = [0; WORDS];
-        let mut left = value;
+        let mut remaining_value = value;
         let mut bits = self.mask;
         while bits != 0 {
             let lowest = bits & bits.wrapping_neg();
-            if left & 1 != 0 {
-                config[self.word()] |= lowest;
+            if remaining_value & 1 != 0 {
+                config[self.word_index()] |= lowest;
             }
-            left >>= 1;
+            remaining_value >>= 1;
             bits ^= lowest;
         }
         Ok(config)
     }
 
-    /// The value of this field in `config`; the inverse of [`Format::encode`].
-    pub fn decode(&self, config: &[u64; WORDS]) -> u64 {
+    /// The value of this field in `config`; the inverse of [`FormatField::encode_value`].
+    pub fn decode_value(&self, config: &[u64; WORDS]) -> u64 {
         let mut value = 0;
         let mut bits = self.mask;
-        let mut place = 0;
+        let mut shift = 0;
         while bits != 0 {
             let lowest = bits & bits.wrapping_neg();
-            value |= u64::from(config[self.word()] & lowest != 0) << place;
-            place += 1;
+            value |= u64::from(config[self.word_index()] & lowest != 0) << shift;
+            shift += 1;
             bits ^= lowest;
         }
         value
     }
 }
 
-impl FromStr for Format {
+impl FromStr for FormatField {
     type Err = anyhow::Error;
 
     /// Parses `config[N]:a-b,c,...`
@@ -106,42 +109,43 @@ impl FromStr for Format {
             _ => bail!("format {text:?} names the unknown word {word:?}"),
         };
         let mut mask = 0;
-        for part in ranges.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (bit(first, text)?, bit(last, text)?);
-            if first > last {
+        for range_text in ranges.split(',') {
+            let (first_text, last_text) =
+                range_text.split_once('-').unwrap_or((range_text, range_text));
+            let (first_bit, last_bit) = (parse_bit(first_text, text)?, parse_bit(last_text, text)?);
+            if first_bit > last_bit {
                 bail!("format {text:?} has a range in descending order");
             }
-            mask |= (u64::MAX >> (63 - (last - first))) << first;
+            mask |= (u64::MAX >> (63 - (last_bit - first_bit))) << first_bit;
         }
         Ok(Self { word, mask })
     }
 }
 
-fn bit(text: &str, whole: &str) -> Result<u32> {
+fn parse_bit(text: &str, format_text: &str) -> Result<u32> {
     match text.trim().parse() {
         Ok(bit) if bit < 64 => Ok(bit),
-        _ => bail!("format {whole:?}: {text:?} is not a bit number from 0 to 63"),
+        _ => bail!("format {format_text:?}: {text:?} is not a bit number from 0 to 63"),
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for FormatField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.word {
             0 => f.write_str("config")?,
             n => write!(f, "config{n}")?,
         }
         let mut separator = ':';
-        let mut rest = self.mask;
-        while rest != 0 {
-            let first = rest.trailing_zeros();
-            let length = (rest >> first).trailing_ones();
+        let mut remaining_mask = self.mask;
+        while remaining_mask != 0 {
+            let first_bit = remaining_mask.trailing_zeros();
+            let length = (remaining_mask >> first_bit).trailing_ones();
             if length == 1 {
-                write!(f, "{separator}{first}")?;
+                write!(f, "{separator}{first_bit}")?;
             } else {
-                write!(f, "{separator}{first}-{last}", last = first + length - 1)?;
+                write!(f, "{separator}{first_bit}-{last}", last = first_bit + length - 1)?;
             }
-            rest &= !((u64::MAX >> (64 - length)) << first);
+            remaining_mask &= !((u64::MAX >> (64 - length)) << first_bit);
             separator = ',';
         }
         Ok(())
@@ -154,47 +158,47 @@ mod tests {
 
     use super::*;
 
-    fn format(text: &str) -> Format {
+    fn format(text: &str) -> FormatField {
         text.parse().unwrap()
     }
 
     #[test]
-    fn reads_every_word_and_multi_range_fields() {
+    fn fields_of_every_word_and_of_several_ranges_are_encoded() {
         let amd = format("config:0-7,32-37\n");
-        assert_eq!(amd.encode(0x0134).unwrap(), [0x1_0000_0034, 0, 0, 0, 0]);
+        assert_eq!(amd.encode_value(0x0134).unwrap(), [0x1_0000_0034, 0, 0, 0, 0]);
         assert_eq!(amd.to_string(), "config:0-7,32-37");
-        assert_eq!(format("config4:63").encode(1).unwrap(), [0, 0, 0, 0, 1 << 63]);
-        assert_eq!(format("config1:0-63").encode(u64::MAX).unwrap()[1], u64::MAX);
+        assert_eq!(format("config4:63").encode_value(1).unwrap(), [0, 0, 0, 0, 1 << 63]);
+        assert_eq!(format("config1:0-63").encode_value(u64::MAX).unwrap()[1], u64::MAX);
     }
 
     #[test]
-    fn a_value_too_large_says_the_maximum() {
-        let error = format("config1:0-9").encode(0x400).unwrap_err();
+    fn a_value_too_large_for_a_field_is_refused_with_the_maximum() {
+        let error = format("config1:0-9").encode_value(0x400).unwrap_err();
         assert_eq!(error.to_string(), "0x400 is too large for config1:0-9: the maximum is 0x3ff");
     }
 
     #[test]
-    fn refuses_what_is_no_format() {
+    fn malformed_format_files_are_refused() {
         for text in ["", "config", "config5:0", "config:64", "config:7-0", "config:a", "config:"] {
-            assert!(text.parse::<Format>().is_err(), "{text:?} was accepted");
+            assert!(text.parse::<FormatField>().is_err(), "{text:?} was accepted");
         }
     }
 
     proptest! {
         #[test]
-        fn any_field_round_trips(word in 0_u8..5, mask in 1_u64.., raw: u64) {
-            let field = Format { word, mask };
-            let value = raw & field.max();
-            let config = field.encode(value).unwrap();
-            prop_assert_eq!(field.decode(&config), value);
+        fn any_value_of_a_field_decodes_to_itself(word in 0_u8..5, mask in 1_u64.., raw: u64) {
+            let field = FormatField { word, mask };
+            let value = raw & field.max_value();
+            let config = field.encode_value(value).unwrap();
+            prop_assert_eq!(field.decode_value(&config), value);
             prop_assert_eq!(config[usize::from(word)] & !mask, 0);
-            prop_assert_eq!(field.to_string().parse::<Format>().unwrap(), field);
+            prop_assert_eq!(field.to_string().parse::<FormatField>().unwrap(), field);
         }
 
         #[test]
         fn only_values_that_fit_are_taken(mask in 1_u64.., value: u64) {
-            let field = Format { word: 0, mask };
-            prop_assert_eq!(field.encode(value).is_ok(), value <= field.max());
+            let field = FormatField { word: 0, mask };
+            prop_assert_eq!(field.encode_value(value).is_ok(), value <= field.max_value());
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The `StreamID`s of PCI functions, from the firmware's table IORT: sysfs has none.
 //!
-//! The kernel reads the same fields (`drivers/acpi/arm64/iort.c`, `include/acpi/actbl2.h`, Linux 7.2). Only
-//! root complexes whose ids go to an `SMMUv3` without another mapping between are used. The table is read
-//! as untrusted bytes; only root can read it.
+//! The kernel reads the same fields (`drivers/acpi/arm64/iort.c`, `include/acpi/actbl2.h`, Linux
+//! 7.2). Only root complexes whose ids go to an `SMMUv3` without another mapping between are used.
+//! The table is read as untrusted bytes; only root can read it.
 
 use std::path::Path;
 
-use super::pci::Address;
-use super::read::bytes;
+use super::pci::PciAddress;
+use super::read::read_bytes;
 
 /// The table, below the root.
 const TABLE: &str = "sys/firmware/acpi/tables/IORT";
@@ -24,33 +24,34 @@ const MAPPING: usize = 20;
 /// `ACPI_IORT_ID_SINGLE_MAPPING`: the input id does not matter.
 const SINGLE: u32 = 1;
 
-/// Pages of registers have 4 KiB (`SMMU_PMCG_PA_SHIFT`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
+/// Pages of registers have 4 KiB (`SMMU_PMCG_PA_SHIFT`, `drivers/perf/arm_smmuv3_pmu.c`, Linux
+/// 7.2).
 const PAGE_SHIFT: u32 = 12;
 
 /// The requester ids of a segment that an SMMU sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapping {
+struct StreamMapping {
     segment: u32,
     /// Offset of the SMMU's node.
     smmu: u32,
-    first: u32,
-    last: u32,
+    first_id: u32,
+    last_id: u32,
     output: u32,
     is_single: bool,
 }
 
 /// What the table says of SMMUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Streams {
+pub struct StreamIds {
     /// The page of a group of counters, and the offset of its SMMU's node.
     counters: Vec<(u64, u32)>,
-    mappings: Vec<Mapping>,
+    mappings: Vec<StreamMapping>,
 }
 
-impl Streams {
+impl StreamIds {
     /// Reads the table below `root`; empty if it cannot be read.
     pub(super) fn read(root: &Path) -> Self {
-        let table = bytes(&root.join(TABLE)).unwrap_or_default();
+        let table = read_bytes(&root.join(TABLE)).unwrap_or_default();
         Self::parse(&table).unwrap_or_default()
     }
 
@@ -59,45 +60,45 @@ impl Streams {
         self.counters.is_empty()
     }
 
-    /// The `StreamID` of a function at the SMMU whose counters are at this page; `None` if the table does
-    /// not say, or says more than one thing.
-    pub fn of(&self, page: u64, function: Address) -> Option<u32> {
-        let (_, smmu) = self.counters.iter().find(|(own, _)| *own == page)?;
-        let id = u32::from(function.requester());
-        let its = |map: &&Mapping| {
-            let is_in = map.is_single || (map.first..=map.last).contains(&id);
+    /// The `StreamID` of a function at the SMMU whose counters are at this page; `None` if the
+    /// table does not say, or says more than one thing.
+    pub fn stream_id(&self, page: u64, function: PciAddress) -> Option<u32> {
+        let (_, smmu) = self.counters.iter().find(|(counter_page, _)| *counter_page == page)?;
+        let id = u32::from(function.requester_id());
+        let maps_function = |map: &&StreamMapping| {
+            let is_in = map.is_single || (map.first_id..=map.last_id).contains(&id);
             map.smmu == *smmu && map.segment == function.domain && is_in
         };
-        let mut found = self.mappings.iter().filter(its).map(|map| {
-            if map.is_single { Some(map.output) } else { map.output.checked_add(id - map.first) }
+        let mut outputs = self.mappings.iter().filter(maps_function).map(|map| {
+            if map.is_single { Some(map.output) } else { map.output.checked_add(id - map.first_id) }
         });
-        let first = found.next()??;
-        found.all(|other| other == Some(first)).then_some(first)
+        let first_output = outputs.next()??;
+        outputs.all(|output| output == Some(first_output)).then_some(first_output)
     }
 
     fn parse(table: &[u8]) -> Option<Self> {
         if table.get(..4)? != b"IORT" {
             return None;
         }
-        let count = word(table, 36)?;
-        let mut at = word(table, 40)? as usize;
+        let count = read_word(table, 36)?;
+        let mut offset = read_word(table, 40)? as usize;
         let mut streams = Self::default();
         let mut smmus = Vec::new();
         for _ in 0..count {
-            let Some(kind) = table.get(at) else { break };
+            let Some(node_type) = table.get(offset) else { break };
             let length =
-                usize::from(u16::from_le_bytes([*table.get(at + 1)?, *table.get(at + 2)?]));
-            let node = table.get(at..at.checked_add(length)?)?;
-            match *kind {
-                ROOT_COMPLEX => streams.mappings.extend(mappings(node)),
-                SMMU_V3 => smmus.push(at as u32),
-                COUNTERS => streams.counters.extend(counters(node)),
+                usize::from(u16::from_le_bytes([*table.get(offset + 1)?, *table.get(offset + 2)?]));
+            let node = table.get(offset..offset.checked_add(length)?)?;
+            match *node_type {
+                ROOT_COMPLEX => streams.mappings.extend(parse_mappings(node)),
+                SMMU_V3 => smmus.push(offset as u32),
+                COUNTERS => streams.counters.extend(parse_counters(node)),
                 _ => {}
             }
             if length < HEADER {
                 break;
             }
-            at += length;
+            offset += length;
         }
         streams.mappings.retain(|map| smmus.contains(&map.smmu));
         streams.counters.retain(|(_, smmu)| smmus.contains(smmu));
@@ -106,34 +107,35 @@ impl Streams {
 }
 
 /// `struct acpi_iort_pmcg`: `page0_base_address` and `node_reference`.
-fn counters(node: &[u8]) -> Option<(u64, u32)> {
-    let low = u64::from(word(node, HEADER)?);
-    let high = u64::from(word(node, HEADER + 4)?);
-    Some(((high << 32 | low) >> PAGE_SHIFT, word(node, HEADER + 12)?))
+fn parse_counters(node: &[u8]) -> Option<(u64, u32)> {
+    let low = u64::from(read_word(node, HEADER)?);
+    let high = u64::from(read_word(node, HEADER + 4)?);
+    Some(((high << 32 | low) >> PAGE_SHIFT, read_word(node, HEADER + 12)?))
 }
 
 /// The mappings of a root complex; `pci_segment_number` of `struct acpi_iort_root_complex`.
-fn mappings(node: &[u8]) -> Vec<Mapping> {
-    let Some(segment) = word(node, HEADER + 12) else { return Vec::new() };
-    let (count, offset) = (word(node, 8).unwrap_or_default(), word(node, 12).unwrap_or_default());
+fn parse_mappings(node: &[u8]) -> Vec<StreamMapping> {
+    let Some(segment) = read_word(node, HEADER + 12) else { return Vec::new() };
+    let (count, offset) =
+        (read_word(node, 8).unwrap_or_default(), read_word(node, 12).unwrap_or_default());
     let maps = node.get(offset as usize..).unwrap_or_default().chunks_exact(MAPPING);
     let maps = maps.take(count as usize).filter_map(|map| {
-        let first = word(map, 0)?;
-        Some(Mapping {
+        let first_id = read_word(map, 0)?;
+        Some(StreamMapping {
             segment,
-            smmu: word(map, 12)?,
-            first,
+            smmu: read_word(map, 12)?,
+            first_id,
             // The table has the number of ids less one (`iort_id_map`).
-            last: first.checked_add(word(map, 4)?)?,
-            output: word(map, 8)?,
-            is_single: word(map, 16)? & SINGLE != 0,
+            last_id: first_id.checked_add(read_word(map, 4)?)?,
+            output: read_word(map, 8)?,
+            is_single: read_word(map, 16)? & SINGLE != 0,
         })
     });
     maps.collect()
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
+fn read_word(bytes: &[u8], offset: usize) -> Option<u32> {
+    let bytes = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
@@ -198,8 +200,8 @@ mod tests {
 
     #[test]
     fn the_table_says_the_stream_of_a_function() {
-        let streams = Streams::parse(&example()).unwrap();
-        let of = |page: u64, address: &str| streams.of(page, address.parse().unwrap());
+        let streams = StreamIds::parse(&example()).unwrap();
+        let of = |page: u64, address: &str| streams.stream_id(page, address.parse().unwrap());
         assert_eq!(of(0x1_0002, "0002:00:01.1"), Some(0x10009));
         // The last id of a mapping, and the first that is at the other SMMU.
         assert_eq!(of(0x1_0002, "0002:00:1f.7"), Some(0x100ff));
@@ -210,17 +212,17 @@ mod tests {
         assert_eq!(of(0x1_0002, "0004:01:00.0"), None);
         assert_eq!(of(0x1_0004, "0002:00:01.1"), None);
         assert_eq!(of(0x1_0002, "0003:02:00.0"), None);
-        assert_eq!(Streams::parse(b"XSDT"), None);
+        assert_eq!(StreamIds::parse(b"XSDT"), None);
     }
 
     proptest! {
         #[test]
-        fn no_table_panics(cut in 0..400_usize, at in 0..400_usize, byte in any::<u8>()) {
+        fn no_iort_table_panics(cut in 0..400_usize, at in 0..400_usize, byte in any::<u8>()) {
             let mut table = example();
             if let Some(its) = table.get_mut(at) { *its = byte; }
             table.truncate(cut);
-            let streams = Streams::parse(&table).unwrap_or_default();
-            let _id = streams.of(0x1_0002, "0002:00:01.1".parse().unwrap());
+            let streams = StreamIds::parse(&table).unwrap_or_default();
+            let _id = streams.stream_id(0x1_0002, "0002:00:01.1".parse().unwrap());
         }
     }
 }

@@ -33,12 +33,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use self::calibration::{Calibration, Identity};
+use self::calibration::{Calibration, MachineIdentity};
 pub use self::cgroups::{CgroupMounts, CgroupView};
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
 pub use self::devices::Devices;
-use self::iort::Streams;
+use self::iort::StreamIds;
 pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
@@ -51,7 +51,8 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 pub struct Machine {
     /// The root that was read: `/`, or a captured tree.
     pub root: PathBuf,
-    /// Its PMUs in perf's order ([`name::order`]), then its disks and interfaces ([`statistics`]).
+    /// Its PMUs in perf's order ([`name::compare_names`]), then its disks and interfaces
+    /// ([`statistics`]).
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,
@@ -61,12 +62,12 @@ pub struct Machine {
     pub devices: Devices,
     /// The ids by which its SMMUs know its PCI functions.
     #[serde(skip)]
-    pub streams: Streams,
+    pub streams: StreamIds,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
     /// What identifies the machine.
     #[serde(skip)]
-    pub identity: Identity,
+    pub identity: MachineIdentity,
     /// Measured rates of its memories, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
@@ -85,7 +86,7 @@ pub struct Machine {
 
 impl Machine {
     /// The PMU of this name.
-    pub fn pmu(&self, name: &str) -> Option<&Pmu> {
+    pub fn find_pmu(&self, name: &str) -> Option<&Pmu> {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
 }
@@ -104,36 +105,36 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let mut problems = Problems::default();
     let processor = Processor::read(root);
     let mut pmus: Vec<Pmu> = Vec::new();
-    for name in problems.names(&devices) {
+    for name in problems.read_names(&devices) {
         let dir = devices.join(&name);
         pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
     }
     // A machine with several kinds of cores has a PMU for each.
     for pmu in &mut pmus {
         let cpu = pmu.cpus.as_ref().and_then(|cpus| cpus.iter().next());
-        let own = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation());
-        pmu.processor = own.or_else(|| pmu.processor.take());
+        let core_processor = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation_name());
+        pmu.processor = core_processor.or_else(|| pmu.processor.take());
     }
-    pmus.sort_by(|a, b| name::order(&a.name, &b.name));
+    pmus.sort_by(|a, b| name::compare_names(&a.name, &b.name));
     let cpus = Cpus::read(root, &mut problems);
     anyhow::ensure!(
         !cpus.online.is_empty(),
         "cannot read which CPUs are online from {}: mount sysfs or give --root DIR",
         root.join("sys/devices/system/cpu/online").display()
     );
-    let identity = Identity::read(root, processor.as_ref(), &cpus);
+    let identity = MachineIdentity::read(root, processor.as_ref(), &cpus);
     let calibration = Calibration::read(root, &identity, &mut problems);
     let cgroups = CgroupMounts::read(root, &mut problems);
     let devices = Devices::read(root, &mut problems);
-    pmus.extend(statistics::pmus(root, &mut problems));
-    let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
+    pmus.extend(statistics::read_pmus(root, &mut problems));
+    let kernel = problems.read_line(&root.join("proc/sys/kernel/osrelease"));
     Ok(Machine {
         root: root.to_owned(),
         pmus,
         cpus,
         processor,
         devices,
-        streams: Streams::read(root),
+        streams: StreamIds::read(root),
         cgroups,
         identity,
         calibration,
@@ -158,15 +159,15 @@ fn mediated_pmu(root: &Path) -> Option<&'static str> {
     ["kvm_intel.enable_mediated_pmu", "kvm_amd.enable_mediated_pmu"].into_iter().find(|name| {
         let (module, parameter) = name.split_once('.').unwrap_or_default();
         let file = root.join("sys/module").join(module).join("parameters").join(parameter);
-        read::bytes(&file).is_ok_and(|text| text.trim_ascii() == b"Y")
+        read::read_bytes(&file).is_ok_and(|text| text.trim_ascii() == b"Y")
     })
 }
 
 /// A machine of `tests/fixtures/machines`. Its files are removed before this returns.
 #[cfg(test)]
-pub(crate) fn captured(name: &str) -> Machine {
+pub(crate) fn captured_machine(name: &str) -> Machine {
     let dir = tempfile::tempdir().unwrap();
-    uncore_trace_lab::fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    uncore_trace_lab::fixtures::machine(name).unwrap().fill_dir(dir.path()).unwrap();
     machine(dir.path()).unwrap()
 }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_broken_file_loses_only_itself() {
+    fn a_broken_sysfs_file_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let pmu = |file: &str| format!("{DEVICES}/{file}");
@@ -200,7 +201,7 @@ mod tests {
         write(root, &pmu("badtype/type"), b"\x1b[2J\n");
         let machine = machine(root).unwrap();
         assert_eq!(machine.pmus.len(), 1);
-        let good = machine.pmu("good").unwrap();
+        let good = machine.find_pmu("good").unwrap();
         assert_eq!(good.cpumask, Some(CpuList::default()));
         assert_eq!(good.formats.keys().collect::<Vec<_>>(), ["event"]);
         assert_eq!(good.events.keys().collect::<Vec<_>>(), ["reads"]);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sysfs_says_what_to_do() {
+    fn without_sysfs_the_error_names_the_option_root() {
         let dir = tempfile::tempdir().unwrap();
         let error = format!("{:#}", machine(dir.path()).unwrap_err());
         assert!(error.contains("--root DIR") && !error.contains('\n'), "{error}");

@@ -20,19 +20,19 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`. `None` for a line in another
-    /// format, which must not hide the others.
+    /// `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`. `None` for a line in
+    /// another format, which must not hide the others.
     fn parse(line: &str) -> Option<Self> {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ');
-        let mut right = right.split(' ');
+        let (mount_text, super_text) = line.split_once(" - ")?;
+        let mut mount_fields = mount_text.split(' ');
+        let mut super_fields = super_text.split(' ');
         Some(Self {
-            id: left.next()?.parse().ok()?,
-            parent: left.next()?.parse().ok()?,
-            root: unescape(left.nth(1)?),
-            point: unescape(left.next()?),
-            fs_type: right.next()?.to_owned(),
-            options: right.nth(1).unwrap_or_default().to_owned(),
+            id: mount_fields.next()?.parse().ok()?,
+            parent: mount_fields.next()?.parse().ok()?,
+            root: unescape_field(mount_fields.nth(1)?),
+            point: unescape_field(mount_fields.next()?),
+            fs_type: super_fields.next()?.to_owned(),
+            options: super_fields.nth(1).unwrap_or_default().to_owned(),
         })
     }
 }
@@ -52,8 +52,8 @@ impl MountTable {
         self.0.iter().filter(move |mount| mount.fs_type == fs_type && self.is_reached(mount))
     }
 
-    /// Whether the mount point leads to this mount. Another one may lie on it, or on a directory above
-    /// it: container runtimes mount their own `/sys/fs/cgroup` over that of the host.
+    /// Whether the mount point leads to this mount. Another one may lie on it, or on a directory
+    /// above it: container runtimes mount their own `/sys/fs/cgroup` over that of the host.
     fn is_reached(&self, mount: &Mount) -> bool {
         let mut above: Vec<&Path> = mount.point.ancestors().collect();
         above.reverse();
@@ -63,33 +63,34 @@ impl MountTable {
             // A table of a running kernel has no cycles.
             for _ in 0..self.0.len() {
                 let parent = current.map(|mount| mount.id);
-                let lies_on = |mount: &&Mount| mount.point == point && self.parent(mount) == parent;
-                let Some(found) = self.0.iter().rfind(lies_on) else { break };
-                current = Some(found);
+                let lies_on =
+                    |mount: &&Mount| mount.point == point && self.listed_parent(mount) == parent;
+                let Some(mount_on_top) = self.0.iter().rfind(lies_on) else { break };
+                current = Some(mount_on_top);
             }
         }
         current == Some(mount)
     }
 
     /// The mount that this one lies on, if it is in the table.
-    fn parent(&self, mount: &Mount) -> Option<u64> {
+    fn listed_parent(&self, mount: &Mount) -> Option<u64> {
         let is_listed = self.0.iter().any(|listed| listed.id == mount.parent);
         (is_listed && mount.parent != mount.id).then_some(mount.parent)
     }
 }
 
 /// Reverts the `\040` escapes of the mount table (`mangle` in `fs/seq_file.c`).
-fn unescape(field: &str) -> PathBuf {
+fn unescape_field(field: &str) -> PathBuf {
     let bytes = field.as_bytes();
     let mut path = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+    let mut index = 0;
+    while index < bytes.len() {
+        let octal = bytes.get(index + 1..index + 4).filter(|_| bytes[index] == b'\\');
         let value = octal
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        path.push(value.unwrap_or(bytes[at]));
-        at += if value.is_some() { 4 } else { 1 };
+        path.push(value.unwrap_or(bytes[index]));
+        index += if value.is_some() { 4 } else { 1 };
     }
     PathBuf::from(OsString::from_vec(path))
 }
@@ -141,18 +142,18 @@ mod tests {
             ("/a\\777", "/a\\777"),
             ("\\", "\\"),
         ] {
-            assert_eq!(unescape(field), PathBuf::from(path));
+            assert_eq!(unescape_field(field), PathBuf::from(path));
         }
     }
 
     proptest! {
         #[test]
-        fn no_table_panics(text in "[ -~é\n]{0,200}") {
+        fn no_mountinfo_text_panics(text in "[ -~é\n]{0,200}") {
             MountTable::parse(&text).of_type("cgroup2").count();
         }
 
         #[test]
-        fn no_table_hangs(lines in prop::collection::vec((0..4_u8, 0..4_u8, "[/a]{1,3}"), 0..9)) {
+        fn no_mountinfo_with_cycles_hangs(lines in prop::collection::vec((0..4_u8, 0..4_u8, "[/a]{1,3}"), 0..9)) {
             let line = |(id, parent, point): &(u8, u8, String)| {
                 format!("{id} {parent} 0:1 / /{point} rw - cgroup2 c rw\n")
             };

@@ -32,7 +32,7 @@ pub fn stem(name: &str) -> &str {
 }
 
 /// Orders by stem, then by suffix as a *hex* number: `_2` before `_10` before `_a0`.
-pub fn order(a: &str, b: &str) -> Ordering {
+pub fn compare_names(a: &str, b: &str) -> Ordering {
     let (stem_a, number_a) = split_suffix(a);
     let (stem_b, number_b) = split_suffix(b);
     stem_a.cmp(stem_b).then(number_a.cmp(&number_b)).then_with(|| a.cmp(b))
@@ -41,14 +41,19 @@ pub fn order(a: &str, b: &str) -> Ordering {
 /// Whether `word` selects the PMU `name`.
 ///
 /// `word` is the full name, a shell pattern, or the name without its instance suffix (see
-/// [`follows`]). A leading `uncore_` is ignored on both sides.
-pub fn means(word: &str, name: &str) -> bool {
+/// [`selects_instance`]). A leading `uncore_` is ignored on both sides.
+pub fn selects_pmu(word: &str, name: &str) -> bool {
     let bare_name = name.strip_prefix("uncore_");
     let bare_word = word.strip_prefix("uncore_").unwrap_or(word);
-    let one = |word: &str, name: &str| {
-        if word.contains(['*', '?', '[']) { glob(word, name) } else { follows(word, name) }
+    let selects_name = |word: &str, name: &str| {
+        if word.contains(['*', '?', '[']) {
+            matches_shell_pattern(word, name)
+        } else {
+            selects_instance(word, name)
+        }
     };
-    one(word, name) || bare_name.is_some_and(|bare_name| one(bare_word, bare_name))
+    selects_name(word, name)
+        || bare_name.is_some_and(|bare_name| selects_name(bare_word, bare_name))
 }
 
 /// Whether `word` is the full `name`, apart from a leading `uncore_`.
@@ -58,12 +63,12 @@ pub fn is_whole(word: &str, name: &str) -> bool {
 
 /// Whether `name` is `word`, optionally followed by an instance suffix: at most two `_`, the first
 /// directly after `word`, and digits; hex letters are allowed only in more than 2 digits.
-fn follows(word: &str, name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(word) else { return false };
-    if rest.is_empty() {
+fn selects_instance(word: &str, name: &str) -> bool {
+    let Some(suffix_text) = name.strip_prefix(word) else { return false };
+    if suffix_text.is_empty() {
         return true;
     }
-    let suffix = rest.strip_prefix('_').unwrap_or(rest);
+    let suffix = suffix_text.strip_prefix('_').unwrap_or(suffix_text);
     if word.is_empty() || suffix.bytes().filter(|&b| b == b'_').count() > 1 {
         return false;
     }
@@ -75,7 +80,7 @@ fn follows(word: &str, name: &str) -> bool {
 }
 
 /// Matches a shell pattern; an invalid pattern matches nothing.
-fn glob(pattern: &str, name: &str) -> bool {
+fn matches_shell_pattern(pattern: &str, name: &str) -> bool {
     GlobBuilder::new(pattern).build().is_ok_and(|glob| glob.compile_matcher().is_match(name))
 }
 
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suffixes_are_perfs() {
+    fn suffixes_of_pmu_names_are_split_as_in_perf() {
         assert_eq!(split_suffix("uncore_imc_10"), ("uncore_imc", Some(0x10)));
         assert_eq!(split_suffix("ali_drw_c0050"), ("ali_drw", Some(0xc0050)));
         assert_eq!(split_suffix("nvidia_pcie_pmu_0_rc_4"), ("nvidia_pcie_pmu_0_rc", Some(4)));
@@ -97,7 +102,7 @@ mod tests {
     fn instances_sort_by_number() {
         let mut names =
             ["uncore_imc_10", "uncore_imc_9", "ali_drw_a10", "ali_drw_210", "uncore_imc"];
-        names.sort_by(|a, b| order(a, b));
+        names.sort_by(|a, b| compare_names(a, b));
         assert_eq!(
             names,
             ["ali_drw_210", "ali_drw_a10", "uncore_imc", "uncore_imc_9", "uncore_imc_10"]
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn words_mean_what_they_mean_to_perf() {
+    fn words_match_the_pmu_names_that_they_match_in_perf() {
         for (word, name) in [
             ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0"),
             ("ali_drw", "ali_drw_21000"),
@@ -118,7 +123,7 @@ mod tests {
             ("nvidia_pcie_pmu_*_rc_?", "nvidia_pcie_pmu_0_rc_4"),
             ("cpu", "cpu"),
         ] {
-            assert!(means(word, name), "{word} does not mean {name}");
+            assert!(selects_pmu(word, name), "{word} does not mean {name}");
         }
         for (word, name) in [
             ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0_rc_4"),
@@ -129,7 +134,7 @@ mod tests {
             ("", "cpu"),
             ("[", "cpu"),
         ] {
-            assert!(!means(word, name), "{word} means {name}");
+            assert!(!selects_pmu(word, name), "{word} means {name}");
         }
     }
 }

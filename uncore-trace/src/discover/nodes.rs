@@ -1,16 +1,16 @@
 //! Device files by which a process uses a device itself, and the PCI functions behind them.
 //!
 //! [`KINDS`] is what is known of them. A file is identified by its numbers, as the kernel has them:
-//! its name in `/dev` is only a label, and a container may give it another. Like [`super::pci`], this
-//! uses the texts of links below a root.
+//! its name in `/dev` is only a label, and a container may give it another. Like [`super::pci`],
+//! this uses the texts of links below a root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use super::devices::functions_of;
-use super::pci::{self, Address};
-use super::read::bytes;
+use super::devices::controller_functions;
+use super::pci::{self, PciAddress};
+use super::read::read_bytes;
 
 /// Largest number of a minor: `MINORMASK`, `include/linux/kdev_t.h`, Linux 6.1 to 7.2.
 const MINORS: u32 = (1 << 20) - 1;
@@ -23,7 +23,7 @@ const PARTS: &str = "proc/driver/nvidia-caps/mig-minors";
 
 /// The numbers of a device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Number {
+pub struct DeviceNumber {
     /// Whether it is a block device.
     pub is_block: bool,
     /// Major number: the driver.
@@ -32,14 +32,14 @@ pub struct Number {
     pub minor: u32,
 }
 
-impl Number {
+impl DeviceNumber {
     /// Not greater than any other.
     pub const MIN: Self = Self { is_block: false, major: 0, minor: 0 };
     /// Not less than any other.
     pub const MAX: Self = Self { is_block: true, major: u32::MAX, minor: u32::MAX };
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Number {
 
 /// How the functions behind a file are found.
 #[derive(Debug, Clone, Copy)]
-enum Behind {
+enum FunctionLookup {
     /// Its link in `sys/dev/{char,block}` leads below its function.
     Link,
     /// Its link names a group of the IOMMU, which has the functions.
@@ -62,71 +62,107 @@ enum Behind {
 
 /// A kind of device files.
 #[derive(Debug)]
-struct Kind {
+struct DeviceNodeKind {
     name: &'static str,
     /// Its driver's name in `/proc/devices`.
     driver: &'static str,
     is_block: bool,
-    behind: Behind,
+    lookup: FunctionLookup,
     /// Its name in `/dev` where sysfs has none; `{}` is the minor number. If sysfs has a name, the
     /// file is of this kind only if the name begins so.
-    node: &'static str,
-    access: Access,
+    dev_name: &'static str,
+    access: DeviceAccess,
 }
 
 /// What a process can do that has a file of a kind open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum DeviceAccess {
     /// Give the device work: have it read and write memory.
     Work,
-    /// That too, if it has a file of this kind open as well. Programs that manage or watch the device
-    /// have none.
+    /// That too, if it has a file of this kind open as well. Programs that manage or watch the
+    /// device have none.
     With(&'static str),
     /// Manage the device, or send requests that the kernel knows.
     Manage,
 }
 
 /// A line of the table.
-const fn kind(
+const fn device_file_kind(
     name: &'static str,
     driver: &'static str,
     is_block: bool,
-    behind: Behind,
-    node: &'static str,
-    access: Access,
-) -> Kind {
-    Kind { name, driver, is_block, behind, node, access }
+    lookup: FunctionLookup,
+    dev_name: &'static str,
+    access: DeviceAccess,
+) -> DeviceNodeKind {
+    DeviceNodeKind { name, driver, is_block, lookup, dev_name, access }
 }
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
-/// `drivers/vfio/{group,device_cdev}.c`, `"nvme"` and `"nvme-generic"` in `drivers/nvme/host/core.c`,
-/// `"accel"` in `drivers/accel/drm_accel.c`, `"drm"` in `drivers/gpu/drm/drm_drv.c`, `"infiniband_verbs"` in
-/// `drivers/infiniband/core/uverbs_main.c`, `"kfd"` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c` (Linux 6.1
-/// to 7.2); `"nvidia"`, in older versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in
-/// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
+/// `drivers/vfio/{group,device_cdev}.c`, `"nvme"` and `"nvme-generic"` in
+/// `drivers/nvme/host/core.c`, `"accel"` in `drivers/accel/drm_accel.c`, `"drm"` in
+/// `drivers/gpu/drm/drm_drv.c`, `"infiniband_verbs"` in `drivers/infiniband/core/uverbs_main.c`,
+/// `"kfd"` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c` (Linux 6.1 to 7.2); `"nvidia"`, in older
+/// versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in NVIDIA's
+/// open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
-const KINDS: [Kind; 14] = [
-    kind("nvidia", "nvidia", false, Behind::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
-    kind("nvidia", "nvidia-frontend", false, Behind::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
-    kind("nvidia-uvm", "nvidia-uvm", false, Behind::All, "nvidia-uvm", Access::Work),
-    kind(
+const KINDS: [DeviceNodeKind; 14] = [
+    device_file_kind(
+        "nvidia",
+        "nvidia",
+        false,
+        FunctionLookup::Gpu,
+        "nvidia{}",
+        DeviceAccess::With("nvidia-uvm"),
+    ),
+    device_file_kind(
+        "nvidia",
+        "nvidia-frontend",
+        false,
+        FunctionLookup::Gpu,
+        "nvidia{}",
+        DeviceAccess::With("nvidia-uvm"),
+    ),
+    device_file_kind(
+        "nvidia-uvm",
+        "nvidia-uvm",
+        false,
+        FunctionLookup::All,
+        "nvidia-uvm",
+        DeviceAccess::Work,
+    ),
+    device_file_kind(
         "nvidia-caps",
         "nvidia-caps",
         false,
-        Behind::Part,
+        FunctionLookup::Part,
         "nvidia-caps/nvidia-cap{}",
-        Access::With("nvidia-uvm"),
+        DeviceAccess::With("nvidia-uvm"),
     ),
-    kind("dri", "drm", false, Behind::Link, "dri/renderD", Access::Work),
-    kind("dri", "drm", false, Behind::Link, "dri/", Access::Manage),
-    kind("kfd", "kfd", false, Behind::All, "kfd", Access::Work),
-    kind("accel", "accel", false, Behind::Link, "accel/", Access::Work),
-    kind("uverbs", "infiniband_verbs", false, Behind::Link, "infiniband/uverbs", Access::Work),
-    kind("vfio", "vfio", false, Behind::Group, "vfio/", Access::Work),
-    kind("vfio", "vfio-dev", false, Behind::Link, "vfio/devices/", Access::Work),
-    kind("nvme", "nvme", false, Behind::Link, "nvme", Access::Manage),
-    kind("nvme", "nvme-generic", false, Behind::Link, "ng", Access::Work),
-    kind("nvme", "blkext", true, Behind::Link, "nvme", Access::Manage),
+    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/renderD", DeviceAccess::Work),
+    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/", DeviceAccess::Manage),
+    device_file_kind("kfd", "kfd", false, FunctionLookup::All, "kfd", DeviceAccess::Work),
+    device_file_kind("accel", "accel", false, FunctionLookup::Link, "accel/", DeviceAccess::Work),
+    device_file_kind(
+        "uverbs",
+        "infiniband_verbs",
+        false,
+        FunctionLookup::Link,
+        "infiniband/uverbs",
+        DeviceAccess::Work,
+    ),
+    device_file_kind("vfio", "vfio", false, FunctionLookup::Group, "vfio/", DeviceAccess::Work),
+    device_file_kind(
+        "vfio",
+        "vfio-dev",
+        false,
+        FunctionLookup::Link,
+        "vfio/devices/",
+        DeviceAccess::Work,
+    ),
+    device_file_kind("nvme", "nvme", false, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
+    device_file_kind("nvme", "nvme-generic", false, FunctionLookup::Link, "ng", DeviceAccess::Work),
+    device_file_kind("nvme", "blkext", true, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
 ];
 
 /// Minor numbers of NVIDIA's driver that are no GPU, with their names
@@ -135,34 +171,34 @@ const NO_GPU: [(u32, &str); 2] = [(254, "nvidia-modeset"), (255, "nvidiactl")];
 
 /// A device file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct DeviceNode {
     /// Its usual path, such as `/dev/dri/card0`.
     pub path: String,
     /// Its kind, such as `dri`.
-    pub kind: &'static str,
+    pub kind_name: &'static str,
     /// What who has it open can do.
-    pub access: Access,
-    /// The functions behind it, in ascending order; empty if it serves all devices of its driver, or
-    /// its device is not on PCI.
-    pub functions: Vec<Address>,
+    pub access: DeviceAccess,
+    /// The functions behind it, in ascending order; empty if it serves all devices of its driver,
+    /// or its device is not on PCI.
+    pub functions: Vec<PciAddress>,
 }
 
-impl Node {
+impl DeviceNode {
     /// Whether its driver tells in `/proc/PID/fdinfo` what a process used: GPUs and accelerators
     /// (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
     pub fn has_clients(&self) -> bool {
-        matches!(self.kind, "dri" | "accel")
+        matches!(self.kind_name, "dri" | "accel")
     }
 }
 
 /// The drivers of [`KINDS`] that are loaded, by the major numbers that they have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drivers(BTreeMap<(bool, u32), Vec<usize>>);
+pub struct DeviceDrivers(BTreeMap<(bool, u32), Vec<usize>>);
 
-impl Drivers {
+impl DeviceDrivers {
     /// Reads `proc/devices` below `root`; none if it cannot be read.
     pub fn read(root: &Path) -> Self {
-        let text = bytes(&root.join("proc/devices")).unwrap_or_default();
+        let text = read_bytes(&root.join("proc/devices")).unwrap_or_default();
         let mut drivers = Self::default();
         let mut is_block = false;
         for line in String::from_utf8_lossy(&text).lines() {
@@ -173,8 +209,10 @@ impl Drivers {
             }
             let Some((major, driver)) = line.trim().split_once(' ') else { continue };
             let Ok(major) = major.parse::<u32>() else { continue };
-            let of = |kind: &Kind| kind.driver == driver && kind.is_block == is_block;
-            let kinds = KINDS.iter().enumerate().filter(|(_, kind)| of(kind));
+            let is_listed = |file_kind: &DeviceNodeKind| {
+                file_kind.driver == driver && file_kind.is_block == is_block
+            };
+            let kinds = KINDS.iter().enumerate().filter(|(_, file_kind)| is_listed(file_kind));
             for (index, _) in kinds {
                 drivers.0.entry((is_block, major)).or_default().push(index);
             }
@@ -183,15 +221,17 @@ impl Drivers {
         drivers
     }
 
-    /// Drops block devices of kinds without a loaded driver of their own: every machine has `"blkext"`.
+    /// Drops block devices of kinds without a loaded driver of their own: every machine has
+    /// `"blkext"`.
     fn drop_foreign(&mut self) {
-        let names = |kinds: &[usize]| -> Vec<&str> {
+        let kind_names = |kinds: &[usize]| -> Vec<&str> {
             kinds.iter().filter_map(|index| Some(KINDS.get(*index)?.name)).collect()
         };
-        let own = self.0.iter().filter(|((is_block, _), _)| !is_block);
-        let own: BTreeSet<&str> = own.flat_map(|(_, kinds)| names(kinds)).collect();
+        let char_entries = self.0.iter().filter(|((is_block, _), _)| !is_block);
+        let char_names: BTreeSet<&str> =
+            char_entries.flat_map(|(_, kinds)| kind_names(kinds)).collect();
         self.0.retain(|(is_block, _), kinds| {
-            !is_block || names(kinds).iter().any(|name| own.contains(name))
+            !is_block || kind_names(kinds).iter().any(|name| char_names.contains(name))
         });
     }
 
@@ -201,160 +241,178 @@ impl Drivers {
     }
 
     /// Their major numbers; `true` for one of block devices.
-    pub fn majors(&self) -> impl Iterator<Item = (bool, u32)> {
+    pub fn major_numbers(&self) -> impl Iterator<Item = (bool, u32)> {
         self.0.keys().copied()
     }
 
     /// The files of these drivers that sysfs or NVIDIA's driver knows.
-    pub fn nodes(&self, root: &Path) -> BTreeMap<Number, Node> {
+    pub fn device_files(&self, root: &Path) -> BTreeMap<DeviceNumber, DeviceNode> {
         let listed =
             [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
-                let numbers = names(&root.join("sys/dev").join(class)).into_iter();
+                let numbers = dir_names(&root.join("sys/dev").join(class)).into_iter();
                 numbers.filter_map(move |name| {
                     let (major, minor) = name.split_once(':')?;
                     let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
-                    Some(Number { is_block, major, minor })
+                    Some(DeviceNumber { is_block, major, minor })
                 })
             });
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
             let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
-            let minors = kinds.flat_map(|kind| match kind.behind {
-                Behind::Gpu => gpus(root).into_iter().map(|(minor, _)| minor).collect(),
-                Behind::Part => parts(root).into_iter().map(|(minor, _)| minor).collect(),
+            let minors = kinds.flat_map(|file_kind| match file_kind.lookup {
+                FunctionLookup::Gpu => {
+                    gpu_minors(root).into_iter().map(|(minor, _)| minor).collect()
+                }
+                FunctionLookup::Part => {
+                    mig_minors(root).into_iter().map(|(minor, _)| minor).collect()
+                }
                 _ => Vec::new(),
             });
-            minors.map(move |minor| Number { is_block, major, minor })
+            minors.map(move |minor| DeviceNumber { is_block, major, minor })
         });
-        let numbers: BTreeSet<Number> = listed.chain(without_links).collect();
-        let node = |number| Some((number, self.node(root, number)?));
-        numbers.into_iter().filter_map(node).collect()
+        let numbers: BTreeSet<DeviceNumber> = listed.chain(without_links).collect();
+        let with_file = |number| Some((number, self.device_file(root, number)?));
+        numbers.into_iter().filter_map(with_file).collect()
     }
 
     /// The file with these numbers, if it is of a kind that is known.
-    pub fn node(&self, root: &Path, number: Number) -> Option<Node> {
+    pub fn device_file(&self, root: &Path, number: DeviceNumber) -> Option<DeviceNode> {
         let kinds = self.0.get(&(number.is_block, number.major))?;
-        let link = link(root, number);
-        let name = link.as_deref().and_then(|link| name(root, link));
-        kinds.iter().filter_map(|index| KINDS.get(*index)).find_map(|kind| {
-            if number.minor > MINORS || name.as_deref().is_some_and(|name| !kind.has(name)) {
+        let link = read_sysfs_link(root, number);
+        let name = link.as_deref().and_then(|link| read_dev_name(root, link));
+        kinds.iter().filter_map(|index| KINDS.get(*index)).find_map(|file_kind| {
+            if number.minor > MINORS
+                || name.as_deref().is_some_and(|name| !file_kind.matches_name(name))
+            {
                 return None;
             }
             // A file that sysfs does not know is only of the drivers that make no links.
-            let sysfs = matches!(kind.behind, Behind::Link | Behind::Group);
+            let sysfs = matches!(file_kind.lookup, FunctionLookup::Link | FunctionLookup::Group);
             let path = match &name {
                 Some(name) => name.clone(),
                 None if sysfs => return None,
-                None => kind.without_name(number.minor),
+                None => file_kind.without_name(number.minor),
             };
-            let functions = kind.functions(root, number.minor, link.as_deref());
-            let (kind, access) = (kind.name, kind.access);
-            Some(Node { path: format!("/dev/{path}"), kind, access, functions })
+            let functions = file_kind.find_functions(root, number.minor, link.as_deref());
+            let (kind_name, access) = (file_kind.name, file_kind.access);
+            Some(DeviceNode { path: format!("/dev/{path}"), kind_name, access, functions })
         })
     }
 }
 
-impl Kind {
-    fn has(&self, name: &str) -> bool {
-        let begin = self.node.split('{').next().unwrap_or_default();
+impl DeviceNodeKind {
+    fn matches_name(&self, name: &str) -> bool {
+        let begin = self.dev_name.split('{').next().unwrap_or_default();
         name.starts_with(begin)
     }
 
     fn without_name(&self, minor: u32) -> String {
         let special = NO_GPU.iter().find(|(number, _)| *number == minor);
-        match (self.behind, special) {
-            (Behind::Gpu, Some((_, name))) => (*name).to_owned(),
-            _ => self.node.replace("{}", &minor.to_string()),
+        match (self.lookup, special) {
+            (FunctionLookup::Gpu, Some((_, name))) => (*name).to_owned(),
+            _ => self.dev_name.replace("{}", &minor.to_string()),
         }
     }
 
-    fn functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<Address> {
-        let found: BTreeSet<Address> = match self.behind {
-            Behind::All => BTreeSet::new(),
-            Behind::Gpu => {
-                gpus(root).into_iter().filter(|(own, _)| *own == minor).map(of).collect()
+    fn find_functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<PciAddress> {
+        let functions: BTreeSet<PciAddress> = match self.lookup {
+            FunctionLookup::All => BTreeSet::new(),
+            FunctionLookup::Gpu => gpu_minors(root)
+                .into_iter()
+                .filter(|(gpu_minor, _)| *gpu_minor == minor)
+                .map(address_of)
+                .collect(),
+            FunctionLookup::Part => {
+                let mig_minors_of_gpus = mig_minors(root);
+                let gpu = mig_minors_of_gpus
+                    .iter()
+                    .find(|(mig_minor, _)| *mig_minor == minor)
+                    .map(|(_, gpu)| *gpu);
+                gpu_minors(root)
+                    .into_iter()
+                    .filter(|(gpu_minor, _)| Some(*gpu_minor) == gpu)
+                    .map(address_of)
+                    .collect()
             }
-            Behind::Part => {
-                let all = parts(root);
-                let gpu = all.iter().find(|(own, _)| *own == minor).map(|(_, gpu)| *gpu);
-                gpus(root).into_iter().filter(|(own, _)| Some(*own) == gpu).map(of).collect()
+            FunctionLookup::Link => {
+                let address = link.and_then(|link| pci::addresses_in_path(link).last().copied());
+                let below =
+                    || link.map(|link| controller_functions(root, link)).unwrap_or_default();
+                address.map_or_else(below, |direct_address| [direct_address].into())
             }
-            Behind::Link => {
-                let at = link.and_then(|link| pci::above(link).last().copied());
-                let below = || link.map(|link| functions_of(root, link)).unwrap_or_default();
-                at.map_or_else(below, |at| [at].into())
+            FunctionLookup::Group => {
+                link.map(|link| iommu_group_functions(root, link)).unwrap_or_default()
             }
-            Behind::Group => link.map(|link| group(root, link)).unwrap_or_default(),
         };
-        found.into_iter().collect()
+        functions.into_iter().collect()
     }
 }
 
-const fn of((_, address): (u32, Address)) -> Address {
+const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
     address
 }
 
 /// The link of sysfs for these numbers.
-fn link(root: &Path, number: Number) -> Option<PathBuf> {
+fn read_sysfs_link(root: &Path, number: DeviceNumber) -> Option<PathBuf> {
     let class = if number.is_block { "block" } else { "char" };
     let link = root.join("sys/dev").join(class).join(number.to_string());
     fs::read_link(link).ok()
 }
 
 /// The name in `/dev` that the kernel gives the file (`DEVNAME` of `uevent`).
-fn name(root: &Path, link: &Path) -> Option<String> {
-    let text = bytes(&pci::place(root, link)?.join("uevent")).ok()?;
+fn read_dev_name(root: &Path, link: &Path) -> Option<String> {
+    let text = read_bytes(&pci::sysfs_device_dir(root, link)?.join("uevent")).ok()?;
     let text = String::from_utf8(text).ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
     Some(name.strip_prefix("/dev/").unwrap_or(name).to_owned())
 }
 
 /// The functions of the IOMMU's group that a link names.
-fn group(root: &Path, link: &Path) -> BTreeSet<Address> {
+fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
     let name = link.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let number = name.strip_prefix("noiommu-").unwrap_or(name);
     if number.parse::<u32>().is_err() {
         return BTreeSet::new();
     }
     let dir = root.join("sys/kernel/iommu_groups").join(number).join("devices");
-    names(&dir).iter().filter_map(|name| name.parse().ok()).collect()
+    dir_names(&dir).iter().filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The GPUs of NVIDIA's driver with their minor numbers.
-fn gpus(root: &Path) -> Vec<(u32, Address)> {
-    let gpu = |(minor, address): (String, Address)| Some((minor.parse().ok()?, address));
+fn gpu_minors(root: &Path) -> Vec<(u32, PciAddress)> {
+    let gpu = |(minor, address): (String, PciAddress)| Some((minor.parse().ok()?, address));
     gpu_facts(root, "Device Minor:").into_iter().filter_map(gpu).collect()
 }
 
 /// The ids of the GPUs of NVIDIA's driver, `GPU-...`.
-pub fn gpu_ids(root: &Path) -> Vec<(String, Address)> {
+pub fn gpu_ids(root: &Path) -> Vec<(String, PciAddress)> {
     gpu_facts(root, "GPU UUID:")
 }
 
 /// What NVIDIA's driver says of each GPU behind this word.
-fn gpu_facts(root: &Path, word: &str) -> Vec<(String, Address)> {
+fn gpu_facts(root: &Path, word: &str) -> Vec<(String, PciAddress)> {
     let dir = root.join(GPUS);
     let fact = |name: String| {
-        let address: Address = name.parse().ok()?;
-        let text = bytes(&dir.join(&name).join("information")).ok()?;
+        let address: PciAddress = name.parse().ok()?;
+        let text = read_bytes(&dir.join(&name).join("information")).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let fact = text.lines().find_map(|line| line.strip_prefix(word))?;
         Some((fact.trim().to_owned(), address))
     };
-    names(&dir).into_iter().filter_map(fact).collect()
+    dir_names(&dir).into_iter().filter_map(fact).collect()
 }
 
 /// The minor numbers of parts of GPUs, and those of their GPUs: lines are `gpu0/gi1/access 12`.
-fn parts(root: &Path) -> Vec<(u32, u32)> {
-    let text = bytes(&root.join(PARTS)).unwrap_or_default();
-    let part = |line: &str| {
-        let (what, minor) = line.split_once(' ')?;
-        let gpu = what.strip_prefix("gpu")?.split('/').next()?;
+fn mig_minors(root: &Path) -> Vec<(u32, u32)> {
+    let text = read_bytes(&root.join(PARTS)).unwrap_or_default();
+    let parse_line = |line: &str| {
+        let (access_path, minor) = line.split_once(' ')?;
+        let gpu = access_path.strip_prefix("gpu")?.split('/').next()?;
         Some((minor.trim().parse().ok()?, gpu.parse().ok()?))
     };
-    String::from_utf8_lossy(&text).lines().filter_map(part).collect()
+    String::from_utf8_lossy(&text).lines().filter_map(parse_line).collect()
 }
 
-fn names(dir: &Path) -> Vec<String> {
+fn dir_names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
@@ -428,9 +486,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lead_to_functions() {
+    fn numbers_of_device_files_lead_to_pci_functions() {
         let dir = tree();
-        let drivers = Drivers::read(dir.path());
+        let drivers = DeviceDrivers::read(dir.path());
         for (number, path, kind, functions) in [
             ("c195:0", "/dev/nvidia0", "nvidia", "0009:01:00.0"),
             ("c195:1", "/dev/nvidia1", "nvidia", "0019:01:00.0"),
@@ -449,30 +507,30 @@ mod tests {
             ("c244:0", "/dev/kfd", "kfd", ""),
             ("c261:0", "/dev/accel/accel0", "accel", ""),
         ] {
-            let node = drivers.node(dir.path(), parsed(number)).expect(number);
+            let node = drivers.device_file(dir.path(), parsed(number)).expect(number);
             let found: Vec<_> = node.functions.iter().map(ToString::to_string).collect();
-            assert_eq!((&*node.path, node.kind, &*found.join(" ")), (path, kind, functions));
+            assert_eq!((&*node.path, node.kind_name, &*found.join(" ")), (path, kind, functions));
         }
         // Of other drivers, of other files of the same driver, or unknown to sysfs.
         for number in ["c10:196", "c231:1", "b259:1", "b226:0", "c226:7", "b7:0"] {
-            assert_eq!(drivers.node(dir.path(), parsed(number)), None, "{number}");
+            assert_eq!(drivers.device_file(dir.path(), parsed(number)), None, "{number}");
         }
         let nodes: Vec<String> =
-            drivers.nodes(dir.path()).into_values().map(|node| node.path).collect();
+            drivers.device_files(dir.path()).into_values().map(|node| node.path).collect();
         let expected = "nvidia0 nvidia1 dri/card0 dri/renderD128 infiniband/uverbs1 nvidia-caps/nvidia-cap12 \
             nvidia-caps/nvidia-cap13 vfio/42 vfio/devices/vfio0 ng0n1 ng1n1 nvme0 accel/accel0 nvme0n1";
         let expected: Vec<_> =
             expected.split_whitespace().map(|name| format!("/dev/{name}")).collect();
         assert_eq!(nodes, expected);
-        let majors: Vec<_> = drivers.majors().collect();
+        let majors: Vec<_> = drivers.major_numbers().collect();
         assert_eq!(majors.len(), 12, "{majors:?}");
         assert!(majors.contains(&(true, 259)) && !majors.contains(&(true, 226)), "{majors:?}");
     }
 
-    fn parsed(text: &str) -> Number {
+    fn parsed(text: &str) -> DeviceNumber {
         let (major, minor) = text[1..].split_once(':').unwrap();
         let (major, minor) = (major.parse().unwrap(), minor.parse().unwrap());
-        Number { is_block: text.starts_with('b'), major, minor }
+        DeviceNumber { is_block: text.starts_with('b'), major, minor }
     }
 
     /// A captured tree is untrusted, and may be of a machine without any of this.
@@ -480,20 +538,20 @@ mod tests {
     fn a_hostile_or_empty_tree_names_no_function() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        assert!(Drivers::read(root).is_empty());
+        assert!(DeviceDrivers::read(root).is_empty());
         write(root, "proc/devices", "Block devices:\n259 blkext\n");
-        assert!(Drivers::read(root).is_empty());
+        assert!(DeviceDrivers::read(root).is_empty());
         write(root, "proc/devices", "Character devices:\n226 drm\n239 vfio\n99999999999 drm\n");
-        let drivers = Drivers::read(root);
-        assert_eq!(drivers.majors().collect::<Vec<_>>(), [(false, 226), (false, 239)]);
+        let drivers = DeviceDrivers::read(root);
+        assert_eq!(drivers.major_numbers().collect::<Vec<_>>(), [(false, 226), (false, 239)]);
         for (number, target) in [("226:0", "/etc"), ("226:1", "../../devices/../../../etc")] {
             let link = root.join("sys/dev/char").join(number);
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             symlink(target, link).unwrap();
-            assert_eq!(drivers.node(root, parsed(&format!("c{number}"))), None);
+            assert_eq!(drivers.device_file(root, parsed(&format!("c{number}"))), None);
         }
         file(root, "char/239:5", "virtual/vfio/..%2f..", "vfio/\u{1b}[2J");
-        let node = drivers.node(root, parsed("c239:5")).unwrap();
+        let node = drivers.device_file(root, parsed("c239:5")).unwrap();
         assert_eq!(node.functions, []);
     }
 }

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::read::{Problems, bytes};
-use super::speed::Speed;
+use super::read::{Problems, read_bytes};
+use super::speed::LinkSpeed;
 
 /// Directory of the PCI functions, below the root.
 pub(super) const FUNCTIONS: &str = "sys/bus/pci/devices";
@@ -22,7 +22,7 @@ const NVIDIA: u32 = 0x10de;
 
 /// The address of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
+pub struct PciAddress {
     /// The segment; it has more than 16 bits for segments that Linux creates (`vmd`).
     pub domain: u32,
     /// 0 to 255.
@@ -33,46 +33,46 @@ pub struct Address {
     pub function: u8,
 }
 
-impl Address {
+impl PciAddress {
     /// bus << 8 | device << 3 | function: the requester id in a PCIe packet.
-    pub fn requester(&self) -> u16 {
+    pub fn requester_id(&self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, bus, device, function } = self;
         f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
     }
 }
 
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+impl Serialize for PciAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+impl<'de> Deserialize<'de> for PciAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| D::Error::custom(format!("{error:#}")))
     }
 }
 
-impl FromStr for Address {
+impl FromStr for PciAddress {
     type Err = anyhow::Error;
 
     /// Parses `DDDD:BB:DD.F`, or `BB:DD.F` for domain 0, as `lspci` prints them.
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let (rest, function) = text.rsplit_once('.')?;
-            let (rest, device) = rest.rsplit_once(':')?;
-            let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
-            let hex = |text: &str, most: u32| {
+            let (bus_device, function) = text.rsplit_once('.')?;
+            let (domain_bus, device) = bus_device.rsplit_once(':')?;
+            let (domain, bus) = domain_bus.split_once(':').unwrap_or(("0", domain_bus));
+            let hex = |text: &str, max: u32| {
                 let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
                 let value = u32::from_str_radix(text, 16).ok()?;
-                (digits && value <= most).then_some(value)
+                (digits && value <= max).then_some(value)
             };
             Some(Self {
                 domain: hex(domain, u32::MAX)?,
@@ -99,11 +99,11 @@ pub struct TegraPort {
 
 /// A PCI function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Function {
+pub struct PciFunction {
     /// Its address.
-    pub address: Address,
+    pub address: PciAddress,
     /// The function on the root bus above it: its root port, or itself.
-    pub top: Address,
+    pub top: PciAddress,
     /// `class`: base class 23:16, subclass 15:8, programming interface.
     pub class: u32,
     /// `vendor`.
@@ -115,16 +115,16 @@ pub struct Function {
     pub tegra: Option<TegraPort>,
     /// For a virtual function (SR-IOV), the physical function that it is of (`physfn`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub physical: Option<Address>,
+    pub physical: Option<PciAddress>,
     /// Whether a driver of the kernel has it, and no program or virtual machine (`vfio`).
     #[serde(skip)]
     pub has_driver: bool,
     /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub speed: Option<Speed>,
+    pub speed: Option<LinkSpeed>,
 }
 
-impl Function {
+impl PciFunction {
     /// Whether it is a bridge (base class 0x06).
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
@@ -137,59 +137,60 @@ impl Function {
 }
 
 /// All functions of the machine below `root`, in ascending order.
-pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
+pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<PciFunction> {
     let dir = root.join(FUNCTIONS);
-    let mut functions: Vec<Function> = problems
-        .names(&dir)
+    let mut functions: Vec<PciFunction> = problems
+        .read_names(&dir)
         .iter()
-        .filter_map(|name| function(root, &dir.join(name), name.parse().ok()?, problems))
+        .filter_map(|name| read_function(root, &dir.join(name), name.parse().ok()?, problems))
         .collect();
     functions.sort_by_key(|function| function.address);
     let ports: Vec<_> = functions.iter().filter_map(|f| Some((f.address, f.tegra?))).collect();
     for function in &mut functions {
-        let its = ports.iter().find(|(address, _)| *address == function.top);
-        function.tegra = its.map(|(_, port)| *port);
+        let matched = ports.iter().find(|(address, _)| *address == function.top);
+        function.tegra = matched.map(|(_, port)| *port);
     }
     functions
 }
 
-fn function(
+fn read_function(
     root: &Path,
     link: &Path,
-    address: Address,
+    address: PciAddress,
     problems: &mut Problems,
-) -> Option<Function> {
+) -> Option<PciFunction> {
     let target = fs::read_link(link).ok()?;
-    let top = above(&target).first().copied()?;
-    let dir = place(root, &target)?;
+    let top = addresses_in_path(&target).first().copied()?;
+    let dir = sysfs_device_dir(root, &target)?;
     let mut hex = |file: &str| {
         let path = dir.join(file);
-        let text = problems.line(&path)?;
+        let text = problems.read_line(&path)?;
         let value = text.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
         if value.is_none() {
-            problems.note(&path, &format!("{text:?} is not a hex number"));
+            problems.note_problem(&path, &format!("{text:?} is not a hex number"));
         }
         value
     };
     let (class, vendor) = (hex("class").unwrap_or_default(), hex("vendor").unwrap_or_default());
     // -1: the firmware does not say.
-    let node: Option<i32> = problems.parsed(&dir.join("numa_node"));
-    let mut function = Function {
+    let node: Option<i32> = problems.read_parsed(&dir.join("numa_node"));
+    let mut function = PciFunction {
         address,
         top,
         class,
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
-        physical: physical(&dir),
+        physical: read_physical(&dir),
         has_driver: has_driver(&dir),
         speed: None,
     };
     if function.is_root_port() {
-        function.speed = Speed::read(&dir, problems);
+        function.speed = LinkSpeed::read(&dir, problems);
     }
     if function.is_root_port() && vendor == NVIDIA {
-        function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
+        function.tegra =
+            read_bytes(&dir.join("config")).ok().and_then(|config| parse_tegra_port(&config));
     }
     Some(function)
 }
@@ -202,66 +203,67 @@ fn has_driver(dir: &Path) -> bool {
 }
 
 /// The physical function of a virtual one, to which its link leads.
-fn physical(dir: &Path) -> Option<Address> {
+fn read_physical(dir: &Path) -> Option<PciAddress> {
     let target = fs::read_link(dir.join("physfn")).ok()?;
     target.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
 /// `None` for other links.
-pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
-    let mut parts = link.components().skip_while(|part| *part == Component::ParentDir);
-    parts.next().filter(|part| part.as_os_str() == "devices")?;
+pub(super) fn sysfs_device_dir(root: &Path, link: &Path) -> Option<PathBuf> {
+    let mut components =
+        link.components().skip_while(|component| *component == Component::ParentDir);
+    components.next().filter(|component| component.as_os_str() == "devices")?;
     let mut dir = root.join("sys/devices");
-    for part in parts {
-        let Component::Normal(name) = part else { return None };
+    for component in components {
+        let Component::Normal(name) = component else { return None };
         dir.push(name);
     }
     Some(dir)
 }
 
 /// Addresses with commas, as tables have them; `None` if there is none.
-pub fn listed(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String> {
+pub fn join_addresses(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String> {
     let texts: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
     (!texts.is_empty()).then(|| texts.join(","))
 }
 
 /// The function on the root bus above a function: its root port, or itself.
-pub fn top(root: &Path, address: Address) -> Option<Address> {
+pub fn top(root: &Path, address: PciAddress) -> Option<PciAddress> {
     let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;
-    above(&link).first().copied()
+    addresses_in_path(&link).first().copied()
 }
 
 /// The addresses in a path, from the root bus down.
-pub(super) fn above(path: &Path) -> Vec<Address> {
+pub(super) fn addresses_in_path(path: &Path) -> Vec<PciAddress> {
     let names = path.iter().filter_map(|name| name.to_str());
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Finds the capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and
 /// 7.9.6).
-fn tegra(config: &[u8]) -> Option<TegraPort> {
-    let word = |at: usize| {
-        let bytes = config.get(at..at + 4)?;
+fn parse_tegra_port(config: &[u8]) -> Option<TegraPort> {
+    let word = |word_offset: usize| {
+        let bytes = config.get(word_offset..word_offset + 4)?;
         Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };
-    let mut at = 0x100;
+    let mut header_offset = 0x100;
     // A cyclic list ends after as many headers of two words as fit into the space.
     for _ in 0..(4096 - 256) / 8 {
-        let header = word(at)?;
+        let header = word(header_offset)?;
         let is_ours = header & 0xffff == 0x23
-            && word(at + 4)? & 0xffff == NVIDIA
-            && word(at + 8)? & 0xffff == 0x4;
+            && word(header_offset + 4)? & 0xffff == NVIDIA
+            && word(header_offset + 8)? & 0xffff == 0x4;
         if is_ours {
-            let byte = |offset: usize| config.get(at + offset).copied();
+            let byte = |offset: usize| config.get(header_offset + offset).copied();
             return Some(TegraPort {
                 port: byte(0xe)?,
                 root_complex: byte(0xf)?,
                 socket: byte(0x10)?,
             });
         }
-        at = (header >> 20) as usize & 0xffc;
-        if at < 0x100 {
+        header_offset = (header >> 20) as usize & 0xffc;
+        if header_offset < 0x100 {
             return None;
         }
     }
@@ -275,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_lspcis() {
-        let parsed = |text: &str| text.parse::<Address>().unwrap();
+    fn pci_addresses_are_parsed_as_lspci_writes_them() {
+        let parsed = |text: &str| text.parse::<PciAddress>().unwrap();
         assert_eq!(parsed("0001:30:03.0").to_string(), "0001:30:03.0");
         assert_eq!(parsed("98:1f.7").to_string(), "0000:98:1f.7");
         assert_eq!(parsed("10000:e1:00.0").domain, 0x10000);
-        assert_eq!(parsed("27:01.1").requester(), 0x2709);
+        assert_eq!(parsed("27:01.1").requester_id(), 0x2709);
         for text in ["", "nvme0n1", "00:20.0", "00:00.8", "100:00.0", "0:+1:00.0", "00.0"] {
-            assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");
+            assert!(text.parse::<PciAddress>().is_err(), "{text:?} was accepted");
         }
     }
 
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn links_lead_into_the_tree_or_nowhere() {
-        let at = |link: &str| place(Path::new("/root"), Path::new(link));
+        let at = |link: &str| sysfs_device_dir(Path::new("/root"), Path::new(link));
         let inside = Path::new("/root/sys/devices/pci0000:00/0000:00:01.0").to_owned();
         assert_eq!(at("../../../devices/pci0000:00/0000:00:01.0"), Some(inside));
         for link in ["/devices/x", "../../etc", "../devices/../../../x", "devices/./../x", ""] {
@@ -310,21 +312,24 @@ mod tests {
     #[test]
     fn a_tegra_port_names_itself() {
         let config = config();
-        assert_eq!(tegra(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
+        assert_eq!(
+            parse_tegra_port(&config),
+            Some(TegraPort { port: 3, root_complex: 9, socket: 1 })
+        );
         // The part that only root can read is missing.
-        assert_eq!(tegra(&config[..64]), None);
+        assert_eq!(parse_tegra_port(&config[..64]), None);
         let mut other = config;
         other[0x158] = 5;
-        assert_eq!(tegra(&other), None);
+        assert_eq!(parse_tegra_port(&other), None);
         // A cyclic list.
         other[0x150..0x154].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
-        assert_eq!(tegra(&other), None);
+        assert_eq!(parse_tegra_port(&other), None);
     }
 
     proptest! {
         #[test]
-        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _port = tegra(&config);
+        fn no_configuration_space_of_a_port_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _port = parse_tegra_port(&config);
         }
     }
 }

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::cpulist::CpuList;
 use super::event::{EventAlias, number};
-use super::format::Format;
+use super::format::FormatField;
 use super::name;
 use super::processor::Processor;
 use super::read::Problems;
-use super::statistics::Statistics;
+use super::statistics::KernelCountedDevice;
 
 /// A PMU. A missing file is `None` or an empty map.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -34,8 +34,8 @@ pub struct Pmu {
     pub associated_cpus: Option<CpuList>,
     /// `identifier`, or the corresponding file of Alibaba's driver.
     pub identifier: Option<String>,
-    /// The processor that it belongs to ([`Processor::generation`]); for a core PMU that of its
-    /// first CPU. It distinguishes the generations of a PMU, which its files do not.
+    /// The processor that it belongs to ([`Processor::generation_name`]); for a core PMU that of
+    /// its first CPU. It distinguishes the generations of a PMU, which its files do not.
     pub processor: Option<String>,
     /// `die<N>` of Intel's PMUs: the unit on the N-th die, which for an IIO stack is the
     /// `domain:bus` of a root bus (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
@@ -46,7 +46,7 @@ pub struct Pmu {
     pub bdf_range: Option<RangeInclusive<u16>>,
     /// `format/`: the terms of its events.
     #[serde(skip)]
-    pub formats: BTreeMap<String, Format>,
+    pub formats: BTreeMap<String, FormatField>,
     /// `events/`: its named events.
     #[serde(skip)]
     pub events: BTreeMap<String, EventAlias>,
@@ -59,13 +59,14 @@ pub struct Pmu {
     pub caps: BTreeMap<String, String>,
     /// The device that it stands for, if it is a disk or an interface.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<KernelCountedDevice>,
 }
 
 impl Pmu {
     /// Whether a unit of this kind is at the other end of its link; `true` for no kind.
-    pub fn has_peer(&self, kind: Option<&String>) -> bool {
-        kind.is_none_or(|kind| self.peers.get(kind).is_some_and(|number| *number > 0))
+    pub fn has_peer(&self, unit_kind: Option<&String>) -> bool {
+        unit_kind
+            .is_none_or(|peer_kind| self.peers.get(peer_kind).is_some_and(|number| *number > 0))
     }
 
     /// Reads the PMU in `dir`; `None`, with a problem, if its type cannot be read.
@@ -77,53 +78,56 @@ impl Pmu {
     ) -> Option<Self> {
         let type_file = dir.join("type");
         let noted = problems.0.len();
-        let Some(attr_type) = problems.parsed(&type_file) else {
+        let Some(attr_type) = problems.read_parsed(&type_file) else {
             if problems.0.len() == noted {
-                problems.note(&type_file, &"there is no such file, so this PMU cannot be opened");
+                problems.note_problem(
+                    &type_file,
+                    &"there is no such file, so this PMU cannot be opened",
+                );
             }
             return None;
         };
         let identifier = problems
-            .line(&dir.join("identifier"))
+            .read_line(&dir.join("identifier"))
             // drivers/perf/alibaba_uncore_drw_pmu.c uses this name, Linux 6.12 to 7.3.
-            .or_else(|| problems.line(&dir.join("ali_drw_pmu_identifier")));
+            .or_else(|| problems.read_line(&dir.join("ali_drw_pmu_identifier")));
         Some(Self {
             name: name.to_owned(),
-            alias: problems.line(&dir.join("alias")).filter(|alias| !alias.is_empty()),
+            alias: problems.read_line(&dir.join("alias")).filter(|alias| !alias.is_empty()),
             attr_type,
-            cpumask: problems.parsed(&dir.join("cpumask")),
-            cpus: problems.parsed(&dir.join("cpus")),
-            associated_cpus: problems.parsed(&dir.join("associated_cpus")),
+            cpumask: problems.read_parsed(&dir.join("cpumask")),
+            cpus: problems.read_parsed(&dir.join("cpus")),
+            associated_cpus: problems.read_parsed(&dir.join("associated_cpus")),
             identifier,
-            processor: processor.and_then(Processor::generation),
-            dies: dies(dir, problems),
-            bdf_range: bdf_range(dir, problems),
-            formats: formats(&dir.join("format"), problems),
-            events: events(&dir.join("events"), problems),
-            mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
-            peers: peers(&dir.join("peer"), problems),
-            caps: caps(&dir.join("caps"), problems),
+            processor: processor.and_then(Processor::generation_name),
+            dies: read_dies(dir, problems),
+            bdf_range: read_bdf_range(dir, problems),
+            formats: read_formats(&dir.join("format"), problems),
+            events: read_events(&dir.join("events"), problems),
+            mux_interval_ms: problems.read_parsed(&dir.join("perf_event_mux_interval_ms")),
+            peers: read_peers(&dir.join("peer"), problems),
+            caps: read_caps(&dir.join("caps"), problems),
             statistics: None,
         })
     }
 
     /// Whether `word` is the full name of this PMU ([`name::is_whole`]).
     pub fn is_called(&self, word: &str) -> bool {
-        self.names().any(|its| name::is_whole(word, its))
+        self.all_names().any(|pmu_name| name::is_whole(word, pmu_name))
     }
 
-    /// Whether `word` selects this PMU ([`name::means`]).
+    /// Whether `word` selects this PMU ([`name::selects_pmu`]).
     pub fn is_meant(&self, word: &str) -> bool {
-        self.names().any(|its| name::means(word, its))
+        self.all_names().any(|pmu_name| name::selects_pmu(word, pmu_name))
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    fn all_names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.name.as_str()).chain(self.alias.as_deref())
     }
 
     /// The event called `name`: the exact name, else case-insensitive, because one driver changed
     /// the case of its names between kernels (`dwc_pcie_pmu`, 6.12 and 7.2).
-    pub fn event(&self, name: &str) -> Option<(&str, &EventAlias)> {
+    pub fn find_event(&self, name: &str) -> Option<(&str, &EventAlias)> {
         self.events
             .get_key_value(name)
             .or_else(|| self.events.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
@@ -131,40 +135,40 @@ impl Pmu {
     }
 }
 
-fn bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<u16>> {
+fn read_bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<u16>> {
     let mut id = |file: &str| {
         let path = dir.join(file);
-        let text = problems.line(&path)?;
+        let text = problems.read_line(&path)?;
         let id = number(&text).ok().and_then(|id| u16::try_from(id).ok());
         if id.is_none() {
-            problems.note(&path, &format!("{text:?} is no id of a root port"));
+            problems.note_problem(&path, &format!("{text:?} is no id of a root port"));
         }
         id
     };
     Some(id("bdf_min")?..=id("bdf_max")?)
 }
 
-fn dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {
-    let names = problems.names(dir);
+fn read_dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {
+    let names = problems.read_names(dir);
     let dies =
         names.iter().filter_map(|name| Some((name.strip_prefix("die")?.parse().ok()?, name)));
-    dies.filter_map(|(die, name)| Some((die, problems.line(&dir.join(name))?))).collect()
+    dies.filter_map(|(die, name)| Some((die, problems.read_line(&dir.join(name))?))).collect()
 }
 
 /// Parses the lines `nr_KIND=COUNT` of a `peer` file.
-fn peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
-    let text = problems.text(file).unwrap_or_default();
-    let one = |line: &str| {
-        let (kind, count) = line.trim().strip_prefix("nr_")?.split_once('=')?;
-        Some((kind.to_owned(), count.parse().ok()?))
+fn read_peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
+    let text = problems.read_text(file).unwrap_or_default();
+    let parse_line = |line: &str| {
+        let (unit_kind, count) = line.trim().strip_prefix("nr_")?.split_once('=')?;
+        Some((unit_kind.to_owned(), count.parse().ok()?))
     };
-    text.lines().filter_map(one).collect()
+    text.lines().filter_map(parse_line).collect()
 }
 
-fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {
+fn read_formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, FormatField> {
     let mut formats = BTreeMap::new();
-    for name in problems.names(dir) {
-        if let Some(format) = problems.parsed(&dir.join(&name)) {
+    for name in problems.read_names(dir) {
+        if let Some(format) = problems.read_parsed(&dir.join(&name)) {
             formats.insert(name, format);
         }
     }
@@ -174,26 +178,26 @@ fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {
 /// Suffixes of the files that describe an event further.
 const ASIDES: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
 
-fn events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
+fn read_events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
     let mut events = BTreeMap::new();
-    for name in problems.names(dir) {
+    for name in problems.read_names(dir) {
         if ASIDES.iter().any(|aside| name.ends_with(aside)) {
             continue;
         }
         let path = dir.join(&name);
-        let Some(text) = problems.text(&path) else { continue };
+        let Some(text) = problems.read_text(&path) else { continue };
         let mut event = match EventAlias::parse(&text) {
             Ok(event) => event,
             Err(error) => {
-                problems.note(&path, &error);
+                problems.note_problem(&path, &error);
                 continue;
             }
         };
         let aside = |aside: &str| dir.join(format!("{name}{aside}"));
-        event.scale = problems.parsed(&aside(".scale"));
-        event.unit = problems.line(&aside(".unit"));
-        event.per_pkg = problems.line(&aside(".per-pkg")).is_some_and(|text| text == "1");
-        event.snapshot = problems.line(&aside(".snapshot")).is_some_and(|text| text == "1");
+        event.scale = problems.read_parsed(&aside(".scale"));
+        event.unit = problems.read_line(&aside(".unit"));
+        event.per_pkg = problems.read_line(&aside(".per-pkg")).is_some_and(|text| text == "1");
+        event.snapshot = problems.read_line(&aside(".snapshot")).is_some_and(|text| text == "1");
         if event.scale.is_none() && aside(".scale").exists() {
             // Without its scale, a count would silently be wrong by a factor.
             continue;
@@ -203,10 +207,10 @@ fn events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
     events
 }
 
-fn caps(dir: &Path, problems: &mut Problems) -> BTreeMap<String, String> {
-    let names = problems.names(dir);
+fn read_caps(dir: &Path, problems: &mut Problems) -> BTreeMap<String, String> {
+    let names = problems.read_names(dir);
     names
         .into_iter()
-        .filter_map(|name| Some((name.clone(), problems.line(&dir.join(name))?)))
+        .filter_map(|name| Some((name.clone(), problems.read_line(&dir.join(name))?)))
         .collect()
 }

@@ -20,7 +20,7 @@ pub(super) struct Problems(pub Vec<String>);
 
 impl Problems {
     /// Notes that `path` could not be used, and why.
-    pub(super) fn note(&mut self, path: &Path, why: &impl std::fmt::Display) {
+    pub(super) fn note_problem(&mut self, path: &Path, why: &impl std::fmt::Display) {
         let line = format!("{}: {why:#}", path.display());
         let mut line = printable(&line).into_owned();
         if line.len() > LONGEST_LINE {
@@ -31,49 +31,49 @@ impl Problems {
     }
 
     /// The whole attribute of sysfs as text.
-    pub(super) fn text(&mut self, path: &Path) -> Option<String> {
+    pub(super) fn read_text(&mut self, path: &Path) -> Option<String> {
         self.text_up_to(path, bounds::ATTRIBUTE)
     }
 
-    /// The whole file as text, if it has at most `most` bytes.
-    pub(super) fn text_up_to(&mut self, path: &Path, most: u64) -> Option<String> {
-        match bounds::text(path, most) {
+    /// The whole file as text, if it has at most `max_bytes` bytes.
+    pub(super) fn text_up_to(&mut self, path: &Path, max_bytes: u64) -> Option<String> {
+        match bounds::read_text(path, max_bytes) {
             Ok(text) => Some(text),
-            Err(error) if absent(&error) => None,
+            Err(error) if is_absent(&error) => None,
             Err(error) => {
-                self.note(path, &error);
+                self.note_problem(path, &error);
                 None
             }
         }
     }
 
     /// The file's text without surrounding white space.
-    pub(super) fn line(&mut self, path: &Path) -> Option<String> {
-        self.text(path).map(|text| text.trim().to_owned())
+    pub(super) fn read_line(&mut self, path: &Path) -> Option<String> {
+        self.read_text(path).map(|text| text.trim().to_owned())
     }
 
     /// The file parsed as a `T`.
-    pub(super) fn parsed<T>(&mut self, path: &Path) -> Option<T>
+    pub(super) fn read_parsed<T>(&mut self, path: &Path) -> Option<T>
     where
         T: FromStr<Err: std::fmt::Display>,
     {
-        let text = self.line(path)?;
+        let text = self.read_line(path)?;
         match text.parse() {
             Ok(value) => Some(value),
             Err(error) => {
-                self.note(path, &error);
+                self.note_problem(path, &error);
                 None
             }
         }
     }
 
     /// The names in a directory in ascending order; empty if it does not exist.
-    pub(super) fn names(&mut self, dir: &Path) -> Vec<String> {
+    pub(super) fn read_names(&mut self, dir: &Path) -> Vec<String> {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) => {
-                if !absent(&error) {
-                    self.note(dir, &error);
+                if !is_absent(&error) {
+                    self.note_problem(dir, &error);
                 }
                 return Vec::new();
             }
@@ -82,8 +82,8 @@ impl Problems {
         for entry in entries {
             match entry.map(|entry| entry.file_name().into_string()) {
                 Ok(Ok(name)) => names.push(name),
-                Ok(Err(name)) => self.note(&dir.join(name), &"its name is not UTF-8"),
-                Err(error) => self.note(dir, &error),
+                Ok(Err(name)) => self.note_problem(&dir.join(name), &"its name is not UTF-8"),
+                Err(error) => self.note_problem(dir, &error),
             }
         }
         names.sort_unstable();
@@ -92,10 +92,10 @@ impl Problems {
 }
 
 /// The file's bytes.
-pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     bounds::system_bytes(path)
 }
 
-fn absent(error: &io::Error) -> bool {
+fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 /// Major and minor number of a kernel release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32);
+pub struct KernelVersion(pub u32, pub u32);
 
-impl Version {
+impl KernelVersion {
     /// Reads `6.18.44-anything`, `7.2-rc1`.
     pub fn parse(release: &str) -> Option<Self> {
-        let mut parts = release.split(|c: char| !c.is_ascii_digit());
-        Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        Some(Self(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 }
 
@@ -21,7 +21,7 @@ pub fn is_realtime(version: &str) -> bool {
     version.split_whitespace().any(|word| word == "PREEMPT_RT")
 }
 
-impl FromStr for Version {
+impl FromStr for KernelVersion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -29,7 +29,7 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for KernelVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
     }
@@ -41,18 +41,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_version_is_refused() {
-        assert!("banana".parse::<Version>().is_err());
-        assert_eq!("6.8".parse(), Ok(Version(6, 8)));
-        assert!(Version(6, 8) < Version(6, 12));
+    fn a_malformed_kernel_version_is_refused() {
+        assert!("banana".parse::<KernelVersion>().is_err());
+        assert_eq!("6.8".parse(), Ok(KernelVersion(6, 8)));
+        assert!(KernelVersion(6, 8) < KernelVersion(6, 12));
     }
 
     proptest! {
         #[test]
         fn a_version_is_read_back(major in 0u32..100, minor in 0u32..100, rest in "([.+-].*)?") {
             prop_assert_eq!(
-                Version::parse(&format!("{major}.{minor}{rest}")),
-                Some(Version(major, minor))
+                KernelVersion::parse(&format!("{major}.{minor}{rest}")),
+                Some(KernelVersion(major, minor))
             );
         }
     }

@@ -18,8 +18,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-pub use self::domain::{Domain, domains};
-pub use self::tenant::{cgroup_of, tenant, threads_of};
+pub use self::domain::{CacheDomain, domains};
+pub use self::tenant::{cgroup_of, find_tenant, threads_of};
 use super::mounts::MountTable;
 use super::read;
 use crate::bounds;
@@ -39,7 +39,7 @@ pub struct Resctrl {
 
 /// A control group or a monitoring group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ResctrlGroup {
     /// Its path in the file system: empty for the default group, `CONTROL`, `mon_groups/GROUP` or
     /// `CONTROL/mon_groups/GROUP`.
     pub name: String,
@@ -53,19 +53,19 @@ pub struct Group {
 
 /// What a group's bytes are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum MbmEvent {
     /// All traffic between the cache and the memories.
     Total,
     /// The part of it that goes to the memory of the cache's own NUMA node.
     Local,
 }
 
-impl Event {
+impl MbmEvent {
     /// All events.
     const ALL: [Self; 2] = [Self::Total, Self::Local];
 
     /// The file in the directory of a domain.
-    pub const fn file(self) -> &'static str {
+    pub const fn file_name(self) -> &'static str {
         match self {
             Self::Total => "mbm_total_bytes",
             Self::Local => "mbm_local_bytes",
@@ -75,7 +75,7 @@ impl Event {
 
 /// The count of a group in a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub enum MbmCount {
     /// Bytes since the group was made. The kernel extends hardware counters, of 24 to 44 bits, to
     /// 64 bits.
     Bytes(u64),
@@ -87,7 +87,7 @@ pub enum Value {
     Failed,
 }
 
-impl Value {
+impl MbmCount {
     /// Parses the text of a file.
     fn parse(text: &str) -> Self {
         match text.trim() {
@@ -98,7 +98,7 @@ impl Value {
     }
 
     /// The bytes, if there is a count.
-    pub const fn bytes(self) -> Option<u64> {
+    pub const fn known_bytes(self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
             Self::Unavailable | Self::Unassigned | Self::Failed => None,
@@ -108,8 +108,8 @@ impl Value {
 
 impl Resctrl {
     /// The first one in `proc/self/mountinfo` below `root`; `None` if none is mounted.
-    pub fn find(root: &Path) -> Option<Self> {
-        let mounts = read::bytes(&root.join("proc/self/mountinfo")).ok()?;
+    pub fn find_mounted(root: &Path) -> Option<Self> {
+        let mounts = read::read_bytes(&root.join("proc/self/mountinfo")).ok()?;
         let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
         let path = &mounts.of_type("resctrl").next()?.point;
         Some(Self { dir: root.join(path.strip_prefix("/").unwrap_or(path)) })
@@ -121,28 +121,28 @@ impl Resctrl {
     /// # Errors
     ///
     /// The file system cannot be listed.
-    pub fn groups(&self) -> io::Result<Vec<Group>> {
-        let mut groups: Vec<Group> =
-            Group::read(String::new(), &self.dir, true).into_iter().collect();
-        groups.extend(monitoring(&self.dir, ""));
+    pub fn read_groups(&self) -> io::Result<Vec<ResctrlGroup>> {
+        let mut groups: Vec<ResctrlGroup> =
+            ResctrlGroup::read(String::new(), &self.dir, true).into_iter().collect();
+        groups.extend(monitoring_groups(&self.dir, ""));
         for name in subdirectories(&self.dir)? {
             if NO_GROUPS.contains(&name.as_str()) {
                 continue;
             }
             let dir = self.dir.join(&name);
-            groups.extend(Group::read(name.clone(), &dir, true));
-            groups.extend(monitoring(&dir, &name));
+            groups.extend(ResctrlGroup::read(name.clone(), &dir, true));
+            groups.extend(monitoring_groups(&dir, &name));
         }
         Ok(groups)
     }
 
     /// Its mount point, with the root.
-    pub fn dir(&self) -> &Path {
+    pub fn mount_dir(&self) -> &Path {
         &self.dir
     }
 
     /// How many groups there can be, the default one included; `None` if nothing is monitored.
-    pub fn rmids(&self) -> Option<usize> {
+    pub fn max_groups(&self) -> Option<usize> {
         let text = bounds::system_text(self.dir.join("info/L3_MON/num_rmids")).ok()?;
         text.trim().parse().ok()
     }
@@ -150,22 +150,25 @@ impl Resctrl {
     /// Whether the local part of the bytes is counted. Arm MPAM counts totals only.
     pub fn counts_local(&self) -> bool {
         let features = bounds::system_text(self.dir.join("info/L3_MON/mon_features"));
-        features.map_or(true, |text| text.lines().any(|line| line.trim() == Event::Local.file()))
+        features.map_or(true, |text| {
+            text.lines().any(|line| line.trim() == MbmEvent::Local.file_name())
+        })
     }
 
     /// For how many more groups there are counters, where groups are assigned counters (AMD ABMC,
     /// MPAM); `None` where each group has its own.
-    pub fn unassigned(&self) -> Option<usize> {
+    pub fn assignable_groups(&self) -> Option<usize> {
         let file = self.dir.join("info/L3_MON/available_mbm_cntrs");
         let text = bounds::system_text(file).ok()?;
         // `0=30;1=30`: of each domain. A group has one for each event.
-        let counters = |its: &str| its.rsplit('=').next()?.trim().parse::<usize>().ok();
+        let counters =
+            |domain_text: &str| domain_text.rsplit('=').next()?.trim().parse::<usize>().ok();
         let fewest = text.trim().split(';').filter_map(counters).min()?;
-        Some(fewest / Event::ALL.len())
+        Some(fewest / MbmEvent::ALL.len())
     }
 }
 
-impl Group {
+impl ResctrlGroup {
     /// The group in the directory `dir`, by this name; `None` if it does not exist.
     pub fn read(name: String, dir: &Path, is_control: bool) -> Option<Self> {
         let inode = fs::metadata(dir).ok()?.ino();
@@ -180,20 +183,20 @@ impl Group {
     }
 
     /// Its directory, with the root.
-    pub fn dir(&self) -> &Path {
+    pub fn group_dir(&self) -> &Path {
         &self.dir
     }
 
     /// Name of its control group; its own if it is one.
-    pub fn control(&self) -> &str {
+    pub fn control_name(&self) -> &str {
         let above = self.name.rsplit_once('/').map_or("", |(above, _)| above);
         let control = above.strip_suffix(MONITORING).unwrap_or_default();
         if self.is_control { &self.name } else { control.trim_end_matches('/') }
     }
 
     /// Ids of its threads; empty if it has none or cannot be read.
-    pub fn tasks(&self) -> Vec<u32> {
-        let tasks = read::bytes(&self.dir.join("tasks")).unwrap_or_default();
+    pub fn read_tasks(&self) -> Vec<u32> {
+        let tasks = read::read_bytes(&self.dir.join("tasks")).unwrap_or_default();
         String::from_utf8_lossy(&tasks)
             .lines()
             .filter_map(|line| line.trim().parse().ok())
@@ -201,20 +204,20 @@ impl Group {
     }
 
     /// Its count in a domain.
-    pub fn value(&self, domain: u32, event: Event) -> Value {
+    pub fn read_count(&self, domain: u32, event: MbmEvent) -> MbmCount {
         // The kernel pads the number in the name with a zero to two digits.
-        let file = self.dir.join(format!("mon_data/mon_L3_{domain:02}")).join(event.file());
-        bounds::system_text(file).map_or(Value::Failed, |text| Value::parse(&text))
+        let file = self.dir.join(format!("mon_data/mon_L3_{domain:02}")).join(event.file_name());
+        bounds::system_text(file).map_or(MbmCount::Failed, |text| MbmCount::parse(&text))
     }
 }
 
 /// The monitoring groups of a control group.
-fn monitoring(control: &Path, name: &str) -> Vec<Group> {
+fn monitoring_groups(control: &Path, name: &str) -> Vec<ResctrlGroup> {
     let dir = control.join(MONITORING);
     let names = subdirectories(&dir).unwrap_or_default().into_iter();
-    let groups = names.filter_map(|its| {
-        let path = Path::new(name).join(MONITORING).join(&its);
-        Group::read(path.to_str()?.to_owned(), &dir.join(&its), false)
+    let groups = names.filter_map(|group_name| {
+        let path = Path::new(name).join(MONITORING).join(&group_name);
+        ResctrlGroup::read(path.to_str()?.to_owned(), &dir.join(&group_name), false)
     });
     groups.collect()
 }
@@ -242,58 +245,59 @@ mod tests {
     #[test]
     fn groups_and_their_counts_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = fake::Fake::new(dir.path());
-        fake.group("", &[1, 2, 3], "0-1");
-        fake.group("mon_groups/b", &[2], "");
-        fake.group("web", &[4], "");
-        fake.group("web/mon_groups/c", &[4], "1");
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        let fake = fake::FakeResctrl::new(dir.path());
+        fake.add_group("", &[1, 2, 3], "0-1");
+        fake.add_group("mon_groups/b", &[2], "");
+        fake.add_group("web", &[4], "");
+        fake.add_group("web/mon_groups/c", &[4], "1");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         for (name, text) in
             [("", "700\n"), ("mon_groups/b", "Unavailable\n"), ("web", "Unassigned\n")]
         {
-            fake.value(name, 0, "mbm_total_bytes", text);
+            fake.write_count(name, 0, "mbm_total_bytes", text);
         }
-        fake.value("web/mon_groups/c", 0, "mbm_total_bytes", "Error\n");
-        fake.value("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
-        let resctrl = Resctrl::find(dir.path()).unwrap();
-        let groups = resctrl.groups().unwrap();
+        fake.write_count("web/mon_groups/c", 0, "mbm_total_bytes", "Error\n");
+        fake.write_count("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
+        let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
+        let groups = resctrl.read_groups().unwrap();
         let names: Vec<_> = groups.iter().map(|its| (its.name.as_str(), its.is_control)).collect();
         let all = [("", true), ("mon_groups/b", false), ("web", true), ("web/mon_groups/c", false)];
         assert_eq!(names, all);
-        let values: Vec<_> = groups.iter().map(|its| its.value(0, Event::Total)).collect();
-        let right = [Value::Bytes(700), Value::Unavailable, Value::Unassigned, Value::Failed];
+        let values: Vec<_> = groups.iter().map(|its| its.read_count(0, MbmEvent::Total)).collect();
+        let right =
+            [MbmCount::Bytes(700), MbmCount::Unavailable, MbmCount::Unassigned, MbmCount::Failed];
         assert_eq!(values, right);
-        assert_eq!(groups[3].value(11, Event::Local), Value::Bytes(u64::MAX));
-        assert_eq!(groups[0].value(5, Event::Total), Value::Failed);
-        assert_eq!(groups[0].tasks(), [1, 2, 3]);
-        let controls: Vec<_> = groups.iter().map(Group::control).collect();
+        assert_eq!(groups[3].read_count(11, MbmEvent::Local), MbmCount::Bytes(u64::MAX));
+        assert_eq!(groups[0].read_count(5, MbmEvent::Total), MbmCount::Failed);
+        assert_eq!(groups[0].read_tasks(), [1, 2, 3]);
+        let controls: Vec<_> = groups.iter().map(ResctrlGroup::control_name).collect();
         assert_eq!(controls, ["", "", "web", "web"]);
-        assert_eq!((resctrl.rmids(), resctrl.unassigned()), (Some(16), None));
-        fake.write("info/L3_MON/available_mbm_cntrs", "0=30;1=7\n");
-        assert_eq!(resctrl.unassigned(), Some(3));
+        assert_eq!((resctrl.max_groups(), resctrl.assignable_groups()), (Some(16), None));
+        fake.write_file("info/L3_MON/available_mbm_cntrs", "0=30;1=7\n");
+        assert_eq!(resctrl.assignable_groups(), Some(3));
         assert_eq!(
-            groups.iter().map(Group::has_cpus).collect::<Vec<_>>(),
+            groups.iter().map(ResctrlGroup::has_cpus).collect::<Vec<_>>(),
             [true, false, false, true]
         );
     }
 
     #[test]
-    fn a_group_that_is_made_again_is_another_one() {
+    fn a_resctrl_group_that_is_made_again_is_a_new_group() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = fake::Fake::new(dir.path());
-        fake.group("a", &[], "");
-        let inode = || Resctrl::find(dir.path()).unwrap().groups().unwrap()[1].inode;
+        let fake = fake::FakeResctrl::new(dir.path());
+        fake.add_group("a", &[], "");
+        let inode = || Resctrl::find_mounted(dir.path()).unwrap().read_groups().unwrap()[1].inode;
         let first = inode();
         // The new directory exists while the old one does, so that it has another inode.
-        fake.group("b", &[], "");
-        fs::remove_dir_all(fake.dir().join("a")).unwrap();
-        fs::rename(fake.dir().join("b"), fake.dir().join("a")).unwrap();
+        fake.add_group("b", &[], "");
+        fs::remove_dir_all(fake.mount_dir().join("a")).unwrap();
+        fs::rename(fake.mount_dir().join("b"), fake.mount_dir().join("a")).unwrap();
         assert_ne!(inode(), first);
     }
 
     #[test]
-    fn without_a_mount_there_is_nothing() {
+    fn without_a_resctrl_mount_there_are_no_groups() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Resctrl::find(dir.path()), None);
+        assert_eq!(Resctrl::find_mounted(dir.path()), None);
     }
 }

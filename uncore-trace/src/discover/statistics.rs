@@ -26,7 +26,7 @@ pub enum DeviceKind {
 
 /// A device whose bytes the kernel counts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Statistics {
+pub struct KernelCountedDevice {
     /// Name of the device, as in `/dev` or `ip link`.
     pub device: String,
     /// Its kind.
@@ -40,20 +40,21 @@ pub struct Statistics {
 
 /// The disks and interfaces below `root` that have statistics, as PMUs, disks first. Partitions,
 /// disks of size 0 and the hidden paths of a multipath disk are left out.
-pub(super) fn pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
-    let mut found = devices(root, "block", problems, disk);
-    let mut net = devices(root, "net", problems, interface);
+pub(super) fn read_pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
+    let mut disks = read_devices(root, "block", problems, read_disk);
+    let mut net = read_devices(root, "net", problems, read_interface);
     // Within a container no interface is of hardware. Then those that are built on no other one
     // count.
-    let is_of_hardware = |its: &Statistics| !its.counts_again && its.device != LOOPBACK;
-    if !net.iter().any(|(its, _)| is_of_hardware(its)) {
-        for (its, has_lower) in &mut net {
-            its.counts_again = *has_lower;
+    let is_of_hardware =
+        |candidate: &KernelCountedDevice| !candidate.counts_again && candidate.device != LOOPBACK;
+    if !net.iter().any(|(candidate, _)| is_of_hardware(candidate)) {
+        for (candidate, has_lower) in &mut net {
+            candidate.counts_again = *has_lower;
         }
     }
-    found.append(&mut net);
+    disks.append(&mut net);
     let types = STATISTICS..;
-    let pmu = |((statistics, _), attr_type): ((Statistics, bool), u32)| {
+    let pmu = |((statistics, _), attr_type): ((KernelCountedDevice, bool), u32)| {
         let prefix = match statistics.kind {
             DeviceKind::Disk => "disk",
             DeviceKind::Net => "net",
@@ -61,43 +62,47 @@ pub(super) fn pmus(root: &Path, problems: &mut Problems) -> Vec<Pmu> {
         let name = format!("{prefix}_{}", statistics.device);
         Pmu { name, attr_type, statistics: Some(statistics), ..Pmu::default() }
     };
-    found.into_iter().zip(types).map(pmu).collect()
+    disks.into_iter().zip(types).map(pmu).collect()
 }
 
 /// The interface of a host to itself.
 const LOOPBACK: &str = "lo";
 
 /// The devices of a class, and whether each is built on others.
-fn devices(
+fn read_devices(
     root: &Path,
     class: &str,
     problems: &mut Problems,
-    read: fn(&str, &Path) -> Option<(Statistics, bool)>,
-) -> Vec<(Statistics, bool)> {
+    read: fn(&str, &Path) -> Option<(KernelCountedDevice, bool)>,
+) -> Vec<(KernelCountedDevice, bool)> {
     let class = root.join("sys/class").join(class);
-    let mut found = Vec::new();
-    for name in problems.names(&class) {
-        let dir = fs::read_link(class.join(&name)).ok().and_then(|link| pci::place(root, &link));
-        found.extend(dir.and_then(|dir| read(&name, &dir)));
+    let mut statistics = Vec::new();
+    for name in problems.read_names(&class) {
+        let dir = fs::read_link(class.join(&name))
+            .ok()
+            .and_then(|link| pci::sysfs_device_dir(root, &link));
+        statistics.extend(dir.and_then(|dir| read(&name, &dir)));
     }
-    found
+    statistics
 }
 
-fn disk(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
-    let has = |file: &str| dir.join(file).exists();
-    let is = |file: &str, value: &str| text(dir, file).is_some_and(|text| text == value);
-    if !has("stat") || has("partition") || is("size", "0") || is("hidden", "1") {
+fn read_disk(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
+    let has_file = |file: &str| dir.join(file).exists();
+    let is_text = |file: &str, value: &str| read_text(dir, file).is_some_and(|text| text == value);
+    if !has_file("stat") || has_file("partition") || is_text("size", "0") || is_text("hidden", "1")
+    {
         return None;
     }
-    let has_lower = fs::read_dir(dir.join("slaves")).is_ok_and(|mut all| all.next().is_some());
+    let has_lower =
+        fs::read_dir(dir.join("slaves")).is_ok_and(|mut entries| entries.next().is_some());
     // A loop device has this directory while a file is bound to it; only zram has this file.
-    let counts_again = has_lower || has("loop") || has("mm_stat");
+    let counts_again = has_lower || has_file("loop") || has_file("mm_stat");
     let device = name.to_owned();
     let kind = DeviceKind::Disk;
-    Some((Statistics { device, kind, counts_again, bytes_per_s: None }, has_lower))
+    Some((KernelCountedDevice { device, kind, counts_again, bytes_per_s: None }, has_lower))
 }
 
-fn interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
+fn read_interface(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
     if !dir.join("statistics/rx_bytes").exists() {
         return None;
     }
@@ -107,8 +112,8 @@ fn interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
     // Only hardware has this link.
     let is_of_hardware = fs::symlink_metadata(dir.join("device")).is_ok();
     // In Mb/s; -1 or an error if unknown (`speed_show`, net/core/net-sysfs.c, Linux 7.2).
-    let speed = text(dir, "speed").and_then(|text| text.parse::<f64>().ok());
-    let statistics = Statistics {
+    let speed = read_text(dir, "speed").and_then(|text| text.parse::<f64>().ok());
+    let statistics = KernelCountedDevice {
         device: name.to_owned(),
         kind: DeviceKind::Net,
         counts_again: has_lower || !(is_of_hardware || name == LOOPBACK),
@@ -119,7 +124,7 @@ fn interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
 
 /// A file's text without surrounding white space. Some of these files cannot be read while a device
 /// is down, which is no problem of the machine.
-fn text(dir: &Path, file: &str) -> Option<String> {
+fn read_text(dir: &Path, file: &str) -> Option<String> {
     Some(bounds::system_text(dir.join(file)).ok()?.trim().to_owned())
 }
 
@@ -150,7 +155,7 @@ mod tests {
     }
 
     fn found(root: &Path) -> Vec<(String, bool)> {
-        let pmus = pmus(root, &mut Problems::default());
+        let pmus = read_pmus(root, &mut Problems::default());
         let again = |pmu: &Pmu| pmu.statistics.as_ref().unwrap().counts_again;
         pmus.iter().map(|pmu| (pmu.name.clone(), again(pmu))).collect()
     }
@@ -191,7 +196,7 @@ mod tests {
         let expected =
             [("net_br0", true), ("net_eth0", false), ("net_lo", false), ("net_veth0", true)];
         assert_eq!(found(root.path()), named(&expected));
-        let pmus = pmus(root.path(), &mut Problems::default());
+        let pmus = read_pmus(root.path(), &mut Problems::default());
         assert_eq!(pmus[1].statistics.as_ref().unwrap().bytes_per_s, Some(125e6));
         assert_ne!(pmus[1].attr_type, pmus[2].attr_type);
         let within = tree("net", &[all[0], all[2], all[3]]);

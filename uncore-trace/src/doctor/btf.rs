@@ -1,37 +1,38 @@
 //! The kernel's own type information.
 //!
 //! The programs attach to typed tracepoints (`tp_btf`) and read a few kernel structures at offsets
-//! taken from it. A file with the types of the same kernel gives the offsets too; the programs then attach
-//! to raw tracepoints.
+//! taken from it. A file with the types of the same kernel gives the offsets too; the programs then
+//! attach to raw tracepoints.
 
 use std::io::ErrorKind;
 
 use super::machine::BTF;
-use super::{Finding, Machine, State, kernel};
+use super::{ExaminedMachine, Finding, FindingState, kernel};
 use crate::open;
 
 const NAME: &str = "BTF";
 /// First two bytes of BTF in the machine's byte order (`include/uapi/linux/btf.h`, `BTF_MAGIC`).
 const MAGIC: u16 = 0xeb9f;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let finding = match machine.btf() {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let finding = match machine.read_btf() {
         Ok(bytes) if bytes.get(..2).is_some_and(is_magic) => {
             let kib = bytes.len() >> 10;
-            Finding::new(NAME, State::Ok, format!("/{BTF}, {kib} KiB"))
+            Finding::new(NAME, FindingState::Ok, format!("/{BTF}, {kib} KiB"))
         }
-        Ok(_) => Finding::new(NAME, State::Fail, format!("/{BTF} is not BTF"))
-            .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
-        Err(error) if error.kind() == ErrorKind::NotFound && !machine.has("sys/kernel") => {
-            Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
-                .mend(machine.as_root("mount -t sysfs sysfs /sys"))
+        Ok(_) => Finding::new(NAME, FindingState::Fail, format!("/{BTF} is not BTF"))
+            .with_fix("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
+        Err(error) if error.kind() == ErrorKind::NotFound && !machine.has_path("sys/kernel") => {
+            Finding::new(NAME, FindingState::Fail, "sysfs is not mounted at /sys")
+                .with_fix(machine.as_root("mount -t sysfs sysfs /sys"))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => absent(machine),
+        Err(error) if error.kind() == ErrorKind::NotFound => missing_btf(machine),
         Err(error) => {
-            let finding = Finding::new(NAME, State::Fail, format!("cannot read /{BTF}: {error}"));
+            let finding =
+                Finding::new(NAME, FindingState::Fail, format!("cannot read /{BTF}: {error}"));
             match error.kind() {
                 ErrorKind::PermissionDenied => {
-                    finding.mend(machine.as_root(&format!("chmod a+r /{BTF}")))
+                    finding.with_fix(machine.as_root(&format!("chmod a+r /{BTF}")))
                 }
                 _ => finding,
             }
@@ -41,20 +42,23 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 }
 
 /// The finding on a kernel that was built without.
-fn absent(machine: &Machine) -> Finding {
-    let release = kernel::release(machine).unwrap_or_default();
-    if let Some((path, _)) = open::elsewhere(machine.root(), &release) {
-        let what = format!(
+fn missing_btf(machine: &ExaminedMachine) -> Finding {
+    let release = kernel::kernel_release(machine).unwrap_or_default();
+    if let Some((path, _)) = open::find_elsewhere(machine.root_dir(), &release) {
+        let message = format!(
             "this kernel has none of its own: record uses {}, and a thread in place of the BPF timer",
             path.display()
         );
-        return Finding::new(NAME, State::Warn, what);
+        return Finding::new(NAME, FindingState::Warn, message);
     }
-    let what = format!("/{BTF} does not exist: this kernel has no BTF");
-    Finding::new(NAME, State::Fail, what)
-        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
-        .mend(format!("record with --btf FILE, made from this kernel's vmlinux: {}", open::MAKE))
-        .mend("count without tasks and cgroups: uncore-trace stat")
+    let message = format!("/{BTF} does not exist: this kernel has no BTF");
+    Finding::new(NAME, FindingState::Fail, message)
+        .with_fix("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+        .with_fix(format!(
+            "record with --btf FILE, made from this kernel's vmlinux: {}",
+            open::MAKE
+        ))
+        .with_fix("count without tasks and cgroups: uncore-trace stat")
 }
 
 fn is_magic(bytes: &[u8]) -> bool {
@@ -64,24 +68,24 @@ fn is_magic(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{fake, finding};
+    use super::super::machine::{fake_tree, single_finding};
     use super::*;
     use std::fs;
 
     #[test]
-    fn present() {
-        let dir = fake(&[(BTF, "")]);
+    fn a_valid_btf_file_is_ok() {
+        let dir = fake_tree(&[(BTF, "")]);
         fs::write(dir.path().join(BTF), [0x9f, 0xeb, 1, 0]).unwrap();
-        assert_eq!(check(&Machine::at(dir.path()))[0].state, State::Ok);
+        assert_eq!(check(&ExaminedMachine::at_root(dir.path()))[0].state, FindingState::Ok);
     }
 
     #[test]
-    fn absent_foreign_or_no_sysfs() {
-        assert_eq!(finding(check, &[(BTF, "ELF?")]).state, State::Fail);
-        assert_eq!(finding(check, &[(BTF, "")]).state, State::Fail);
-        let absent = finding(check, &[("sys/kernel/notes", "")]);
-        assert_eq!(absent.state, State::Fail);
+    fn an_absent_or_foreign_btf_file_fails_with_the_remedy() {
+        assert_eq!(single_finding(check, &[(BTF, "ELF?")]).state, FindingState::Fail);
+        assert_eq!(single_finding(check, &[(BTF, "")]).state, FindingState::Fail);
+        let absent = single_finding(check, &[("sys/kernel/notes", "")]);
+        assert_eq!(absent.state, FindingState::Fail);
         assert!(absent.mend[0].contains("CONFIG_DEBUG_INFO_BTF=y"));
-        assert_eq!(finding(check, &[]).mend, ["mount -t sysfs sysfs /sys"]);
+        assert_eq!(single_finding(check, &[]).mend, ["mount -t sysfs sysfs /sys"]);
     }
 }

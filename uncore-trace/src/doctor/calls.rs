@@ -1,52 +1,54 @@
 //! Whether the kernel lets this process open counters and load programs.
 //!
-//! Files do not show it: the seccomp profile of a container and a security module refuse both to a process
-//! with all privileges. So one counter of each PMU is opened, disabled, and closed at once, and one program
-//! is loaded and not attached. Nothing is counted, and other users of the counters do not see it; the PMUs
-//! of a driver that resets open counters are left out.
+//! Files do not show it: the seccomp profile of a container and a security module refuse both to a
+//! process with all privileges. So one counter of each PMU is opened, disabled, and closed at once,
+//! and one program is loaded and not attached. Nothing is counted, and other users of the counters
+//! do not see it; the PMUs of a driver that resets open counters are left out.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{Finding, Machine, State, kernel};
+use super::{ExaminedMachine, Finding, FindingState, kernel};
 use crate::discover::name::stem;
 use crate::open::{self, Barrier, Call};
-use crate::plan::{self, Counter, Request};
-use crate::text::few;
+use crate::plan::{self, Counter, PlanRequest};
+use crate::text::list_few;
 
 const PERF: &str = "perf_event_open";
 const BPF: &str = "bpf";
 /// Names of PMUs in a finding.
 const FEW: usize = 6;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    if machine.root() != Path::new("/") {
-        let what = "whether the kernel allows it is known only on the running machine";
-        return vec![Finding::new(PERF, State::NotHere, what)];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    if machine.root_dir() != Path::new("/") {
+        let message = "whether the kernel allows it is known only on the running machine";
+        return vec![Finding::new(PERF, FindingState::NotHere, message)];
     }
-    let is_privileged = |privileges: open::Privileges| privileges.perfmon() && privileges.bpf();
+    let is_privileged = |privileges: open::Privileges| {
+        privileges.is_perfmon_capable() && privileges.is_bpf_capable()
+    };
     if !machine.privileges.is_some_and(is_privileged) {
-        let what = "not tried: this process lacks the privileges";
-        return vec![Finding::new(PERF, State::NotHere, what)];
+        let message = "not tried: this process lacks the privileges";
+        return vec![Finding::new(PERF, FindingState::NotHere, message)];
     }
-    let mut findings = counters(machine);
-    let release = kernel::release(machine).unwrap_or_default();
+    let mut findings = check_counters(machine);
+    let release = kernel::kernel_release(machine).unwrap_or_default();
     // Without types, the check of them has failed.
-    if machine.btf().is_ok() || open::elsewhere(machine.root(), &release).is_some() {
-        findings.push(program());
+    if machine.read_btf().is_ok() || open::find_elsewhere(machine.root_dir(), &release).is_some() {
+        findings.push(check_program());
     }
     findings
 }
 
 /// One finding on all PMUs that can be opened, and one on each error.
-fn counters(machine: &Machine) -> Vec<Finding> {
-    let planned = machine.known().map_err(str::to_owned).and_then(|known| {
-        let request = Request {
+fn check_counters(machine: &ExaminedMachine) -> Vec<Finding> {
+    let planned = machine.known_machine().map_err(str::to_owned).and_then(|known| {
+        let request = PlanRequest {
             groups: vec!["all".to_owned()],
             tick_ns: plan::MAX_TICK_NS,
             window_ns: plan::MAX_TICK_NS,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let plan = plan::plan(&known.machine, &known.catalog, &request);
         Ok((plan.map_err(|error| format!("{error:#}"))?, &known.catalog))
@@ -54,23 +56,24 @@ fn counters(machine: &Machine) -> Vec<Finding> {
     let (plan, catalog) = match planned {
         Ok(planned) => planned,
         Err(error) => {
-            let what = format!("not tried: {error}");
-            return vec![Finding::new(PERF, State::NotHere, what)];
+            let message = format!("not tried: {error}");
+            return vec![Finding::new(PERF, FindingState::NotHere, message)];
         }
     };
-    let resets =
-        |counter: &Counter| catalog.named(&counter.family).is_some_and(|its| its.opening_resets);
+    let resets = |counter: &Counter| {
+        catalog.family_named(&counter.family).is_some_and(|family| family.opening_resets)
+    };
     let alone = |counter: &&Counter| counter.leader.is_none() && !counter.is_statistic();
-    let mut first: BTreeMap<&str, &Counter> = BTreeMap::new();
+    let mut first_by_pmu: BTreeMap<&str, &Counter> = BTreeMap::new();
     for counter in plan.counters.iter().filter(alone).filter(|counter| !resets(counter)) {
-        first.entry(&counter.pmu).or_insert(counter);
+        first_by_pmu.entry(&counter.pmu).or_insert(counter);
     }
-    let tried = first.values().map(|counter| (*counter, open::try_counter(counter)));
-    judge(&tried.collect::<Vec<_>>(), |error| open::barrier(Call::Perf, error))
+    let tried = first_by_pmu.values().map(|counter| (*counter, open::try_counter(counter)));
+    judge_results(&tried.collect::<Vec<_>>(), |error| open::barrier_to_call(Call::Perf, error))
 }
 
 /// The findings on what was tried. `barrier` says what an error means.
-fn judge(
+fn judge_results(
     tried: &[(&Counter, io::Result<()>)],
     barrier: impl Fn(&io::Error) -> Option<Barrier>,
 ) -> Vec<Finding> {
@@ -82,43 +85,55 @@ fn judge(
         match result {
             Ok(()) => opened.push(stem(pmu)),
             Err(error) => {
-                let its = refused.entry(error.to_string());
-                its.or_insert_with(|| (Vec::new(), barrier(error))).0.push(pmu);
+                let entry = refused.entry(error.to_string());
+                entry.or_insert_with(|| (Vec::new(), barrier(error))).0.push(pmu);
             }
         }
     }
     opened.dedup();
     if !opened.is_empty() {
-        let what =
-            format!("a counter of each PMU of a group could be opened: {}", few(&opened, FEW));
-        findings.push(Finding::new(PERF, State::Ok, what));
+        let message =
+            format!("a counter of each PMU of a group could be opened: {}", list_few(&opened, FEW));
+        findings.push(Finding::new(PERF, FindingState::Ok, message));
     }
     // A recording of the other PMUs works.
-    let state = if opened.is_empty() { State::Fail } else { State::Warn };
+    let state = if opened.is_empty() { FindingState::Fail } else { FindingState::Warn };
     for (error, (pmus, barrier)) in refused {
-        let answer = format!("a counter of {} answers {error}", few(&pmus, FEW));
-        findings.push(refusal(PERF, state, &answer, barrier));
+        let answer = format!("a counter of {} answers {error}", list_few(&pmus, FEW));
+        findings.push(refusal_finding(PERF, state, &answer, barrier));
     }
     findings
 }
 
 /// The finding on a program that is loaded.
-fn program() -> Finding {
+fn check_program() -> Finding {
     match open::try_program() {
-        Ok(Ok(())) => Finding::new(BPF, State::Ok, "a program could be loaded"),
+        Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
         Ok(Err(error)) => {
-            let barrier = open::barrier(Call::Bpf, &error);
-            refusal(BPF, State::Fail, &format!("loading a program answers {error}"), barrier)
+            let barrier = open::barrier_to_call(Call::Bpf, &error);
+            refusal_finding(
+                BPF,
+                FindingState::Fail,
+                &format!("loading a program answers {error}"),
+                barrier,
+            )
         }
-        Err(error) => Finding::new(BPF, State::Fail, format!("{error:#}")),
+        Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),
     }
 }
 
 /// The finding on a call that was refused, with the ways out.
-fn refusal(name: &'static str, state: State, answer: &str, barrier: Option<Barrier>) -> Finding {
-    let Some(Barrier { what, ways }) = barrier else { return Finding::new(name, state, answer) };
-    let finding = Finding::new(name, state, format!("{what}: {answer}"));
-    ways.into_iter().fold(finding, Finding::mend)
+fn refusal_finding(
+    name: &'static str,
+    state: FindingState,
+    answer: &str,
+    barrier: Option<Barrier>,
+) -> Finding {
+    let Some(Barrier { reason: obstacle, remedies: ways }) = barrier else {
+        return Finding::new(name, state, answer);
+    };
+    let finding = Finding::new(name, state, format!("{obstacle}: {answer}"));
+    ways.into_iter().fold(finding, Finding::with_fix)
 }
 
 #[cfg(test)]
@@ -128,38 +143,41 @@ mod tests {
     use crate::discover;
 
     fn counter(pmu: &str) -> Counter {
-        let request = Request {
+        let request = PlanRequest {
             groups: vec!["host".to_owned()],
             tick_ns: plan::MAX_TICK_NS,
             window_ns: plan::MAX_TICK_NS,
-            ..Request::default()
+            ..PlanRequest::default()
         };
-        let machine = discover::captured("vm-no-uncore");
-        let plan = plan::plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let machine = discover::captured_machine("vm-no-uncore");
+        let plan = plan::plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         Counter { pmu: pmu.to_owned(), ..plan.counters[0].clone() }
     }
 
     #[test]
-    fn one_that_is_refused_among_others_is_a_warning() {
+    fn a_counter_that_alone_is_refused_is_a_warning() {
         let [a, b, c] = ["a_0", "a_1", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::ENODEV));
-        let found = judge(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
-        assert_eq!(found[0].state, State::Ok);
+        let found = judge_results(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
+        assert_eq!(found[0].state, FindingState::Ok);
         assert!(found[0].what.ends_with("opened: a"), "{found:?}");
-        assert_eq!(found[1].state, State::Warn);
+        assert_eq!(found[1].state, FindingState::Warn);
         assert!(found[1].what.contains("b_0 answers No such device"), "{found:?}");
-        assert_eq!(judge(&[(&c, refused())], |_| None)[0].state, State::Fail);
+        assert_eq!(judge_results(&[(&c, refused())], |_| None)[0].state, FindingState::Fail);
     }
 
     #[test]
-    fn what_refuses_all_is_named_once_with_its_ways_out() {
+    fn a_barrier_for_all_counters_is_named_once_with_its_remedies() {
         let [a, b] = ["a_0", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
         let barrier =
-            |_: &io::Error| Some(Barrier { what: "a profile".to_owned(), ways: vec!["x"] });
-        let found = judge(&[(&a, refused()), (&b, refused())], barrier);
+            |_: &io::Error| Some(Barrier { reason: "a profile".to_owned(), remedies: vec!["x"] });
+        let found = judge_results(&[(&a, refused()), (&b, refused())], barrier);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].state, &found[0].mend[..]), (State::Fail, &["x".to_owned()][..]));
+        assert_eq!(
+            (found[0].state, &found[0].mend[..]),
+            (FindingState::Fail, &["x".to_owned()][..])
+        );
         assert!(
             found[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
             "{found:?}"
@@ -167,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_is_not_tried() {
-        assert_eq!(super::super::machine::finding(check, &[]).state, State::NotHere);
+    fn counters_of_another_machine_are_not_opened() {
+        assert_eq!(super::super::machine::single_finding(check, &[]).state, FindingState::NotHere);
     }
 }

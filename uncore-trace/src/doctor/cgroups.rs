@@ -5,52 +5,58 @@
 //! tree is mounted too, but only processes that are placed in it, as by systemd, have a path of
 //! their own there.
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::CgroupMounts;
 use crate::discover::cgroups::CgroupReach;
 
 const NAME: &str = "cgroups";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let Some(table) = machine.mounts() else {
-        let what = "/proc/self/mountinfo cannot be read: the mounts are unknown";
-        return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let Some(table) = machine.read_mounts() else {
+        let message = "/proc/self/mountinfo cannot be read: the mounts are unknown";
+        return vec![
+            Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc"),
+        ];
     };
-    let mounts = CgroupMounts::of(machine.root(), &table);
+    let mounts = CgroupMounts::from_mounts(machine.root_dir(), &table);
     // A v1 mount without controllers (`name=systemd`) only groups processes.
     let is_named =
         |controllers: &[String]| controllers.iter().any(|name| name.starts_with("name="));
     let controllers = mounts.v1.iter().filter(|mount| !is_named(&mount.controllers)).count();
     let finding = match (&mounts.v2, mounts.v1.is_empty()) {
         (Some(mount), _) if mounts.view.reach != CgroupReach::Whole => {
-            let what = mounts.unnamed().unwrap_or_default();
-            let finding = Finding::new(NAME, State::Warn, what);
+            let message = mounts.unnamed_reason().unwrap_or_default();
+            let finding = Finding::new(NAME, FindingState::Warn, message);
             return vec![match mounts.view.reach {
                 CgroupReach::Part => {
-                    let on = machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
-                    finding.mend(on)
+                    let command = machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
+                    finding.with_fix(command)
                 }
-                _ => finding.mend(
+                _ => finding.with_fix(
                     "start the container with --cgroupns=host, or with -v /sys/fs/cgroup:/host/cgroup:ro",
                 ),
             }];
         }
-        (Some(mount), true) => Finding::new(NAME, State::Ok, format!("v2 at {}", mount.display())),
+        (Some(mount), true) => {
+            Finding::new(NAME, FindingState::Ok, format!("v2 at {}", mount.display()))
+        }
         (Some(mount), false) => {
-            let what = format!(
+            let message = format!(
                 "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
                  {controllers} v1 controllers are not told apart",
                 mount.display()
             );
-            Finding::new(NAME, State::Ok, what)
+            Finding::new(NAME, FindingState::Ok, message)
         }
-        (None, true) => Finding::new(NAME, State::Warn, "none mounted: rows have no cgroup path")
-            .mend(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup")),
+        (None, true) => {
+            Finding::new(NAME, FindingState::Warn, "none mounted: rows have no cgroup path")
+                .with_fix(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup"))
+        }
         (None, false) => {
-            let what = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
+            let message = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
             let mkdir = machine.as_root("mkdir -p /sys/fs/cgroup/unified");
             let mount = machine.as_root("mount -t cgroup2 none /sys/fs/cgroup/unified");
-            Finding::new(NAME, State::Warn, what).mend(format!("{mkdir} && {mount}"))
+            Finding::new(NAME, FindingState::Warn, message).with_fix(format!("{mkdir} && {mount}"))
         }
     };
     vec![finding]
@@ -61,7 +67,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::super::machine::{fake, finding};
+    use super::super::machine::{fake_tree, single_finding};
     use super::*;
 
     const V2: &str = "30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n";
@@ -69,39 +75,42 @@ mod tests {
     const V1: &str = "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       32 22 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
 
-    fn with(info: &str) -> Finding {
-        finding(check, &[("proc/self/mountinfo", info)])
+    fn finding_for(info: &str) -> Finding {
+        single_finding(check, &[("proc/self/mountinfo", info)])
     }
 
     #[test]
-    fn unified_and_hybrid_both_name_tasks() {
-        assert_eq!(with(V2).state, State::Ok);
-        assert_eq!(with(V2).what, "v2 at /sys/fs/cgroup");
-        let hybrid = with(&format!("{V1}{UNIFIED}"));
-        assert_eq!(hybrid.state, State::Ok);
+    fn unified_and_hybrid_hierarchies_name_tasks() {
+        assert_eq!(finding_for(V2).state, FindingState::Ok);
+        assert_eq!(finding_for(V2).what, "v2 at /sys/fs/cgroup");
+        let hybrid = finding_for(&format!("{V1}{UNIFIED}"));
+        assert_eq!(hybrid.state, FindingState::Ok);
         assert!(hybrid.what.contains("/sys/fs/cgroup/unified") && hybrid.what.contains("the 1 v1"));
     }
 
     #[test]
     fn a_namespace_is_known() {
-        let dir = fake(&[("proc/self/mountinfo", V2)]);
+        let dir = fake_tree(&[("proc/self/mountinfo", V2)]);
         fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
         symlink("cgroup:[4026532911]", dir.path().join("proc/self/ns/cgroup")).unwrap();
-        let finding = check(&Machine::at(dir.path())).remove(0);
-        assert_eq!(finding.state, State::Warn);
+        let finding = check(&ExaminedMachine::at_root(dir.path())).remove(0);
+        assert_eq!(finding.state, FindingState::Warn);
         assert!(finding.what.contains("cgroup namespace"), "{}", finding.what);
         assert!(finding.mend[0].contains("--cgroupns=host"));
-        let part = with("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
-        assert_eq!((part.state, &*part.mend[0]), (State::Warn, "mount -t cgroup2 none /mnt"));
+        let part = finding_for("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
+        assert_eq!(
+            (part.state, &*part.mend[0]),
+            (FindingState::Warn, "mount -t cgroup2 none /mnt")
+        );
     }
 
     #[test]
     fn without_v2_there_are_no_names() {
-        let v1 = with(V1);
-        assert_eq!(v1.state, State::Warn);
+        let v1 = finding_for(V1);
+        assert_eq!(v1.state, FindingState::Warn);
         assert!(v1.mend[0].contains("/sys/fs/cgroup/unified"));
-        let none = with("22 1 0:20 / / rw - ext4 a rw\n");
+        let none = finding_for("22 1 0:20 / / rw - ext4 a rw\n");
         assert_eq!(none.mend, ["mount -t cgroup2 none /sys/fs/cgroup"]);
-        assert_eq!(finding(check, &[]).state, State::Warn);
+        assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::confine;
 
 const NAME: &str = "confinement";
@@ -11,16 +11,20 @@ const NAME: &str = "confinement";
 /// The actions of seccomp filters, on kernels that have them (seccomp(2)).
 const SECCOMP: &str = "proc/sys/kernel/seccomp/actions_avail";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    if machine.root() != Path::new("/") {
-        let what = "which restrictions the kernel supports is known only on the running machine";
-        return vec![Finding::new(NAME, State::NotHere, what)];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    if machine.root_dir() != Path::new("/") {
+        let message = "which restrictions the kernel supports is known only on the running machine";
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     }
-    let has = |what: &str| machine.has(what);
-    vec![finding(confine::has_landlock(), has(SECCOMP), confine::hides_processes())]
+    let is_present = |path: &str| machine.has_path(path);
+    vec![confinement_finding(
+        confine::has_landlock(),
+        is_present(SECCOMP),
+        confine::hides_processes(),
+    )]
 }
 
-fn finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {
+fn confinement_finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {
     let kept = confine::names(confine::RECORDER);
     let files = landlock && !hides_processes;
     let mut dropped = vec![format!(
@@ -43,10 +47,10 @@ fn finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {
     if !seccomp {
         missing.push("this kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)");
     }
-    let state = if missing.is_empty() { State::Ok } else { State::Warn };
+    let state = if missing.is_empty() { FindingState::Ok } else { FindingState::Warn };
     let gives_up = format!("once it has attached, a recorder gives up {}", dropped.join(", "));
-    let what = [&[gives_up.as_str()], missing.as_slice()].concat().join("; ");
-    Finding::new(NAME, state, what)
+    let message = [&[gives_up.as_str()], missing.as_slice()].concat().join("; ");
+    Finding::new(NAME, state, message)
 }
 
 #[cfg(test)]
@@ -54,9 +58,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_named_and_what_cannot_be_is_a_warning() {
-        let all = finding(true, true, false);
-        assert_eq!(all.state, State::Ok);
+    fn dropped_privileges_are_named_and_undroppable_ones_are_a_warning() {
+        let all = confinement_finding(true, true, false);
+        assert_eq!(all.state, FindingState::Ok);
         for word in
             ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH", "no_new_privs", "Landlock", "seccomp"]
         {
@@ -64,12 +68,12 @@ mod tests {
         }
         assert!(!all.what.contains("CAP_SYS_PTRACE"), "{}", all.what);
         for (found, word) in [
-            (finding(false, true, false), "no Landlock"),
-            (finding(true, false, false), "no seccomp"),
-            (finding(true, true, true), "hidepid"),
+            (confinement_finding(false, true, false), "no Landlock"),
+            (confinement_finding(true, false, false), "no seccomp"),
+            (confinement_finding(true, true, true), "hidepid"),
         ] {
-            assert!(found.state == State::Warn && found.what.contains(word), "{found:?}");
+            assert!(found.state == FindingState::Warn && found.what.contains(word), "{found:?}");
         }
-        assert!(finding(true, true, true).what.contains("CAP_SYS_PTRACE"));
+        assert!(confinement_finding(true, true, true).what.contains("CAP_SYS_PTRACE"));
     }
 }

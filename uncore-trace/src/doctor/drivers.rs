@@ -3,81 +3,85 @@
 //! Distribution kernels for arm64 often have only the mesh driver, so a machine with many counters
 //! shows none. A driver is never required: recording works with the PMUs that exist.
 
-use super::kconfig::{Config, Setting};
+use super::kconfig::{KernelConfig, OptionSetting};
 use super::kernel;
-use super::machine::Known;
+use super::machine::KnownMachine;
 use super::platforms::{self, Driver};
-use super::{Finding, Machine, State};
-use crate::catalog::kernels::{self, Gap};
+use super::{ExaminedMachine, Finding, FindingState};
+use crate::catalog::kernels::{self, CounterGap};
 use crate::discover;
 use crate::discover::processor::Processor;
-use crate::discover::release::Version;
+use crate::discover::release::KernelVersion;
 use crate::plan::resolve::Resolver;
 
 const NAME: &str = "PMU drivers";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    examine(machine, |_| true)
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    examine_drivers(machine, |_| true)
 }
 
 /// The findings on drivers that show no PMU.
-pub(super) fn absent(machine: &Machine) -> Vec<Finding> {
-    examine(machine, |driver| !shows(machine, driver))
+pub(super) fn absent_drivers(machine: &ExaminedMachine) -> Vec<Finding> {
+    examine_drivers(machine, |driver| !shows_pmu(machine, driver))
 }
 
 /// Whether one of the driver's PMUs exists.
-fn shows(machine: &Machine, driver: &Driver) -> bool {
-    let pmus = machine.names("sys/bus/event_source/devices").unwrap_or_default();
-    pmus.iter().any(|pmu| driver.has(pmu))
+fn shows_pmu(machine: &ExaminedMachine, driver: &Driver) -> bool {
+    let pmus = machine.read_names("sys/bus/event_source/devices").unwrap_or_default();
+    pmus.iter().any(|pmu| driver.has_pmu(pmu))
 }
 
 /// The findings on the drivers for which `wanted` is true.
-fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
-    let Some(cpu) = Processor::read(machine.root()) else {
-        let what = "neither midr_el1 nor /proc/cpuinfo names the CPU";
-        return vec![Finding::new(NAME, State::NotHere, what)];
+fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
+    let Some(cpu) = Processor::read(machine.root_dir()) else {
+        let message = "neither midr_el1 nor /proc/cpuinfo names the CPU";
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
     if cpu.hypervisor {
-        let what = format!("{} in a VM: the hypervisor hides uncore PMUs", cpu.name);
-        return vec![Finding::new(NAME, State::NotHere, what)];
+        let message = format!("{} in a VM: the hypervisor hides uncore PMUs", cpu.name);
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     }
-    let Some((platform, drivers)) = platforms::drivers(machine, &cpu) else {
-        let what = format!("{}: no list of drivers for this CPU", cpu.name);
-        return vec![Finding::new(NAME, State::NotHere, what)];
+    let Some((platform, drivers)) = platforms::needed_drivers(machine, &cpu) else {
+        let message = format!("{}: no list of drivers for this CPU", cpu.name);
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
-    let (config, unreadable) = match Config::read(machine) {
+    let (config, unreadable) = match KernelConfig::read(machine) {
         Ok(config) => (config, None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    let gaps = gaps(machine);
+    let gaps = find_gaps(machine);
     let mut findings = Vec::new();
     for driver in drivers {
-        let own: Vec<_> = gaps.iter().filter(|(gap, _)| is_of(gap, driver)).collect();
-        if !wanted(driver) && own.is_empty() {
+        let driver_gaps: Vec<_> =
+            gaps.iter().filter(|(gap, _)| concerns_driver(gap, driver)).collect();
+        if !wanted(driver) && driver_gaps.is_empty() {
             continue;
         }
-        let finding = judge(machine, &platform, driver, config.as_ref());
-        // A driver that is there is not all right if it does not know the machine, and loading it then
-        // would not help.
-        let is_useless = own.iter().any(|(gap, _)| gap.is_whole);
-        if own.is_empty() || (!is_useless && !matches!(finding.state, State::Ok)) {
+        let finding = judge_driver(machine, &platform, driver, config.as_ref());
+        // A driver that is there is not all right if it does not know the machine, and loading it
+        // then would not help.
+        let is_useless = driver_gaps.iter().any(|(gap, _)| gap.is_whole);
+        if driver_gaps.is_empty() || (!is_useless && !matches!(finding.state, FindingState::Ok)) {
             findings.push(finding);
         }
         findings.extend(
-            own.into_iter().map(|(gap, instead)| unknown(&platform, gap, instead.as_deref())),
+            driver_gaps
+                .into_iter()
+                .map(|(gap, instead)| gap_finding(&platform, gap, instead.as_deref())),
         );
     }
-    findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
+    findings.extend(unreadable.map(|message| Finding::new(NAME, FindingState::Warn, message)));
     findings
 }
 
-/// What keeps counters of this machine from being counted, each with what counts the same all the same.
-fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
-    let Ok(Known { machine, catalog }) = machine.known() else { return Vec::new() };
-    let with_instead = |gap: Gap| {
-        let mut resolver = Resolver::whole(machine, catalog);
+/// What keeps counters of this machine from being counted, each with what counts the same all the
+/// same.
+fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
+    let Ok(KnownMachine { machine, catalog }) = machine.known_machine() else { return Vec::new() };
+    let with_instead = |gap: CounterGap| {
+        let mut resolver = Resolver::for_whole_machine(machine, catalog);
         let opened: Vec<_> =
-            gap.groups.iter().map(|group| (*group, resolver.group(*group))).collect();
+            gap.groups.iter().map(|group| (*group, resolver.resolve_group(*group))).collect();
         // Another PMU counts what a PMU without known events would.
         let is_counted = opened.iter().any(|(_, events)| !events.is_empty());
         if gap.driver.is_none() && is_counted {
@@ -85,8 +89,8 @@ fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
         }
         let instead =
             opened.iter().find(|(_, events)| !events.is_empty()).map(|(group, events)| {
-                let first = events.first().map_or("", |event| event.words.pmu.name.as_str());
-                format!("-p {group} counts with {} instead", discover::name::stem(first))
+                let pmu_name = events.first().map_or("", |event| event.words.pmu.name.as_str());
+                format!("-p {group} counts with {} instead", discover::name::stem(pmu_name))
             });
         Some((gap, instead))
     };
@@ -94,73 +98,83 @@ fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
-fn is_of(gap: &Gap, driver: &Driver) -> bool {
-    gap.driver.as_ref() == Some(&driver.module) || gap.pmus.iter().any(|pmu| driver.has(pmu))
+fn concerns_driver(gap: &CounterGap, driver: &Driver) -> bool {
+    gap.driver.as_ref() == Some(&driver.module) || gap.pmus.iter().any(|pmu| driver.has_pmu(pmu))
 }
 
 /// The finding on what a driver, or this program, does not know.
-fn unknown(platform: &str, gap: &Gap, instead: Option<&str>) -> Finding {
+fn gap_finding(platform: &str, gap: &CounterGap, instead: Option<&str>) -> Finding {
     let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
-    let mut finding =
-        Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.line()));
+    let mut finding = Finding::new(
+        NAME,
+        FindingState::Warn,
+        format!("{platform}: {}{instead}", gap.describe_gap()),
+    );
     if let Some(since) = gap.since {
-        finding = finding.mend(format!("boot a kernel >= {since}"));
+        finding = finding.with_fix(format!("boot a kernel >= {since}"));
     }
-    match gap.options() {
+    match gap.event_options() {
         Some(options) => {
-            finding.mend(format!("uncore-trace record -o run.parquet {options} -- COMMAND"))
+            finding.with_fix(format!("uncore-trace record -o run.parquet {options} -- COMMAND"))
         }
         None => finding,
     }
 }
 
 /// The finding on one driver: loaded or built in, to be loaded, to be built, or without a device.
-fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Config>) -> Finding {
+fn judge_driver(
+    machine: &ExaminedMachine,
+    platform: &str,
+    driver: &Driver,
+    config: Option<&KernelConfig>,
+) -> Finding {
     let Driver { counts, option, module, since, is_built_in, .. } = driver;
     let about = format!("{platform}: {module} ({counts})");
-    let finding = |state, what: &str| Finding::new(NAME, state, format!("{about}: {what}"));
-    let setting = config.map(|config| config.setting(option));
-    let how = if machine.has(&format!("sys/module/{module}")) {
+    let finding = |state, message: &str| Finding::new(NAME, state, format!("{about}: {message}"));
+    let setting = config.map(|config| config.option_setting(option));
+    let how = if machine.has_path(&format!("sys/module/{module}")) {
         Some("loaded")
     } else {
-        (setting == Some(Setting::BuiltIn)).then_some("built in")
+        (setting == Some(OptionSetting::BuiltIn)).then_some("built in")
     };
-    match (how, shows(machine, driver)) {
-        (None, true) => return finding(State::Ok, "its PMUs are here"),
+    match (how, shows_pmu(machine, driver)) {
+        (None, true) => return finding(FindingState::Ok, "its PMUs are here"),
         (Some(how), false) if driver.is_of_processor() => {
-            let what = format!("{how}, but it shows no PMU: this processor or firmware hides them");
-            return finding(State::Warn, &what);
+            let message =
+                format!("{how}, but it shows no PMU: this processor or firmware hides them");
+            return finding(FindingState::Warn, &message);
         }
-        (Some(how), _) => return finding(State::Ok, how),
+        (Some(how), _) => return finding(FindingState::Ok, how),
         (None, false) => {}
     }
     if driver.has_device(machine) == Some(false) {
-        return finding(State::NotHere, &driver.missing());
+        return finding(FindingState::NotHere, &driver.missing_device());
     }
     let load = machine.as_root(&format!("modprobe {module}"));
-    let version = kernel::release(machine).as_deref().and_then(Version::parse);
+    let version = kernel::kernel_release(machine).as_deref().and_then(KernelVersion::parse);
     let boot = format!("boot a kernel >= {since} built with {option}");
     let boot = if *is_built_in { format!("{boot}=y") } else { format!("{boot}=m, then {load}") };
     match (config, setting) {
-        (_, Some(Setting::Module)) => {
-            finding(State::Warn, "a module that is not loaded").mend(load)
+        (_, Some(OptionSetting::Module)) => {
+            finding(FindingState::Warn, "a module that is not loaded").with_fix(load)
         }
         (Some(config), _) => {
             let too_old = version.is_some_and(|version| version < *since);
             let why = if too_old { "this kernel is too old for it" } else { "not in this kernel" };
-            let what = format!("{why} ({option} is not set in {})", config.source);
-            finding(State::Warn, &what).mend(boot)
+            let message = format!("{why} ({option} is not set in {})", config.source);
+            finding(FindingState::Warn, &message).with_fix(boot)
         }
         (None, _) => {
-            let what = format!("not loaded; no kernel configuration was found to look up {option}");
-            finding(State::Warn, &what).mend(if *is_built_in { boot } else { load })
+            let message =
+                format!("not loaded; no kernel configuration was found to look up {option}");
+            finding(FindingState::Warn, &message).with_fix(if *is_built_in { boot } else { load })
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::examine;
+    use super::super::machine::examine_tree;
     use super::*;
 
     const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
@@ -169,22 +183,22 @@ mod tests {
     const APMT: (&str, &str) = ("sys/firmware/acpi/tables/APMT", "");
 
     #[test]
-    fn grace_on_a_kernel_without_the_drivers() {
-        let findings = examine(
+    fn grace_without_drivers_in_the_kernel_is_warned_with_the_remedy() {
+        let findings = examine_tree(
             check,
             &[(MIDR, "0x00000000410fd4f0\n"), RELEASE, APMT, (CONFIG, "CONFIG_ARM_CMN=m\n")],
         );
         assert_eq!(findings.len(), 2);
-        assert!(findings.iter().all(|finding| finding.state == State::Warn), "{findings:?}");
+        assert!(findings.iter().all(|finding| finding.state == FindingState::Warn), "{findings:?}");
         let mend = &findings[0].mend[0];
         assert!(mend.contains("CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m"), "{mend}");
     }
 
     #[test]
-    fn grace_with_modules_loaded_and_not() {
+    fn drivers_of_grace_are_ok_if_loaded_and_a_warning_if_not() {
         let config = "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n\
                       CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n";
-        let findings = examine(
+        let findings = examine_tree(
             check,
             &[
                 (MIDR, "0x410fd4f0\n"),
@@ -194,21 +208,25 @@ mod tests {
                 ("sys/module/arm_cspmu_module/refcnt", "0\n"),
             ],
         );
-        assert_eq!(findings[0].state, State::Ok);
+        assert_eq!(findings[0].state, FindingState::Ok);
         assert_eq!(findings[1].mend, ["modprobe nvidia_cspmu"]);
     }
 
     /// The same cores in another maker's machine: the table is missing, so no driver is expected.
     #[test]
-    fn neoverse_v2_without_the_devices() {
+    fn neoverse_v2_without_the_acpi_table_expects_no_driver() {
         let tables = ("sys/firmware/acpi/tables/FACP", "");
-        let findings = examine(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
-        assert!(findings.iter().all(|finding| finding.state == State::NotHere), "{findings:?}");
+        let findings =
+            examine_tree(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
+        assert!(
+            findings.iter().all(|finding| finding.state == FindingState::NotHere),
+            "{findings:?}"
+        );
     }
 
     #[test]
-    fn vera_on_an_old_kernel() {
-        let findings = examine(
+    fn vera_on_an_old_kernel_needs_a_newer_one() {
+        let findings = examine_tree(
             check,
             &[
                 (MIDR, "0x000000004e0f0100\n"),
@@ -221,12 +239,12 @@ mod tests {
         let latency = &findings[2];
         assert!(latency.what.contains("too old"), "{latency:?}");
         assert!(latency.mend[0].contains(">= 7.1"), "{latency:?}");
-        assert_eq!(findings[3].state, State::NotHere);
+        assert_eq!(findings[3].state, FindingState::NotHere);
     }
 
     #[test]
-    fn yitian_without_a_configuration() {
-        let findings = examine(check, &[(MIDR, "0x410fd490\n"), RELEASE]);
+    fn yitian_without_a_kernel_configuration_is_advised_modprobe() {
+        let findings = examine_tree(check, &[(MIDR, "0x410fd490\n"), RELEASE]);
         let mends: Vec<_> = findings.iter().flat_map(|finding| &finding.mend).collect();
         let expected =
             ["modprobe arm_cmn", "modprobe dwc_pcie_pmu", "modprobe alibaba_uncore_drw_pmu"];
@@ -235,9 +253,9 @@ mod tests {
 
     /// A captured tree has no modules: a PMU shows that its driver is there.
     #[test]
-    fn what_shows_a_pmu_is_not_absent() {
+    fn a_driver_whose_pmu_exists_is_not_absent() {
         let pmu = ("sys/bus/event_source/devices/arm_cmn_0/type", "8\n");
-        let findings = examine(absent, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
+        let findings = examine_tree(absent_drivers, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
         let missing: Vec<_> = findings.iter().map(|finding| &finding.what).collect();
         assert_eq!(missing.len(), 2, "{missing:?}");
         assert!(missing[0].contains("dwc_pcie_pmu") && missing[1].contains("alibaba"));
@@ -248,7 +266,7 @@ mod tests {
     fn each_named_processor_has_its_drivers() {
         let config = (CONFIG, "CONFIG_HISI_PMU=m\nCONFIG_AMPERE_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n");
         let of = |midr: &str, device: (&str, &str)| {
-            examine(check, &[(MIDR, midr), RELEASE, config, device])
+            examine_tree(check, &[(MIDR, midr), RELEASE, config, device])
         };
         let kunpeng = of("0x481fd010", ("sys/bus/acpi/devices/HISI0213:00/status", "15\n"));
         let mend: Vec<_> = kunpeng.iter().flat_map(|finding| &finding.mend).collect();
@@ -258,32 +276,32 @@ mod tests {
         assert_eq!(ampere.len(), 3);
         assert_eq!(ampere[1].mend, ["modprobe ampere_cspmu"]);
         let old = [(MIDR, "0x510fc000"), RELEASE, (CONFIG, "")];
-        let qualcomm = examine(check, &old);
+        let qualcomm = examine_tree(check, &old);
         assert_eq!(qualcomm[0].mend, ["boot a kernel >= 6.1 built with CONFIG_QCOM_L2_PMU=y"]);
     }
 
     #[test]
-    fn x86_bare_and_in_a_vm() {
+    fn x86_drivers_are_expected_on_bare_metal_and_not_in_a_vm() {
         let bare = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nmodel name : Xeon\nflags : fpu\n";
         let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
         let pmu = ("sys/bus/event_source/devices/uncore_imc_0/type", "8\n");
-        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config, pmu]);
-        assert_eq!(findings[0].state, State::Ok);
-        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config]);
-        assert_eq!(findings[0].state, State::Warn);
+        let findings = examine_tree(check, &[("proc/cpuinfo", bare), RELEASE, config, pmu]);
+        assert_eq!(findings[0].state, FindingState::Ok);
+        let findings = examine_tree(check, &[("proc/cpuinfo", bare), RELEASE, config]);
+        assert_eq!(findings[0].state, FindingState::Warn);
         assert!(findings[0].what.contains("built in, but it shows no PMU"), "{findings:?}");
         let vm = "vendor_id : AuthenticAMD\nmodel name : EPYC\nflags : fpu hypervisor\n";
-        let findings = examine(check, &[("proc/cpuinfo", vm), RELEASE]);
-        assert_eq!(findings[0].state, State::NotHere);
+        let findings = examine_tree(check, &[("proc/cpuinfo", vm), RELEASE]);
+        assert_eq!(findings[0].state, FindingState::NotHere);
         assert!(findings[0].what.contains("a VM: the hypervisor hides uncore PMUs"));
     }
 
     #[test]
-    fn unknown_cpus_and_damaged_configurations() {
-        assert_eq!(examine(check, &[])[0].state, State::NotHere);
-        let other = examine(check, &[(MIDR, "0x000000006f1f0000\n")]);
+    fn unknown_cpus_and_damaged_configurations_are_named() {
+        assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
+        let other = examine_tree(check, &[(MIDR, "0x000000006f1f0000\n")]);
         assert!(other[0].what.contains("no list of drivers"));
-        let damaged = examine(check, &[(MIDR, "0x410fd490\n"), ("proc/config.gz", "x")]);
+        let damaged = examine_tree(check, &[(MIDR, "0x410fd490\n"), ("proc/config.gz", "x")]);
         assert!(damaged.last().unwrap().what.contains("/proc/config.gz"));
     }
 }

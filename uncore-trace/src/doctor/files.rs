@@ -1,11 +1,11 @@
-//! The limits on files: how many may be open, as every counter, map, program and link is one, and how
-//! large they may be.
+//! The limits on files: how many may be open, as every counter, map, program and link is one, and
+//! how large they may be.
 
 use rustix::thread::CapabilitySet;
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open;
-use crate::plan::{self, Request};
+use crate::plan::{self, PlanRequest};
 
 const OPEN: &str = "open files";
 const SIZE: &str = "file size";
@@ -18,66 +18,73 @@ const BESIDES: u64 = 256;
 /// Bytes without which not even a file of a second can be written.
 const LEAST_BYTES: u64 = 32 << 10;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let limits = machine.text(PATH).ok();
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let limits = machine.read_text(PATH).ok();
     let limit = |name: &str| limits.as_deref().and_then(|limits| limit_of(limits, name));
     let Some((open, size)) = limit("Max open files").zip(limit("Max file size")) else {
-        let what = format!("/{PATH} cannot be read");
-        return vec![Finding::new(OPEN, State::NotHere, what)];
+        let message = format!("/{PATH} cannot be read");
+        return vec![Finding::new(OPEN, FindingState::NotHere, message)];
     };
-    let Some(cpus) = machine.text("proc/stat").ok().map(|stat| cpus(&stat)) else {
-        let what = "/proc/stat cannot be read: the number of CPUs is unknown";
-        return vec![Finding::new(OPEN, State::NotHere, what)];
+    let Some(cpus) = machine.read_text("proc/stat").ok().map(|stat| count_cpus(&stat)) else {
+        let message = "/proc/stat cannot be read: the number of CPUs is unknown";
+        return vec![Finding::new(OPEN, FindingState::NotHere, message)];
     };
     vec![open_files(machine, open, cpus), file_size(size)]
 }
 
-fn open_files(machine: &Machine, (soft, hard): (u64, u64), cpus: u64) -> Finding {
-    let least = least_files(machine, cpus as usize);
-    let many = (cpus * PER_CPU + BESIDES).max(least);
-    let may_exceed = machine.privileges.is_some_and(|held| held.has(CapabilitySet::SYS_RESOURCE));
+fn open_files(machine: &ExaminedMachine, (soft, hard): (u64, u64), cpus: u64) -> Finding {
+    let min_files = least_files(machine, cpus as usize);
+    let enough_files = (cpus * PER_CPU + BESIDES).max(min_files);
+    let may_exceed =
+        machine.privileges.is_some_and(|held| held.has_capabilities(CapabilitySet::SYS_RESOURCE));
     // A recorder raises its own limit.
     let reached = if may_exceed { u64::MAX } else { hard };
-    if reached >= many {
-        let raised = if soft < many { ", which record raises" } else { "" };
-        let what = format!("{} may be open{raised}, {many} are enough", count(soft));
-        return Finding::new(OPEN, State::Ok, what);
+    if reached >= enough_files {
+        let raised = if soft < enough_files { ", which record raises" } else { "" };
+        let message =
+            format!("{} may be open{raised}, {enough_files} are enough", describe_limit(soft));
+        return Finding::new(OPEN, FindingState::Ok, message);
     }
-    let (state, why) = if reached < least {
-        (State::Fail, format!("a recording needs {least}"))
+    let (state, why) = if reached < min_files {
+        (FindingState::Fail, format!("a recording needs {min_files}"))
     } else {
-        (State::Warn, format!("the counters of all {cpus} CPUs may need {many}"))
+        (FindingState::Warn, format!("the counters of all {cpus} CPUs may need {enough_files}"))
     };
-    let what = format!("{} may be open (hard limit {}): {why}", count(soft), count(hard));
+    let message = format!(
+        "{} may be open (hard limit {}): {why}",
+        describe_limit(soft),
+        describe_limit(hard)
+    );
     // Raising the hard limit needs CAP_SYS_RESOURCE, so it must be set for the session.
-    let mend = machine.as_root(&format!("prlimit --pid $$ --nofile={many}:{many}"));
-    Finding::new(OPEN, state, what).mend(mend)
+    let mend = machine.as_root(&format!("prlimit --pid $$ --nofile={enough_files}:{enough_files}"));
+    Finding::new(OPEN, state, message).with_fix(mend)
 }
 
 /// Files of a recording of what is counted without a request.
-fn least_files(machine: &Machine, cpus: usize) -> u64 {
+fn least_files(machine: &ExaminedMachine, cpus: usize) -> u64 {
     let (tick_ns, window_ns) = (plan::MAX_TICK_NS, plan::MAX_TICK_NS);
-    let request = Request { tick_ns, window_ns, ..Request::default() };
-    let known = machine.known().ok();
+    let request = PlanRequest { tick_ns, window_ns, ..PlanRequest::default() };
+    let known = machine.known_machine().ok();
     let plan = known.and_then(|known| plan::plan(&known.machine, &known.catalog, &request).ok());
     open::files_needed(plan.as_ref().map_or(&[], |plan| &plan.counters), cpus)
 }
 
 fn file_size((soft, _): (u64, u64)) -> Finding {
     let state = match soft {
-        u64::MAX => return Finding::new(SIZE, State::Ok, "not limited"),
-        ..LEAST_BYTES => State::Fail,
-        _ => State::Warn,
+        u64::MAX => return Finding::new(SIZE, FindingState::Ok, "not limited"),
+        ..LEAST_BYTES => FindingState::Fail,
+        _ => FindingState::Warn,
     };
-    let what = format!("a file may have {soft} bytes: a recording that would be larger fails");
-    Finding::new(SIZE, state, what).mend("ulimit -f unlimited")
+    let message = format!("a file may have {soft} bytes: a recording that would be larger fails");
+    Finding::new(SIZE, state, message).with_fix("ulimit -f unlimited")
 }
 
-fn count(limit: u64) -> String {
+fn describe_limit(limit: u64) -> String {
     if limit == u64::MAX { "any number".to_owned() } else { limit.to_string() }
 }
 
-/// Soft and hard limit in a line such as `Max open files  1024  524288  files` of `proc/PID/limits`.
+/// Soft and hard limit in a line such as `Max open files  1024  524288  files` of
+/// `proc/PID/limits`.
 pub(super) fn limit_of(limits: &str, name: &str) -> Option<(u64, u64)> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = line.split_whitespace().map(|value| match value {
@@ -88,20 +95,20 @@ pub(super) fn limit_of(limits: &str, name: &str) -> Option<(u64, u64)> {
 }
 
 /// Online CPUs: the lines `cpu0`, `cpu1`, ... of `proc/stat`; the line `cpu` is their sum.
-fn cpus(stat: &str) -> u64 {
+fn count_cpus(stat: &str) -> u64 {
     let is_cpu = |line: &&str| {
-        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(char::is_numeric))
+        line.strip_prefix("cpu").is_some_and(|suffix| suffix.starts_with(char::is_numeric))
     };
     stat.lines().filter(is_cpu).count() as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::examine;
+    use super::super::machine::examine_tree;
     use super::*;
     use std::fmt::Write as _;
 
-    fn with(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
+    fn findings_for(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
         let mut stat = "cpu  1 2 3\n".to_owned();
         for cpu in 0..cpus {
             writeln!(stat, "cpu{cpu} 1 2 3").unwrap();
@@ -111,7 +118,7 @@ mod tests {
             "Limit   Soft Limit  Hard Limit  Units\nMax file size {size} bytes\n\
              Max open files {open} files\n"
         );
-        examine(check, &[(PATH, &limits), ("proc/stat", &stat), ("proc/self/status", status)])
+        examine_tree(check, &[(PATH, &limits), ("proc/stat", &stat), ("proc/self/status", status)])
     }
 
     const USER: &str = "Uid:\t1\t1\t1\t1\nCapEff:\t0000000000000000\n";
@@ -119,26 +126,26 @@ mod tests {
     const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000001000000\n";
 
     fn of_open_files(open: &str, cpus: u32, status: &str) -> Finding {
-        with(open, "unlimited unlimited", cpus, status).remove(0)
+        findings_for(open, "unlimited unlimited", cpus, status).remove(0)
     }
 
     #[test]
-    fn the_need_grows_with_the_cpus() {
-        assert_eq!(of_open_files("1024 524288", 8, USER).state, State::Ok);
-        assert_eq!(of_open_files("unlimited unlimited", 4096, USER).state, State::Ok);
+    fn the_needed_open_files_grow_with_the_cpus() {
+        assert_eq!(of_open_files("1024 524288", 8, USER).state, FindingState::Ok);
+        assert_eq!(of_open_files("unlimited unlimited", 4096, USER).state, FindingState::Ok);
         let raised = of_open_files("1024 524288", 144, USER);
-        assert_eq!(raised.state, State::Ok);
+        assert_eq!(raised.state, FindingState::Ok);
         assert_eq!(raised.what, "1024 may be open, which record raises, 2560 are enough");
         let hard = of_open_files("1024 2048", 144, USER);
-        assert_eq!(hard.state, State::Warn);
+        assert_eq!(hard.state, FindingState::Warn);
         assert!(hard.mend[0].starts_with("sudo prlimit"), "{hard:?}");
-        assert_eq!(of_open_files("64 64", 144, ROOT).state, State::Ok);
+        assert_eq!(of_open_files("64 64", 144, ROOT).state, FindingState::Ok);
     }
 
     #[test]
     fn a_limit_below_every_recording_fails() {
         let low = of_open_files("64 64", 8, USER);
-        assert_eq!(low.state, State::Fail);
+        assert_eq!(low.state, FindingState::Fail);
         assert!(
             low.what.starts_with("64 may be open (hard limit 64): a recording needs "),
             "{low:?}"
@@ -146,20 +153,20 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_size_is_said() {
+    fn a_limit_of_the_file_size_is_reported() {
         for (size, state) in [
-            ("unlimited unlimited", State::Ok),
-            ("8192 unlimited", State::Fail),
-            ("1073741824 1073741824", State::Warn),
+            ("unlimited unlimited", FindingState::Ok),
+            ("8192 unlimited", FindingState::Fail),
+            ("1073741824 1073741824", FindingState::Warn),
         ] {
-            assert_eq!(with("1024 524288", size, 8, USER)[1].state, state, "{size}");
+            assert_eq!(findings_for("1024 524288", size, 8, USER)[1].state, state, "{size}");
         }
     }
 
     #[test]
-    fn without_the_files_it_cannot_tell() {
-        assert_eq!(examine(check, &[])[0].state, State::NotHere);
+    fn without_proc_the_open_files_are_not_checked() {
+        assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
         let limits = "Max open files 1024 4096 files\nMax file size 1 1 bytes\n";
-        assert_eq!(examine(check, &[(PATH, limits)])[0].state, State::NotHere);
+        assert_eq!(examine_tree(check, &[(PATH, limits)])[0].state, FindingState::NotHere);
     }
 }

@@ -10,14 +10,14 @@ use std::io::Read;
 use anyhow::{Context as _, Result};
 use flate2::read::GzDecoder;
 
-use super::{Machine, kernel};
+use super::{ExaminedMachine, kernel};
 
 /// Most bytes that are unpacked: distribution configurations have 200 to 350 KiB.
 const LIMIT: u64 = 16 << 20;
 
 /// How one option was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Setting {
+pub(super) enum OptionSetting {
     /// `=y`, or any value that is not a tristate.
     BuiltIn,
     /// `=m`.
@@ -28,15 +28,15 @@ pub(super) enum Setting {
 
 /// A kernel configuration and where it was read.
 #[derive(Debug)]
-pub(super) struct Config {
+pub(super) struct KernelConfig {
     pub(super) source: String,
-    settings: HashMap<String, Setting>,
+    settings: HashMap<String, OptionSetting>,
 }
 
-impl Config {
+impl KernelConfig {
     /// The running kernel's configuration; `None` if there is no file with it.
-    pub(super) fn read(machine: &Machine) -> Result<Option<Self>> {
-        if let Ok(packed) = machine.bytes("proc/config.gz") {
+    pub(super) fn read(machine: &ExaminedMachine) -> Result<Option<Self>> {
+        if let Ok(packed) = machine.read_bytes("proc/config.gz") {
             let mut text = String::new();
             GzDecoder::new(packed.as_slice())
                 .take(LIMIT)
@@ -45,10 +45,10 @@ impl Config {
             return Ok(Some(Self::parse("/proc/config.gz", &text)));
         }
         // A release becomes part of a path: one with a slash is not a release.
-        let release = kernel::release(machine).filter(|release| !release.contains('/'));
+        let release = kernel::kernel_release(machine).filter(|release| !release.contains('/'));
         let Some(release) = release else { return Ok(None) };
         for path in [format!("boot/config-{release}"), format!("lib/modules/{release}/config")] {
-            if let Ok(text) = machine.text(&path) {
+            if let Ok(text) = machine.read_text(&path) {
                 return Ok(Some(Self::parse(&format!("/{path}"), &text)));
             }
         }
@@ -60,9 +60,9 @@ impl Config {
         let setting = |line: &str| {
             let (name, value) = line.trim().split_once('=')?;
             let setting = match value {
-                "m" => Setting::Module,
-                "n" => Setting::Unset,
-                _ => Setting::BuiltIn,
+                "m" => OptionSetting::Module,
+                "n" => OptionSetting::Unset,
+                _ => OptionSetting::BuiltIn,
             };
             name.starts_with("CONFIG_").then(|| (name.to_owned(), setting))
         };
@@ -70,14 +70,14 @@ impl Config {
     }
 
     /// The value of the option, whose name has the prefix `CONFIG_`.
-    pub(super) fn setting(&self, name: &str) -> Setting {
-        self.settings.get(name).copied().unwrap_or(Setting::Unset)
+    pub(super) fn option_setting(&self, name: &str) -> OptionSetting {
+        self.settings.get(name).copied().unwrap_or(OptionSetting::Unset)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::fake;
+    use super::super::machine::fake_tree;
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -87,44 +87,47 @@ mod tests {
 
     const TEXT: &str = "# Linux\nCONFIG_A=y\nCONFIG_B=m\n# CONFIG_C is not set\nCONFIG_HZ=250\n";
 
-    fn expect(config: &Config) {
-        assert_eq!(config.setting("CONFIG_A"), Setting::BuiltIn);
-        assert_eq!(config.setting("CONFIG_B"), Setting::Module);
-        assert_eq!(config.setting("CONFIG_C"), Setting::Unset);
-        assert_eq!(config.setting("CONFIG_HZ"), Setting::BuiltIn);
-        assert_eq!(config.setting("CONFIG_NEVER_HEARD_OF"), Setting::Unset);
+    fn expect(config: &KernelConfig) {
+        assert_eq!(config.option_setting("CONFIG_A"), OptionSetting::BuiltIn);
+        assert_eq!(config.option_setting("CONFIG_B"), OptionSetting::Module);
+        assert_eq!(config.option_setting("CONFIG_C"), OptionSetting::Unset);
+        assert_eq!(config.option_setting("CONFIG_HZ"), OptionSetting::BuiltIn);
+        assert_eq!(config.option_setting("CONFIG_NEVER_HEARD_OF"), OptionSetting::Unset);
     }
 
     #[test]
-    fn every_place_is_read() {
+    fn a_kernel_configuration_is_read_from_every_place() {
         let release = ("proc/sys/kernel/osrelease", "6.12.1\n");
         for path in ["boot/config-6.12.1", "lib/modules/6.12.1/config"] {
-            let dir = fake(&[release, (path, TEXT)]);
-            let config = Config::read(&Machine::at(dir.path())).unwrap().unwrap();
+            let dir = fake_tree(&[release, (path, TEXT)]);
+            let config =
+                KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap().unwrap();
             assert_eq!(config.source, format!("/{path}"));
             expect(&config);
         }
-        let dir = fake(&[release, ("boot/config-6.12.1", "CONFIG_A=m\n")]);
+        let dir = fake_tree(&[release, ("boot/config-6.12.1", "CONFIG_A=m\n")]);
         let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
         gz.write_all(TEXT.as_bytes()).unwrap();
         fs::write(dir.path().join("proc/config.gz"), gz.finish().unwrap()).unwrap();
-        expect(&Config::read(&Machine::at(dir.path())).unwrap().unwrap());
+        expect(&KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap().unwrap());
     }
 
     #[test]
-    fn absent_and_damaged() {
-        assert!(Config::read(&Machine::at(fake(&[]).path())).unwrap().is_none());
-        let dir = fake(&[("proc/config.gz", "not gzip")]);
-        let error = Config::read(&Machine::at(dir.path())).unwrap_err();
+    fn an_absent_kernel_configuration_is_none_and_a_damaged_one_an_error() {
+        assert!(
+            KernelConfig::read(&ExaminedMachine::at_root(fake_tree(&[]).path())).unwrap().is_none()
+        );
+        let dir = fake_tree(&[("proc/config.gz", "not gzip")]);
+        let error = KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap_err();
         assert!(format!("{error:#}").contains("/proc/config.gz"));
-        let dir = fake(&[("proc/sys/kernel/osrelease", "../../etc"), ("etc/config", TEXT)]);
-        assert!(Config::read(&Machine::at(dir.path())).unwrap().is_none());
+        let dir = fake_tree(&[("proc/sys/kernel/osrelease", "../../etc"), ("etc/config", TEXT)]);
+        assert!(KernelConfig::read(&ExaminedMachine::at_root(dir.path())).unwrap().is_none());
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read(text in ".*") {
-            let _config = Config::parse("here", &text);
+        fn no_text_of_a_kernel_configuration_panics(text in ".*") {
+            let _config = KernelConfig::parse("here", &text);
         }
     }
 }

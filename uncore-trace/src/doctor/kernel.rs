@@ -9,81 +9,85 @@ use std::path::Path;
 
 use rustix::system::uname;
 
-use super::{Finding, Machine, State};
-use crate::discover::release::{self, Version};
+use super::{ExaminedMachine, Finding, FindingState};
+use crate::discover::release::{self, KernelVersion};
 
 const NAME: &str = "kernel";
-const OLDEST: Version = Version(6, 1);
-const PINNED_TIMER: Version = Version(6, 7);
+const OLDEST: KernelVersion = KernelVersion(6, 1);
+const PINNED_TIMER: KernelVersion = KernelVersion(6, 7);
 
 /// Longest release of a kernel, bytes (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
 const LONGEST_RELEASE: usize = 64;
 
 /// The kernel's release, as `uname -r` prints it.
-pub(super) fn release(machine: &Machine) -> Option<String> {
+pub(super) fn kernel_release(machine: &ExaminedMachine) -> Option<String> {
     let is_release = |text: &String| !text.is_empty() && text.len() <= LONGEST_RELEASE;
-    let read = machine.text("proc/sys/kernel/osrelease").ok().filter(is_release);
+    let read = machine.read_text("proc/sys/kernel/osrelease").ok().filter(is_release);
     // Without procfs, the kernel of the running machine says it too.
-    let own = || uname().release().to_str().ok().map(str::to_owned);
-    read.or_else(|| (machine.root() == Path::new("/")).then(own).flatten())
+    let running_release = || uname().release().to_str().ok().map(str::to_owned);
+    read.or_else(|| (machine.root_dir() == Path::new("/")).then(running_release).flatten())
 }
 
-/// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a file. Its
-/// verifier refuses programs with a `bpf_timer` (`process_timer_func`, kernel/bpf/verifier.c, Linux 6.1 to
-/// 7.2).
-fn is_realtime(machine: &Machine) -> bool {
-    release::is_realtime(&machine.text("proc/sys/kernel/version").unwrap_or_default())
-        || machine.number("sys/kernel/realtime") == Some(1)
+/// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a
+/// file. Its verifier refuses programs with a `bpf_timer` (`process_timer_func`,
+/// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
+fn is_realtime(machine: &ExaminedMachine) -> bool {
+    release::is_realtime(&machine.read_text("proc/sys/kernel/version").unwrap_or_default())
+        || machine.read_number("sys/kernel/realtime") == Some(1)
 }
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let upgrade = "boot a kernel >= 6.7";
-    let Some(release) = release(machine) else {
-        let what = "proc/sys/kernel/osrelease cannot be read: is /proc mounted?";
-        return vec![Finding::new(NAME, State::Fail, what).mend("mount -t proc proc /proc")];
+    let Some(release) = kernel_release(machine) else {
+        let message = "proc/sys/kernel/osrelease cannot be read: is /proc mounted?";
+        return vec![
+            Finding::new(NAME, FindingState::Fail, message).with_fix("mount -t proc proc /proc"),
+        ];
     };
-    let Some(version) = Version::parse(&release) else {
-        let what = format!("release {release:?} does not start with a version: >= 6.1 is needed");
-        return vec![Finding::new(NAME, State::Warn, what)];
+    let Some(version) = KernelVersion::parse(&release) else {
+        let message =
+            format!("release {release:?} does not start with a version: >= 6.1 is needed");
+        return vec![Finding::new(NAME, FindingState::Warn, message)];
     };
     let finding = if version < OLDEST {
-        Finding::new(NAME, State::Fail, format!("{release}: older than 6.1")).mend(upgrade)
+        Finding::new(NAME, FindingState::Fail, format!("{release}: older than 6.1"))
+            .with_fix(upgrade)
     } else if is_realtime(machine) {
-        let what = format!(
+        let message = format!(
             "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from user \
              space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is that of the threads that run them"
         );
-        Finding::new(NAME, State::Warn, what)
+        Finding::new(NAME, FindingState::Warn, message)
     } else if version < PINNED_TIMER {
-        let what = format!(
+        let message = format!(
             "{release}: no pinned BPF timer (6.7): each tick is run on its CPU from user space, \
              which costs 3 to 6 % of a core at 1 kHz"
         );
-        Finding::new(NAME, State::Warn, what).mend(upgrade)
+        Finding::new(NAME, FindingState::Warn, message).with_fix(upgrade)
     } else {
-        Finding::new(NAME, State::Ok, format!("{release}: has the pinned BPF timer"))
+        Finding::new(NAME, FindingState::Ok, format!("{release}: has the pinned BPF timer"))
     };
     vec![finding]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
-    fn state(release: &str) -> State {
-        finding(check, &[("proc/sys/kernel/osrelease", release)]).state
+    fn state(release: &str) -> FindingState {
+        single_finding(check, &[("proc/sys/kernel/osrelease", release)]).state
     }
 
     #[test]
-    fn old_middle_and_new() {
-        assert_eq!(state("5.15.0-91-generic\n"), State::Fail);
-        assert_eq!(state("6.0.19\n"), State::Fail);
-        assert_eq!(state("6.1.192-debug\n"), State::Warn);
-        assert_eq!(state("6.6.8"), State::Warn);
-        assert_eq!(state("6.7-rc1"), State::Ok);
-        assert_eq!(state("6.18.44-fc"), State::Ok);
-        assert_eq!(state("10.0.0"), State::Ok);
+    fn old_kernels_fail_and_kernels_before_6_7_are_a_warning() {
+        assert_eq!(state("5.15.0-91-generic\n"), FindingState::Fail);
+        assert_eq!(state("6.0.19\n"), FindingState::Fail);
+        assert_eq!(state("6.1.192-debug\n"), FindingState::Warn);
+        assert_eq!(state("6.6.8"), FindingState::Warn);
+        assert_eq!(state("6.7-rc1"), FindingState::Ok);
+        assert_eq!(state("6.18.44-fc"), FindingState::Ok);
+        assert_eq!(state("10.0.0"), FindingState::Ok);
     }
 
     #[test]
@@ -93,17 +97,17 @@ mod tests {
             ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT Debian 6.12.118-1 (2026-09-01)\n"),
             ("sys/kernel/realtime", "1\n"),
         ] {
-            let found = finding(check, &[release, mark]);
-            assert_eq!(found.state, State::Warn);
+            let found = single_finding(check, &[release, mark]);
+            assert_eq!(found.state, FindingState::Warn);
             assert!(found.what.contains("PREEMPT_RT, which refuses the BPF timer"), "{found:?}");
         }
         let dynamic = ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC @0\n");
-        assert_eq!(finding(check, &[release, dynamic]).state, State::Ok);
+        assert_eq!(single_finding(check, &[release, dynamic]).state, FindingState::Ok);
     }
 
     #[test]
-    fn no_release_and_a_strange_one() {
-        assert_eq!(finding(check, &[]).state, State::Fail);
-        assert_eq!(state("banana"), State::Warn);
+    fn a_missing_release_fails_and_a_malformed_one_is_a_warning() {
+        assert_eq!(single_finding(check, &[]).state, FindingState::Fail);
+        assert_eq!(state("banana"), FindingState::Warn);
     }
 }

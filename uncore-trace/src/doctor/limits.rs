@@ -4,32 +4,34 @@ use std::path::Path;
 use std::thread;
 
 use super::files::{PATH, limit_of};
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open::LEAST_MEMORY;
 
 const NAME: &str = "limits";
 /// Threads that every recording starts: one writes the tables, one visits the CPUs.
 const THREADS: usize = 2;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let Ok(limits) = machine.text(PATH) else {
-        let what = format!("/{PATH} cannot be read");
-        return vec![Finding::new(NAME, State::NotHere, what)];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let Ok(limits) = machine.read_text(PATH) else {
+        let message = format!("/{PATH} cannot be read");
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
     let mut findings = of_memory(&limits);
-    if machine.root() == Path::new("/") && !can_start(THREADS) {
-        let what = "no thread can be started: this user may have too few processes";
-        findings.push(Finding::new(NAME, State::Fail, what).mend("ulimit -u unlimited"));
+    if machine.root_dir() == Path::new("/") && !can_start(THREADS) {
+        let message = "no thread can be started: this user may have too few processes";
+        findings
+            .push(Finding::new(NAME, FindingState::Fail, message).with_fix("ulimit -u unlimited"));
     }
     if let Some((seconds, _)) = limit_of(&limits, "Max cpu time")
         && seconds < u64::MAX
     {
-        let what = format!("a recording is killed after {seconds} s of CPU time");
-        findings.push(Finding::new(NAME, State::Warn, what).mend("ulimit -t unlimited"));
+        let message = format!("a recording is killed after {seconds} s of CPU time");
+        findings
+            .push(Finding::new(NAME, FindingState::Warn, message).with_fix("ulimit -t unlimited"));
     }
     if findings.is_empty() {
-        let what = "memory, threads and CPU time are enough";
-        findings.push(Finding::new(NAME, State::Ok, what));
+        let message = "memory, threads and CPU time are enough";
+        findings.push(Finding::new(NAME, FindingState::Ok, message));
     }
     findings
 }
@@ -37,10 +39,14 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 fn of_memory(limits: &str) -> Vec<Finding> {
     let too_low = LEAST_MEMORY.iter().filter_map(|memory| {
         let (soft, _) = limit_of(limits, memory.name)?;
-        let what =
-            format!("{} KiB of memory, and a recording needs {}", soft >> 10, memory.least >> 10);
+        let message = format!(
+            "{} KiB of memory, and a recording needs {}",
+            soft >> 10,
+            memory.least_bytes >> 10
+        );
         let mend = format!("ulimit {} unlimited", memory.option);
-        (soft < memory.least).then(|| Finding::new(NAME, State::Fail, what).mend(mend))
+        (soft < memory.least_bytes)
+            .then(|| Finding::new(NAME, FindingState::Fail, message).with_fix(mend))
     });
     too_low.collect()
 }
@@ -62,23 +68,23 @@ fn can_start(threads: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::examine;
+    use super::super::machine::examine_tree;
     use super::*;
 
-    fn with(limits: &str) -> Vec<(State, String)> {
-        let findings = examine(check, &[(PATH, limits)]);
+    fn findings_for(limits: &str) -> Vec<(FindingState, String)> {
+        let findings = examine_tree(check, &[(PATH, limits)]);
         findings.into_iter().map(|finding| (finding.state, finding.mend.concat())).collect()
     }
 
     #[test]
-    fn what_is_too_low_is_said_with_the_way_out() {
-        let fail = |option: &str| (State::Fail, format!("ulimit {option} unlimited"));
-        assert_eq!(with("Max data size unlimited unlimited bytes\n")[0].0, State::Ok);
-        assert_eq!(with("Max data size 1048576 unlimited bytes\n"), [fail("-d")]);
-        assert_eq!(with("Max address space 1048576 1048576 bytes\n"), [fail("-v")]);
-        let cpu = with("Max cpu time 60 unlimited seconds\n");
-        assert_eq!(cpu, [(State::Warn, "ulimit -t unlimited".to_owned())]);
-        assert_eq!(examine(check, &[])[0].state, State::NotHere);
+    fn limits_that_are_too_low_are_reported_with_the_remedy() {
+        let fail = |option: &str| (FindingState::Fail, format!("ulimit {option} unlimited"));
+        assert_eq!(findings_for("Max data size unlimited unlimited bytes\n")[0].0, FindingState::Ok);
+        assert_eq!(findings_for("Max data size 1048576 unlimited bytes\n"), [fail("-d")]);
+        assert_eq!(findings_for("Max address space 1048576 1048576 bytes\n"), [fail("-v")]);
+        let cpu = findings_for("Max cpu time 60 unlimited seconds\n");
+        assert_eq!(cpu, [(FindingState::Warn, "ulimit -t unlimited".to_owned())]);
+        assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
     }
 
     #[test]

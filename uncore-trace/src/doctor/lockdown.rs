@@ -6,62 +6,66 @@
 
 use std::io::ErrorKind;
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "lockdown";
 const PATH: &str = "sys/kernel/security/lockdown";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let finding = match machine.text(PATH) {
-        Ok(text) => match level(&text) {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let finding = match machine.read_text(PATH) {
+        Ok(text) => match chosen_level(&text) {
             Some("confidentiality") => {
-                let what = "confidentiality: BPF programs cannot read the kernel's memory";
-                Finding::new(NAME, State::Fail, what)
-                    .mend("boot with lockdown=integrity on the kernel command line")
+                let message = "confidentiality: BPF programs cannot read the kernel's memory";
+                Finding::new(NAME, FindingState::Fail, message)
+                    .with_fix("boot with lockdown=integrity on the kernel command line")
             }
             Some(level) => {
-                Finding::new(NAME, State::Ok, format!("{level}: does not limit tracing"))
+                Finding::new(NAME, FindingState::Ok, format!("{level}: does not limit tracing"))
             }
-            None => Finding::new(NAME, State::Warn, format!("/{PATH} names no level: {text:?}")),
+            None => {
+                Finding::new(NAME, FindingState::Warn, format!("/{PATH} names no level: {text:?}"))
+            }
         },
         // An unmounted securityfs is an empty directory, so a missing file does not mean that there
         // is no lockdown.
         Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
             NAME,
-            State::NotHere,
+            FindingState::NotHere,
             format!("no /{PATH}: not in this kernel, or securityfs is not mounted"),
         ),
-        Err(error) => Finding::new(NAME, State::NotHere, format!("cannot read /{PATH}: {error}")),
+        Err(error) => {
+            Finding::new(NAME, FindingState::NotHere, format!("cannot read /{PATH}: {error}"))
+        }
     };
     vec![finding]
 }
 
 /// The chosen level in `none [integrity] confidentiality`.
-fn level(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once('[')?;
-    let (level, _) = rest.split_once(']')?;
+fn chosen_level(text: &str) -> Option<&str> {
+    let (_, tail) = text.split_once('[')?;
+    let (level, _) = tail.split_once(']')?;
     Some(level)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
-    fn state(text: &str) -> State {
-        finding(check, &[(PATH, text)]).state
+    fn state(text: &str) -> FindingState {
+        single_finding(check, &[(PATH, text)]).state
     }
 
     #[test]
     fn only_confidentiality_stops_a_recording() {
-        assert_eq!(state("[none] integrity confidentiality\n"), State::Ok);
-        assert_eq!(state("none [integrity] confidentiality\n"), State::Ok);
-        assert_eq!(state("none integrity [confidentiality]\n"), State::Fail);
+        assert_eq!(state("[none] integrity confidentiality\n"), FindingState::Ok);
+        assert_eq!(state("none [integrity] confidentiality\n"), FindingState::Ok);
+        assert_eq!(state("none integrity [confidentiality]\n"), FindingState::Fail);
     }
 
     #[test]
-    fn absent_and_strange() {
-        assert_eq!(finding(check, &[]).state, State::NotHere);
-        assert_eq!(state("]["), State::Warn);
+    fn an_absent_lockdown_is_not_here_and_a_malformed_one_is_a_warning() {
+        assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
+        assert_eq!(state("]["), FindingState::Warn);
     }
 }

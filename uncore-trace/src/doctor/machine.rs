@@ -1,7 +1,7 @@
 //! Reading the machine under a root directory.
 //!
-//! Every check reads through [`Machine`], so that reads are bounded in size, tolerate bytes that
-//! are not UTF-8, and come from one tree.
+//! Every check reads through [`ExaminedMachine`], so that reads are bounded in size, tolerate bytes
+//! that are not UTF-8, and come from one tree.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -25,30 +25,30 @@ const LIMIT: u64 = 64 << 20;
 
 /// A machine under a root directory: `/`, or a captured tree.
 #[derive(Debug)]
-pub struct Machine {
+pub struct ExaminedMachine {
     root: PathBuf,
     /// Privileges of this process; `None` if the tree has no `proc/self/status`.
     pub privileges: Option<Privileges>,
     /// The program that would record there.
     pub(super) program: Program,
     /// What planning knows of the machine, once it was asked for; or why it knows nothing.
-    known: OnceCell<Result<Known, String>>,
+    known: OnceCell<Result<KnownMachine, String>>,
     /// The kernel's own type information, once it was read.
     btf: OnceCell<io::Result<Vec<u8>>>,
 }
 
 /// What planning knows of a machine.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMachine {
     pub(super) machine: discover::Machine,
     pub(super) catalog: Catalog,
 }
 
-impl Machine {
+impl ExaminedMachine {
     /// The machine under `root`, with the privileges in its `proc/self`.
-    pub fn at(root: &Path) -> Self {
+    pub fn at_root(root: &Path) -> Self {
         // A captured tree is not the machine that this program runs on.
-        let running = if root == Path::new("/") { Program::running() } else { None };
+        let running = if root == Path::new("/") { Program::running_program() } else { None };
         let program = running.unwrap_or_default();
         let (known, btf) = (OnceCell::new(), OnceCell::new());
         let mut machine = Self { root: root.to_owned(), privileges: None, program, known, btf };
@@ -57,18 +57,18 @@ impl Machine {
     }
 
     /// The root itself.
-    pub(super) fn root(&self) -> &Path {
+    pub(super) fn root_dir(&self) -> &Path {
         &self.root
     }
 
     /// The PMUs of the machine and the catalog, or why they cannot be read.
-    pub(super) fn known(&self) -> Result<&Known, &str> {
+    pub(super) fn known_machine(&self) -> Result<&KnownMachine, &str> {
         let read = || {
             let machine = discover::machine(&self.root)?;
-            Ok(Known { machine, catalog: Catalog::embedded()? })
+            Ok(KnownMachine { machine, catalog: Catalog::load_embedded()? })
         };
-        let tell = |error: anyhow::Error| format!("{error:#}");
-        self.known.get_or_init(|| read().map_err(tell)).as_ref().map_err(String::as_str)
+        let describe = |error: anyhow::Error| format!("{error:#}");
+        self.known.get_or_init(|| read().map_err(describe)).as_ref().map_err(String::as_str)
     }
 
     /// The command with `sudo` in front, unless this user is root.
@@ -80,39 +80,39 @@ impl Machine {
     }
 
     /// The bytes of a file; `path` is relative to the root.
-    pub(super) fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
+    pub(super) fn read_bytes(&self, path: &str) -> io::Result<Vec<u8>> {
         bounds::system_bytes(self.root.join(path))
     }
 
     /// The kernel's own type information.
-    pub(super) fn btf(&self) -> Result<&[u8], &io::Error> {
-        let read = || bounds::bytes(&self.root.join(BTF), LIMIT);
+    pub(super) fn read_btf(&self) -> Result<&[u8], &io::Error> {
+        let read = || bounds::read_bytes(&self.root.join(BTF), LIMIT);
         self.btf.get_or_init(read).as_ref().map(Vec::as_slice)
     }
 
     /// The text of a file without surrounding white space; bytes that are not UTF-8 become U+FFFD.
-    pub(super) fn text(&self, path: &str) -> io::Result<String> {
-        Ok(String::from_utf8_lossy(&self.bytes(path)?).trim().to_owned())
+    pub(super) fn read_text(&self, path: &str) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.read_bytes(path)?).trim().to_owned())
     }
 
     /// The integer in a file; `None` if it cannot be read or holds something else.
-    pub(super) fn number(&self, path: &str) -> Option<i64> {
-        self.text(path).ok()?.parse().ok()
+    pub(super) fn read_number(&self, path: &str) -> Option<i64> {
+        self.read_text(path).ok()?.parse().ok()
     }
 
     /// Whether the path exists, as far as this process can see.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(super) fn has_path(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
 
     /// Target of a symbolic link; `None` if the path is no link.
-    pub(super) fn link(&self, path: &str) -> Option<String> {
+    pub(super) fn read_link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         Some(target.to_string_lossy().into_owned())
     }
 
     /// The names in a directory, sorted.
-    pub(super) fn names(&self, path: &str) -> io::Result<Vec<String>> {
+    pub(super) fn read_names(&self, path: &str) -> io::Result<Vec<String>> {
         let mut names = fs::read_dir(self.root.join(path))?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect::<io::Result<Vec<_>>>()?;
@@ -121,14 +121,14 @@ impl Machine {
     }
 
     /// The mounts, from `proc/self/mountinfo`; `None` if that cannot be read.
-    pub(super) fn mounts(&self) -> Option<MountTable> {
-        self.text("proc/self/mountinfo").ok().map(|info| MountTable::parse(&info))
+    pub(super) fn read_mounts(&self) -> Option<MountTable> {
+        self.read_text("proc/self/mountinfo").ok().map(|info| MountTable::parse(&info))
     }
 }
 
 /// A tree of files in a temporary directory, for the tests of the checks.
 #[cfg(test)]
-pub(super) fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(super) fn fake_tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, content) in files {
         let path = dir.path().join(path);
@@ -140,20 +140,20 @@ pub(super) fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 /// The findings of one check on a made-up tree.
 #[cfg(test)]
-pub(super) fn examine(
-    check: fn(&Machine) -> Vec<super::Finding>,
+pub(super) fn examine_tree(
+    check: fn(&ExaminedMachine) -> Vec<super::Finding>,
     files: &[(&str, &str)],
 ) -> Vec<super::Finding> {
-    check(&Machine::at(fake(files).path()))
+    check(&ExaminedMachine::at_root(fake_tree(files).path()))
 }
 
 /// The only finding of one check on a made-up tree.
 #[cfg(test)]
-pub(super) fn finding(
-    check: fn(&Machine) -> Vec<super::Finding>,
+pub(super) fn single_finding(
+    check: fn(&ExaminedMachine) -> Vec<super::Finding>,
     files: &[(&str, &str)],
 ) -> super::Finding {
-    let mut findings = examine(check, files);
+    let mut findings = examine_tree(check, files);
     assert_eq!(findings.len(), 1, "{findings:?}");
     findings.remove(0)
 }
@@ -163,9 +163,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_bytes_are_text() {
-        let dir = fake(&[]);
+    fn bytes_that_are_not_utf_8_are_read_as_text() {
+        let dir = fake_tree(&[]);
         fs::write(dir.path().join("f"), b" a\xffb\n").unwrap();
-        assert_eq!(Machine::at(dir.path()).text("f").unwrap(), "a\u{fffd}b");
+        assert_eq!(ExaminedMachine::at_root(dir.path()).read_text("f").unwrap(), "a\u{fffd}b");
     }
 }

@@ -1,10 +1,11 @@
 //! What recording needs from this machine: each requirement, its state, and how to fix it.
 //!
-//! A check is a function of the files under a root directory and of the [`Privileges`](crate::open::Privileges) of the process, so
-//! it can be tested on made-up trees. One check, [`calls`], also opens counters and loads a program on the
-//! running machine, since no file shows whether the kernel allows it; it closes them at once. No check
-//! changes a setting or starts a counter, so `doctor` is safe on a production host. A check that cannot
-//! find out says so, and never reads an unreadable file as a good or a bad answer.
+//! A check is a function of the files under a root directory and of the
+//! [`Privileges`](crate::open::Privileges) of the process, so it can be tested on made-up trees.
+//! One check, [`calls`], also opens counters and loads a program on the running machine, since no
+//! file shows whether the kernel allows it; it closes them at once. No check changes a setting or
+//! starts a counter, so `doctor` is safe on a production host. A check that cannot find out says
+//! so, and never reads an unreadable file as a good or a bad answer.
 //!
 //! To add a check, add a file with a function `check`, its `mod` line and its line in [`CHECKS`].
 
@@ -35,12 +36,12 @@ mod resctrl;
 mod sample_rate;
 mod tracefs;
 
-pub use machine::Machine;
+pub use machine::ExaminedMachine;
 
 /// State of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum FindingState {
     /// The requirement is met.
     Ok,
     /// Recording works, but something is missing from it or is more expensive than necessary.
@@ -51,9 +52,9 @@ pub enum State {
     NotHere,
 }
 
-impl State {
+impl FindingState {
     /// The word in the text output.
-    pub fn word(self) -> &'static str {
+    pub fn output_word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warn => "warn",
@@ -69,7 +70,7 @@ pub struct Finding {
     /// The requirement, in one or two words.
     pub name: &'static str,
     /// Its state.
-    pub state: State,
+    pub state: FindingState,
     /// What was found, as one line that is safe to print.
     pub what: String,
     /// Commands that fix it, the preferred one first; each is enough on its own. If no command can,
@@ -78,22 +79,22 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(name: &'static str, state: State, what: impl Into<String>) -> Self {
-        Self { name, state, what: printable(&what.into()).into_owned(), mend: Vec::new() }
+    fn new(name: &'static str, state: FindingState, message: impl Into<String>) -> Self {
+        Self { name, state, what: printable(&message.into()).into_owned(), mend: Vec::new() }
     }
 
     /// Adds a fix.
-    fn mend(mut self, command: impl Into<String>) -> Self {
+    fn with_fix(mut self, command: impl Into<String>) -> Self {
         self.mend.push(printable(&command.into()).into_owned());
         self
     }
 }
 
 /// Most checks return one finding; the one for PMU drivers returns one for each driver.
-type Check = fn(&Machine) -> Vec<Finding>;
+type CheckFn = fn(&ExaminedMachine) -> Vec<Finding>;
 
 /// All checks, in the order of the output: the strict requirements first.
-const CHECKS: &[Check] = &[
+const CHECKS: &[CheckFn] = &[
     kernel::check,
     btf::check,
     bpf::check,
@@ -115,45 +116,46 @@ const CHECKS: &[Check] = &[
 ];
 
 /// Runs every check on the machine.
-pub fn examine(machine: &Machine) -> Vec<Finding> {
+pub fn run_checks(machine: &ExaminedMachine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
 }
 
 /// The uncore PMUs that this kind of machine has but this one does not show, and why.
-pub fn absent_pmus(machine: &Machine) -> Vec<Finding> {
-    drivers::absent(machine)
+pub fn absent_pmus(machine: &ExaminedMachine) -> Vec<Finding> {
+    drivers::absent_drivers(machine)
 }
 
 /// Whether `record` works: no requirement has failed.
-pub fn ready(findings: &[Finding]) -> bool {
-    findings.iter().all(|finding| finding.state != State::Fail)
+pub fn is_ready(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.state != FindingState::Fail)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::machine::fake;
+    use super::machine::fake_tree;
     use super::*;
 
     #[test]
     fn an_empty_machine_is_not_ready_and_every_check_answers() {
-        let dir = fake(&[]);
-        let findings = examine(&Machine::at(dir.path()));
+        let dir = fake_tree(&[]);
+        let findings = run_checks(&ExaminedMachine::at_root(dir.path()));
         assert!(findings.len() >= CHECKS.len());
-        assert!(!ready(&findings));
+        assert!(!is_ready(&findings));
         assert!(findings.iter().all(|f| !f.what.contains('\n')), "{findings:?}");
     }
 
     #[test]
     fn readiness_forgives_warnings_only() {
-        let with = |state| vec![Finding::new("a", State::Ok, ""), Finding::new("b", state, "")];
-        assert!(ready(&with(State::Warn)));
-        assert!(ready(&with(State::NotHere)));
-        assert!(!ready(&with(State::Fail)));
+        let with =
+            |state| vec![Finding::new("a", FindingState::Ok, ""), Finding::new("b", state, "")];
+        assert!(is_ready(&with(FindingState::Warn)));
+        assert!(is_ready(&with(FindingState::NotHere)));
+        assert!(!is_ready(&with(FindingState::Fail)));
     }
 
     #[test]
     fn hostile_text_stays_on_one_line_and_cannot_steer_a_terminal() {
-        let finding = Finding::new("x", State::Ok, "a\nb\u{1b}[31mé").mend("rm\r\0");
+        let finding = Finding::new("x", FindingState::Ok, "a\nb\u{1b}[31mé").with_fix("rm\r\0");
         assert_eq!(finding.what, "a\\nb\\u{1b}[31mé");
         assert_eq!(finding.mend, ["rm\\r\\u{0}"]);
     }

@@ -8,7 +8,7 @@
 //! Kernels of Debian and Ubuntu have a patch: above 2 they open events only with `CAP_SYS_ADMIN`
 //! (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "perf_event_paranoid";
 const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
@@ -16,43 +16,45 @@ const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
 /// The highest value at which every kernel opens counters with `CAP_PERFMON`.
 const EVERYWHERE: i64 = 2;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let finding = match (machine.number(PATH), machine.privileges) {
-        (None, _) if machine.has("proc/sys/kernel") => Finding::new(
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let finding = match (machine.read_number(PATH), machine.privileges) {
+        (None, _) if machine.has_path("proc/sys/kernel") => Finding::new(
             NAME,
-            State::Fail,
+            FindingState::Fail,
             format!("/{PATH} cannot be read: this kernel has no perf events"),
         )
-        .mend("boot a kernel built with CONFIG_PERF_EVENTS=y"),
-        (None, _) => Finding::new(NAME, State::Warn, "/proc/sys is missing: the value is unknown")
-            .mend("mount -t proc proc /proc"),
+        .with_fix("boot a kernel built with CONFIG_PERF_EVENTS=y"),
+        (None, _) => {
+            Finding::new(NAME, FindingState::Warn, "/proc/sys is missing: the value is unknown")
+                .with_fix("mount -t proc proc /proc")
+        }
         (Some(value), Some(privileges))
-            if privileges.perfmon() && !privileges.admin() && value > EVERYWHERE =>
+            if privileges.is_perfmon_capable() && !privileges.is_admin() && value > EVERYWHERE =>
         {
-            let what = format!(
+            let message = format!(
                 "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to CAP_SYS_ADMIN \
                  alone, and CAP_PERFMON is held"
             );
-            Finding::new(NAME, State::Warn, what)
-                .mend(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
+            Finding::new(NAME, FindingState::Warn, message)
+                .with_fix(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
         }
-        (Some(value), Some(privileges)) if privileges.perfmon() => {
-            let what = format!("{value}: does not apply, CAP_PERFMON is held");
-            Finding::new(NAME, State::Ok, what)
+        (Some(value), Some(privileges)) if privileges.is_perfmon_capable() => {
+            let message = format!("{value}: does not apply, CAP_PERFMON is held");
+            Finding::new(NAME, FindingState::Ok, message)
         }
         (Some(value), Some(_)) if value <= 0 => {
-            let what = format!("{value}: without CAP_PERFMON it allows `stat`, not `record`");
-            Finding::new(NAME, State::NotHere, what)
+            let message = format!("{value}: without CAP_PERFMON it allows `stat`, not `record`");
+            Finding::new(NAME, FindingState::NotHere, message)
         }
         (Some(value), Some(_)) => {
-            let what = format!(
+            let message = format!(
                 "{value}: without CAP_PERFMON it forbids `stat`; 0 would allow `stat`, not `record`"
             );
-            Finding::new(NAME, State::NotHere, what)
+            Finding::new(NAME, FindingState::NotHere, message)
         }
         (Some(value), None) => {
-            let what = format!("{value}: does not apply with CAP_PERFMON");
-            Finding::new(NAME, State::NotHere, what)
+            let message = format!("{value}: does not apply with CAP_PERFMON");
+            Finding::new(NAME, FindingState::NotHere, message)
         }
     };
     vec![finding]
@@ -60,7 +62,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
     const NOBODY: (&str, &str) = ("proc/self/status", "Uid:\t9\t9\t9\t9\nCapEff:\t0\n");
@@ -69,11 +71,15 @@ mod tests {
 
     #[test]
     fn the_capability_overrides_the_value() {
-        assert_eq!(finding(check, &[(PATH, "2\n"), PERFMON]).state, State::Ok);
-        assert_eq!(finding(check, &[(PATH, "4\n"), ROOT]).state, State::Ok);
+        assert_eq!(single_finding(check, &[(PATH, "2\n"), PERFMON]).state, FindingState::Ok);
+        assert_eq!(single_finding(check, &[(PATH, "4\n"), ROOT]).state, FindingState::Ok);
         // But not on kernels that need more.
-        let restricted = finding(check, &[(PATH, "3\n"), PERFMON]);
-        assert_eq!((restricted.state, restricted.mend.len()), (State::Warn, 1), "{restricted:?}");
+        let restricted = single_finding(check, &[(PATH, "3\n"), PERFMON]);
+        assert_eq!(
+            (restricted.state, restricted.mend.len()),
+            (FindingState::Warn, 1),
+            "{restricted:?}"
+        );
     }
 
     const ROOT: (&str, &str) =
@@ -81,10 +87,14 @@ mod tests {
 
     /// Tried on Linux 6.18 with values 0 and -1: `record` fails without both capabilities.
     #[test]
-    fn lowering_the_value_is_no_way_out() {
+    fn lowering_perf_event_paranoid_is_not_advised() {
         for value in ["4\n", "2\n", "1\n", "0\n", "-1\n"] {
-            let finding = finding(check, &[(PATH, value), NOBODY]);
-            assert_eq!((finding.state, finding.mend.len()), (State::NotHere, 0), "{finding:?}");
+            let finding = single_finding(check, &[(PATH, value), NOBODY]);
+            assert_eq!(
+                (finding.state, finding.mend.len()),
+                (FindingState::NotHere, 0),
+                "{finding:?}"
+            );
             assert!(finding.what.contains("not `record`"), "{finding:?}");
         }
     }
@@ -92,8 +102,8 @@ mod tests {
     #[test]
     fn without_the_file_there_are_no_perf_events() {
         let kernel = ("proc/sys/kernel/osrelease", "6.12.0");
-        assert_eq!(finding(check, &[kernel, PERFMON]).state, State::Fail);
-        assert_eq!(finding(check, &[]).state, State::Warn);
-        assert_eq!(finding(check, &[(PATH, "2\n")]).state, State::NotHere);
+        assert_eq!(single_finding(check, &[kernel, PERFMON]).state, FindingState::Fail);
+        assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
+        assert_eq!(single_finding(check, &[(PATH, "2\n")]).state, FindingState::NotHere);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::Known;
-use super::{Finding, Machine, State};
+use super::machine::KnownMachine;
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::name::stem;
-use crate::plan::uncounted::uncounted;
+use crate::plan::uncounted::find_uncounted;
 
 const NAME: &str = "uncore PMUs";
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -25,86 +25,87 @@ const PRODUCTS: &[(&str, u32)] = &[
     ("nvidia_cnvlink_pmu_", 0x1060_0000),
 ];
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let names = match machine.names(DEVICES) {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let names = match machine.read_names(DEVICES) {
         Ok(names) => names,
         Err(error) => {
-            let what = format!("cannot read /{DEVICES}: {error}");
+            let message = format!("cannot read /{DEVICES}: {error}");
             let mend = machine.as_root("mount -t sysfs sysfs /sys");
-            return vec![Finding::new(NAME, State::Warn, what).mend(mend)];
+            return vec![Finding::new(NAME, FindingState::Warn, message).with_fix(mend)];
         }
     };
     let uncore: Vec<String> = names.into_iter().filter(|name| is_uncore(machine, name)).collect();
     if uncore.is_empty() {
-        let what = "none here: `record -p host` counts what the kernel itself counts";
-        return vec![Finding::new(NAME, State::NotHere, what)];
+        let message = "none here: `record -p host` counts what the kernel itself counts";
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     }
-    let mut findings = vec![Finding::new(NAME, State::Ok, summary(&uncore))];
-    findings.extend(uncore.iter().filter_map(|name| mistaken(machine, name)));
-    findings.extend(left_out(machine, &uncore));
+    let mut findings = vec![Finding::new(NAME, FindingState::Ok, summarize_families(&uncore))];
+    findings.extend(uncore.iter().filter_map(|name| misnamed_finding(machine, name)));
+    findings.extend(uncounted_findings(machine, &uncore));
     findings
 }
 
 /// Uncore PMUs have a `cpumask`; core PMUs have `cpus`, software PMUs neither.
-fn is_uncore(machine: &Machine, name: &str) -> bool {
-    machine.has(&format!("{DEVICES}/{name}/cpumask"))
-        && !OTHERS.iter().any(|other| name.starts_with(other))
+fn is_uncore(machine: &ExaminedMachine, name: &str) -> bool {
+    machine.has_path(&format!("{DEVICES}/{name}/cpumask"))
+        && !OTHERS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// `arm_cmn x2, nvidia_scf_pmu`: families with their number of instances.
-fn summary(names: &[String]) -> String {
+fn summarize_families(names: &[String]) -> String {
     let mut families = BTreeMap::<&str, usize>::new();
     for name in names {
         *families.entry(stem(name)).or_default() += 1;
     }
-    let one = |(family, count): (&str, usize)| {
+    let describe_family = |(family, count): (&str, usize)| {
         if count == 1 { family.to_owned() } else { format!("{family} x{count}") }
     };
-    families.into_iter().map(one).collect::<Vec<_>>().join(", ")
+    families.into_iter().map(describe_family).collect::<Vec<_>>().join(", ")
 }
 
 /// A finding if the PMU's identifier belongs to another product than its name.
-fn mistaken(machine: &Machine, name: &str) -> Option<Finding> {
+fn misnamed_finding(machine: &ExaminedMachine, name: &str) -> Option<Finding> {
     let (_, product) = PRODUCTS.iter().find(|(prefix, _)| name.starts_with(prefix))?;
-    let identifier = machine.text(&format!("{DEVICES}/{name}/identifier")).ok()?;
-    let found = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
+    let identifier = machine.read_text(&format!("{DEVICES}/{name}/identifier")).ok()?;
+    let product_id = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
     // Only the upper half is compared: the lower bits may differ within a product.
-    if found >> 16 == product >> 16 {
+    if product_id >> 16 == product >> 16 {
         return None;
     }
-    let what = format!(
-        "{name} identifies as {found:#x}, not {product:#x}: this kernel's driver takes it for \
+    let message = format!(
+        "{name} identifies as {product_id:#x}, not {product:#x}: this kernel's driver takes it for \
          another PMU and its event names are wrong"
     );
-    Some(Finding::new(NAME, State::Warn, what).mend("boot a kernel >= 7.2"))
+    Some(Finding::new(NAME, FindingState::Warn, message).with_fix("boot a kernel >= 7.2"))
 }
 
 /// A finding for each PMU, CPU, socket or box that no counter counts although it is here. Without a
-/// plan, because the tree has no CPUs or a PMU has no type, for each PMU whose CPUs are all offline.
-fn left_out(machine: &Machine, names: &[String]) -> Vec<Finding> {
+/// plan, because the tree has no CPUs or a PMU has no type, for each PMU whose CPUs are all
+/// offline.
+fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Finding> {
     let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
-    let finding = |what: String| {
-        let finding = Finding::new(NAME, State::Warn, what);
+    let finding = |message: String| {
+        let finding = Finding::new(NAME, FindingState::Warn, message);
         if finding.what.contains("offline") {
-            finding.mend(machine.as_root(online))
+            finding.with_fix(machine.as_root(online))
         } else {
             finding
         }
     };
-    if let Ok(Known { machine, catalog }) = machine.known() {
-        return uncounted(machine, catalog).into_iter().map(finding).collect();
+    if let Ok(KnownMachine { machine, catalog }) = machine.known_machine() {
+        return find_uncounted(machine, catalog).into_iter().map(finding).collect();
     }
     let is_empty = |name: &&String| {
-        machine.text(&format!("{DEVICES}/{name}/cpumask")).is_ok_and(|mask| mask.is_empty())
+        machine.read_text(&format!("{DEVICES}/{name}/cpumask")).is_ok_and(|mask| mask.is_empty())
     };
-    let what =
+    let message =
         |name: &String| format!("{name} has no CPU that can read it: all of its CPUs are offline");
-    names.iter().filter(is_empty).map(|name| finding(what(name))).collect()
+    names.iter().filter(is_empty).map(|name| finding(message(name))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{examine, finding};
+    use super::super::machine::{examine_tree, single_finding};
     use super::*;
 
     fn file(name: &str) -> String {
@@ -112,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn present_ones_are_summed_up_by_family() {
-        let finding = finding(
+    fn present_pmus_are_counted_by_family() {
+        let finding = single_finding(
             check,
             &[
                 (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
@@ -126,20 +127,23 @@ mod tests {
                 (&file("cpu/type"), "4\n"),
             ],
         );
-        assert_eq!(finding.state, State::Ok);
+        assert_eq!(finding.state, FindingState::Ok);
         assert_eq!(finding.what, "ali_drw, amd_l3, arm_cmn, nvidia_scf_pmu x2");
     }
 
     #[test]
-    fn none_is_no_fault_and_no_sysfs_is() {
-        assert_eq!(finding(check, &[(&file("software/type"), "1\n")]).state, State::NotHere);
-        assert_eq!(finding(check, &[]).state, State::Warn);
+    fn no_uncore_pmu_is_no_fault_and_a_missing_sysfs_is() {
+        assert_eq!(
+            single_finding(check, &[(&file("software/type"), "1\n")]).state,
+            FindingState::NotHere
+        );
+        assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }
 
     /// A 6.12 driver names the UCF of Tegra410 as the SCF of Grace.
     #[test]
-    fn a_product_under_another_name() {
-        let findings = examine(
+    fn a_pmu_under_the_name_of_another_product_is_named() {
+        let findings = examine_tree(
             check,
             &[
                 (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
@@ -147,18 +151,18 @@ mod tests {
             ],
         );
         assert_eq!(findings.len(), 2);
-        assert_eq!(findings[1].state, State::Warn);
+        assert_eq!(findings[1].state, FindingState::Warn);
         assert!(findings[1].what.contains("0x2cf2036b"), "{}", findings[1].what);
     }
 
     #[test]
-    fn a_pmu_without_a_cpu() {
-        let findings = examine(check, &[(&file("arm_cmn_0/cpumask"), "\n")]);
+    fn a_pmu_with_an_empty_or_offline_cpumask_is_named() {
+        let findings = examine_tree(check, &[(&file("arm_cmn_0/cpumask"), "\n")]);
         assert!(findings[1].what.contains("offline"));
         let online = ("sys/devices/system/cpu/online", "0-3\n");
         let with = |mask: &str| {
             let (cpumask, kind) = (file("arm_cmn_0/cpumask"), file("arm_cmn_0/type"));
-            let findings = examine(check, &[(&cpumask, mask), (&kind, "9\n"), online]);
+            let findings = examine_tree(check, &[(&cpumask, mask), (&kind, "9\n"), online]);
             findings.into_iter().skip(1).map(|finding| finding.what).collect::<Vec<_>>()
         };
         assert_eq!(with("0\n"), [""; 0]);

@@ -8,7 +8,7 @@
 use rustix::thread::CapabilitySet;
 
 use super::program::Program;
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::open::Privileges;
 
 const NAME: &str = "privileges";
@@ -24,66 +24,75 @@ const OPTIONAL: [(CapabilitySet, &str); 3] = [
 ];
 
 /// Reads `proc/self/status` and `proc/self/uid_map`; `None` if the first does not exist.
-pub(super) fn read(machine: &Machine) -> Option<Privileges> {
-    let status = machine.text("proc/self/status").ok()?;
-    Privileges::parse(&status, machine.text("proc/self/uid_map").ok().as_deref())
+pub(super) fn read(machine: &ExaminedMachine) -> Option<Privileges> {
+    let status = machine.read_text("proc/self/status").ok()?;
+    Privileges::parse(&status, machine.read_text("proc/self/uid_map").ok().as_deref())
 }
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let Some(privileges) = machine.privileges else {
-        let what = "/proc/self/status cannot be read: the privileges of this process are unknown";
-        return vec![Finding::new(NAME, State::NotHere, what)];
+        let message =
+            "/proc/self/status cannot be read: the privileges of this process are unknown";
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
-    let who = if privileges.euid == 0 { "root" } else { "not root" };
+    let user_kind = if privileges.euid == 0 { "root" } else { "not root" };
     if !privileges.initial_namespace {
-        let what = format!("{who} of a user namespace: its capabilities do not cover BPF and perf");
-        let finding = Finding::new(NAME, State::Fail, what);
-        return vec![finding.mend("run uncore-trace on the host, outside the user namespace")];
+        let message =
+            format!("{user_kind} of a user namespace: its capabilities do not cover BPF and perf");
+        let finding = Finding::new(NAME, FindingState::Fail, message);
+        return vec![finding.with_fix("run uncore-trace on the host, outside the user namespace")];
     }
-    if privileges.bpf() && privileges.perfmon() {
-        let lacking = OPTIONAL.iter().filter(|(capability, _)| !privileges.has(*capability));
+    if privileges.is_bpf_capable() && privileges.is_perfmon_capable() {
+        let lacking =
+            OPTIONAL.iter().filter(|(capability, _)| !privileges.has_capabilities(*capability));
         let lacking: Vec<_> = lacking.map(|(_, name)| *name).collect();
         let note = match lacking.as_slice() {
             [] => String::new(),
             lacking => format!("; without the optional {}", lacking.join(", ")),
         };
         if privileges.euid != 0 {
-            let what = format!("{who}, with CAP_BPF and CAP_PERFMON{note}");
-            return vec![Finding::new(NAME, State::Ok, what)];
+            let message = format!("{user_kind}, with CAP_BPF and CAP_PERFMON{note}");
+            return vec![Finding::new(NAME, FindingState::Ok, message)];
         }
-        let what = format!(
-            "{who}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
+        let message = format!(
+            "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
              every user who may run the program"
         );
-        return vec![Finding::new(NAME, State::Ok, what).mend(for_users(&machine.program))];
+        return vec![
+            Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program)),
+        ];
     }
-    let lacking = [(privileges.bpf(), "CAP_BPF"), (privileges.perfmon(), "CAP_PERFMON")]
-        .iter()
-        .filter_map(|(has, name)| (!has).then_some(*name))
-        .collect::<Vec<_>>()
-        .join(" and ");
-    let what = format!("{who}, without {lacking}");
-    vec![ways_out(privileges, &machine.program, &what)]
+    let lacking = [
+        (privileges.is_bpf_capable(), "CAP_BPF"),
+        (privileges.is_perfmon_capable(), "CAP_PERFMON"),
+    ]
+    .iter()
+    .filter_map(|(is_held, name)| (!is_held).then_some(*name))
+    .collect::<Vec<_>>()
+    .join(" and ");
+    let message = format!("{user_kind}, without {lacking}");
+    vec![ways_out(privileges, &machine.program, &message)]
 }
 
 /// The finding, with the ways to give this user both capabilities.
-fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
-    let fail = |what: String| Finding::new(NAME, State::Fail, what);
+fn ways_out(privileges: Privileges, program: &Program, message: &str) -> Finding {
+    let fail = |message: String| Finding::new(NAME, FindingState::Fail, message);
     if !privileges.can_get_both() || privileges.euid == 0 {
-        return fail(format!("{what}, which this container or service withholds"))
-            .mend("start the container with --cap-add BPF --cap-add PERFMON (or --privileged)");
+        return fail(format!("{message}, which this container or service withholds")).with_fix(
+            "start the container with --cap-add BPF --cap-add PERFMON (or --privileged)",
+        );
     }
     if privileges.no_new_privs {
-        return fail(format!("{what}, and no_new_privs keeps sudo and setcap from giving them"))
-            .mend("use a session outside of the sandbox or service that set no_new_privs");
+        return fail(format!("{message}, and no_new_privs keeps sudo and setcap from giving them"))
+            .with_fix("use a session outside of the sandbox or service that set no_new_privs");
     }
     let record = format!("sudo {} record -p host -o run.parquet --duration 10s", program.path);
     fail(format!(
-        "{what}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
+        "{message}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
          for all users of this program"
     ))
-    .mend(record)
-    .mend(for_users(program))
+    .with_fix(record)
+    .with_fix(for_users(program))
 }
 
 /// The command that lets every user of the program record.
@@ -101,7 +110,7 @@ fn for_users(program: &Program) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{fake, finding};
+    use super::super::machine::{fake_tree, single_finding};
     use super::*;
     use proptest::prelude::*;
 
@@ -113,43 +122,43 @@ mod tests {
         )
     }
 
-    fn with(uid: u32, caps: &str, map: (&str, &str)) -> Finding {
-        finding(check, &[("proc/self/status", &status(uid, caps)), map])
+    fn finding_for(uid: u32, caps: &str, map: (&str, &str)) -> Finding {
+        single_finding(check, &[("proc/self/status", &status(uid, caps)), map])
     }
 
     #[test]
     fn root_and_the_two_capabilities_are_enough() {
-        let root = with(0, "000001ffffffffff", HOST);
-        assert_eq!(root.state, State::Ok);
+        let root = finding_for(0, "000001ffffffffff", HOST);
+        assert_eq!(root.state, FindingState::Ok);
         assert!(root.what.starts_with("root, with CAP_BPF and CAP_PERFMON; "), "{}", root.what);
         assert_eq!(root.mend, ["sudo setcap cap_bpf,cap_perfmon+ep uncore-trace"]);
-        let two = with(1000, "000000c000000000", HOST);
-        assert_eq!(two.state, State::Ok);
+        let with_two_capabilities = finding_for(1000, "000000c000000000", HOST);
+        assert_eq!(with_two_capabilities.state, FindingState::Ok);
         for optional in ["CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"] {
-            assert!(two.what.contains(optional), "{}", two.what);
+            assert!(with_two_capabilities.what.contains(optional), "{}", with_two_capabilities.what);
         }
         // Kernels without user namespaces have no uid_map.
-        assert_eq!(with(0, "0000000000200000", ("proc/x", "")).state, State::Ok);
+        assert_eq!(finding_for(0, "0000000000200000", ("proc/x", "")).state, FindingState::Ok);
     }
 
     /// Neither `perf_event_paranoid` nor one capability alone lets an ordinary user record.
     #[test]
     fn an_ordinary_user_is_given_two_ways_out() {
-        let nobody = with(1000, "0000000000000000", HOST);
-        assert_eq!(nobody.state, State::Fail);
+        let nobody = finding_for(1000, "0000000000000000", HOST);
+        assert_eq!(nobody.state, FindingState::Fail);
         assert!(nobody.what.starts_with("not root, without CAP_BPF and CAP_PERFMON; to fix "));
         let [record, setcap] = nobody.mend.as_slice() else { panic!("{:?}", nobody.mend) };
         assert!(record.starts_with("sudo uncore-trace record "), "{record}");
         assert_eq!(setcap, "sudo setcap cap_bpf,cap_perfmon+ep uncore-trace");
-        let half = with(1000, "0000008000000000", HOST);
+        let half = finding_for(1000, "0000008000000000", HOST);
         assert!(half.what.starts_with("not root, without CAP_PERFMON; "), "{}", half.what);
         assert_eq!(half.mend, nobody.mend);
     }
 
     #[test]
     fn on_a_nosuid_mount_a_copy_elsewhere_gets_the_capabilities() {
-        let dir = fake(&[("proc/self/status", &status(1000, "0")), HOST]);
-        let mut machine = Machine::at(dir.path());
+        let dir = fake_tree(&[("proc/self/status", &status(1000, "0")), HOST]);
+        let mut machine = ExaminedMachine::at_root(dir.path());
         machine.program = Program { path: "/home/me/uncore-trace".to_owned(), nosuid: true };
         let finding = check(&machine).remove(0);
         assert!(finding.mend[0].starts_with("sudo /home/me/uncore-trace record "));
@@ -161,18 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_help_is_not_advised() {
+    fn remedies_that_cannot_help_are_not_advised() {
         // The default sets of a container.
-        let container = with(0, "00000000a80425fb", HOST);
-        assert_eq!(container.state, State::Fail);
+        let container = finding_for(0, "00000000a80425fb", HOST);
+        assert_eq!(container.state, FindingState::Fail);
         assert!(container.mend[0].contains("--cap-add"));
         let mut user = status(1000, "0");
         user.push_str("CapBnd:\t00000000a80425fb\n");
-        let user = finding(check, &[("proc/self/status", &user), HOST]);
+        let user = single_finding(check, &[("proc/self/status", &user), HOST]);
         assert!(user.mend.len() == 1 && user.mend[0].contains("--cap-add"), "{user:?}");
         let mut sandbox = status(1000, "0");
         sandbox.push_str("NoNewPrivs:\t1\n");
-        let sandbox = finding(check, &[("proc/self/status", &sandbox), HOST]);
+        let sandbox = single_finding(check, &[("proc/self/status", &sandbox), HOST]);
         assert!(sandbox.what.contains("no_new_privs"), "{}", sandbox.what);
         assert!(!sandbox.mend.iter().any(|mend| mend.contains("setcap")), "{:?}", sandbox.mend);
     }
@@ -180,20 +189,23 @@ mod tests {
     #[test]
     fn root_of_a_user_namespace_is_not_root() {
         let map = ("proc/self/uid_map", "0 1000 1\n");
-        let finding = with(0, "000001ffffffffff", map);
-        assert_eq!(finding.state, State::Fail);
+        let finding = finding_for(0, "000001ffffffffff", map);
+        assert_eq!(finding.state, FindingState::Fail);
         assert!(finding.what.contains("user namespace"));
     }
 
     #[test]
-    fn without_status_it_cannot_tell() {
-        assert_eq!(finding(check, &[]).state, State::NotHere);
-        assert_eq!(finding(check, &[("proc/self/status", "junk")]).state, State::NotHere);
+    fn without_status_privileges_are_not_checked() {
+        assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
+        assert_eq!(
+            single_finding(check, &[("proc/self/status", "junk")]).state,
+            FindingState::NotHere
+        );
     }
 
     proptest! {
         #[test]
-        fn status_never_panics(status in ".*", map in proptest::option::of(".*")) {
+        fn no_text_of_status_panics(status in ".*", map in proptest::option::of(".*")) {
             let _privileges = Privileges::parse(&status, map.as_deref());
         }
     }

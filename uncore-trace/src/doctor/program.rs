@@ -17,10 +17,10 @@ pub(super) struct Program {
 
 impl Program {
     /// The running program; `None` where its path cannot be read.
-    pub(super) fn running() -> Option<Self> {
+    pub(super) fn running_program() -> Option<Self> {
         let path = env::current_exe().ok()?;
         let nosuid = statvfs(&path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOSUID));
-        Some(Self { path: quoted(&path.to_string_lossy()).into_owned(), nosuid })
+        Some(Self { path: quote_for_shell(&path.to_string_lossy()).into_owned(), nosuid })
     }
 }
 
@@ -32,7 +32,7 @@ impl Default for Program {
 }
 
 /// The text as one word of a POSIX shell.
-fn quoted(text: &str) -> Cow<'_, str> {
+fn quote_for_shell(text: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return Cow::Borrowed(text);
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn a_path_is_one_word_of_a_shell() {
-        assert_eq!(quoted("/usr/local/bin/uncore-trace"), "/usr/local/bin/uncore-trace");
-        assert_eq!(quoted("/home/a b/$x"), "'/home/a b/$x'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quote_for_shell("/usr/local/bin/uncore-trace"), "/usr/local/bin/uncore-trace");
+        assert_eq!(quote_for_shell("/home/a b/$x"), "'/home/a b/$x'");
+        assert_eq!(quote_for_shell("it's"), r"'it'\''s'");
     }
 
     #[test]
     fn the_running_program_is_found() {
-        let path = Program::running().unwrap().path;
+        let path = Program::running_program().unwrap().path;
         assert!(path.starts_with(['/', '\'']), "{path}");
     }
 }

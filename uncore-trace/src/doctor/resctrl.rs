@@ -3,59 +3,59 @@
 //! The kernel has this file system only where the CPU has what it is for (`resctrl_init`,
 //! fs/resctrl/rdtgroup.c, Linux 6.18).
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::resctrl::Resctrl;
-use crate::text::counted;
+use crate::text::count_noun;
 
 const NAME: &str = "resctrl";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let Ok(types) = machine.text("proc/filesystems") else {
-        let what = "/proc/filesystems cannot be read";
-        return vec![Finding::new(NAME, State::NotHere, what)];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let Ok(types) = machine.read_text("proc/filesystems") else {
+        let message = "/proc/filesystems cannot be read";
+        return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
     let is_there = types.lines().any(|line| line.split_whitespace().last() == Some(NAME));
-    let finding = match Resctrl::find(machine.root()) {
-        Some(resctrl) => mounted(&resctrl),
+    let finding = match Resctrl::find_mounted(machine.root_dir()) {
+        Some(resctrl) => check_mounted(&resctrl),
         None if is_there => {
-            let what =
+            let message =
                 "not mounted: bytes of cgroups that have a monitoring group are not measured";
-            Finding::new(NAME, State::Warn, what)
-                .mend(machine.as_root("mount -t resctrl resctrl /sys/fs/resctrl"))
+            Finding::new(NAME, FindingState::Warn, message)
+                .with_fix(machine.as_root("mount -t resctrl resctrl /sys/fs/resctrl"))
         }
         None => {
-            let what =
+            let message =
                 "this CPU has no monitors of bandwidth, or the kernel has no driver for them";
-            Finding::new(NAME, State::NotHere, what)
+            Finding::new(NAME, FindingState::NotHere, message)
         }
     };
     vec![finding]
 }
 
-fn mounted(resctrl: &Resctrl) -> Finding {
-    let groups = match resctrl.groups() {
+fn check_mounted(resctrl: &Resctrl) -> Finding {
+    let groups = match resctrl.read_groups() {
         Ok(groups) => groups.len(),
         Err(error) => {
-            let what = format!("its groups cannot be listed: {error}");
-            return Finding::new(NAME, State::Warn, what);
+            let message = format!("its groups cannot be listed: {error}");
+            return Finding::new(NAME, FindingState::Warn, message);
         }
     };
-    let Some(rmids) = resctrl.rmids() else {
-        let what = "mounted, but this CPU has no monitors of bandwidth (info/L3_MON)";
-        return Finding::new(NAME, State::NotHere, what);
+    let Some(rmids) = resctrl.max_groups() else {
+        let message = "mounted, but this CPU has no monitors of bandwidth (info/L3_MON)";
+        return Finding::new(NAME, FindingState::NotHere, message);
     };
-    let free = rmids.saturating_sub(groups).min(resctrl.unassigned().unwrap_or(usize::MAX));
-    let own = groups.saturating_sub(1);
-    let what = format!(
+    let free = rmids.saturating_sub(groups).min(resctrl.assignable_groups().unwrap_or(usize::MAX));
+    let own_groups = groups.saturating_sub(1);
+    let message = format!(
         "mounted: {} beside the default one, {rmids} RMIDs; --monitor can make {free} more",
-        counted(own, "group")
+        count_noun(own_groups, "group")
     );
-    Finding::new(NAME, State::Ok, what)
+    Finding::new(NAME, FindingState::Ok, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
     const TYPES: (&str, &str) = ("proc/filesystems", "nodev\tresctrl\n\text4\n");
@@ -65,23 +65,26 @@ mod tests {
     const GROUP: (&str, &str) = ("sys/fs/resctrl/mon_groups/a/tasks", "");
 
     #[test]
-    fn what_is_there_is_to_be_mounted() {
-        assert_eq!(finding(check, &[]).state, State::NotHere);
-        assert_eq!(finding(check, &[("proc/filesystems", "\text4\n")]).state, State::NotHere);
-        let absent = finding(check, &[TYPES]);
-        assert_eq!(absent.state, State::Warn);
+    fn a_resctrl_that_the_kernel_has_is_to_be_mounted() {
+        assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
+        assert_eq!(
+            single_finding(check, &[("proc/filesystems", "\text4\n")]).state,
+            FindingState::NotHere
+        );
+        let absent = single_finding(check, &[TYPES]);
+        assert_eq!(absent.state, FindingState::Warn);
         assert_eq!(absent.mend, ["mount -t resctrl resctrl /sys/fs/resctrl"]);
     }
 
     #[test]
     fn groups_and_rmids_are_counted() {
-        let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
-        assert_eq!(found.state, State::Ok);
+        let found = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
+        assert_eq!(found.state, FindingState::Ok);
         let right = "mounted: 1 group beside the default one, 16 RMIDs; --monitor can make 14 more";
         assert_eq!(found.what, right);
         let counters = ("sys/fs/resctrl/info/L3_MON/available_mbm_cntrs", "0=8;1=6\n");
-        let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);
+        let found = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);
         assert!(found.what.ends_with("make 3 more"), "{}", found.what);
-        assert_eq!(finding(check, &[TYPES, MOUNT, GROUP]).state, State::NotHere);
+        assert_eq!(single_finding(check, &[TYPES, MOUNT, GROUP]).state, FindingState::NotHere);
     }
 }

@@ -5,7 +5,7 @@
 //! Counters are read by a BPF timer, which neither sysctl limits; both limit clock-driven perf
 //! events, and a lowered rate shows that interrupts are slow on this machine.
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "sample rate";
 const RATE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
@@ -13,48 +13,50 @@ const PERCENT: &str = "proc/sys/kernel/perf_cpu_time_max_percent";
 /// Samples per second: the fastest tick, 100 us, needs this many.
 const ENOUGH: i64 = 10_000;
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let Some(rate) = machine.number(RATE) else {
-        return vec![Finding::new(NAME, State::NotHere, format!("/{RATE} cannot be read"))];
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+    let Some(rate) = machine.read_number(RATE) else {
+        return vec![Finding::new(NAME, FindingState::NotHere, format!("/{RATE} cannot be read"))];
     };
-    let limit = match machine.number(PERCENT) {
+    let limit = match machine.read_number(PERCENT) {
         None => "the limit on its CPU time cannot be read".to_owned(),
         // Both values disable the mechanism (`perf_cpu_time_max_percent_handler`).
         Some(0 | 100) => "no limit on its CPU time".to_owned(),
         Some(percent) => format!("at most {percent} % of CPU time"),
     };
     let finding = if rate < ENOUGH {
-        let what = format!(
+        let message = format!(
             "perf samples are throttled above {rate} a second ({limit}): ticks of a recording are \
              not, but other tools that sample by the perf clock are"
         );
-        Finding::new(NAME, State::Warn, what)
-            .mend(machine.as_root("sysctl -w kernel.perf_event_max_sample_rate=100000"))
+        Finding::new(NAME, FindingState::Warn, message)
+            .with_fix(machine.as_root("sysctl -w kernel.perf_event_max_sample_rate=100000"))
     } else {
-        Finding::new(NAME, State::Ok, format!("{rate} perf samples a second, {limit}"))
+        Finding::new(NAME, FindingState::Ok, format!("{rate} perf samples a second, {limit}"))
     };
     vec![finding]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
     #[test]
     fn the_default_is_enough_and_a_lowered_one_is_not() {
-        let fine = finding(check, &[(RATE, "100000\n"), (PERCENT, "25\n")]);
-        assert_eq!(fine.state, State::Ok);
+        let fine = single_finding(check, &[(RATE, "100000\n"), (PERCENT, "25\n")]);
+        assert_eq!(fine.state, FindingState::Ok);
         assert!(fine.what.contains("25 %"));
-        let lowered = finding(check, &[(RATE, "4250\n"), (PERCENT, "25\n")]);
-        assert_eq!(lowered.state, State::Warn);
+        let lowered = single_finding(check, &[(RATE, "4250\n"), (PERCENT, "25\n")]);
+        assert_eq!(lowered.state, FindingState::Warn);
         assert!(lowered.mend[0].starts_with("sysctl -w"));
-        assert!(finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit"));
+        assert!(
+            single_finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit")
+        );
     }
 
     #[test]
-    fn without_the_file_the_question_does_not_arise() {
-        assert_eq!(finding(check, &[]).state, State::NotHere);
-        assert_eq!(finding(check, &[(RATE, "many")]).state, State::NotHere);
+    fn without_the_file_the_sample_rate_is_not_checked() {
+        assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
+        assert_eq!(single_finding(check, &[(RATE, "many")]).state, FindingState::NotHere);
     }
 }

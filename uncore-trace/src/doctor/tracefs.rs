@@ -3,33 +3,33 @@
 //! Recording does not need it: the programs attach to tracepoints by their names in the kernel's
 //! type information. Only other tools use it, so its absence is no fault.
 
-use super::{Finding, Machine, State};
+use super::{ExaminedMachine, Finding, FindingState};
 
 const NAME: &str = "tracefs";
 
-pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let absent = |why: &str| {
-        let what = format!(
+        let message = format!(
             "{why}: nothing is lost, uncore-trace does not use it; perf and bpftrace need it to name \
              tracepoints"
         );
-        vec![Finding::new(NAME, State::NotHere, what)]
+        vec![Finding::new(NAME, FindingState::NotHere, message)]
     };
-    let Some(mounts) = machine.mounts() else {
+    let Some(mounts) = machine.read_mounts() else {
         return absent("/proc/self/mountinfo cannot be read");
     };
     let Some(mount) = mounts.of_type("tracefs").next() else { return absent("not mounted") };
     let point = mount.point.display();
     let events = format!("{point}/events/sched");
-    match machine.names(events.trim_start_matches('/')) {
-        Ok(_) => vec![Finding::new(NAME, State::Ok, format!("mounted at {point}"))],
+    match machine.read_names(events.trim_start_matches('/')) {
+        Ok(_) => vec![Finding::new(NAME, FindingState::Ok, format!("mounted at {point}"))],
         Err(error) => absent(&format!("cannot read {events}: {error}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::single_finding;
     use super::*;
 
     const MOUNTED: (&str, &str) = (
@@ -38,22 +38,22 @@ mod tests {
     );
 
     #[test]
-    fn mounted_and_readable() {
+    fn a_mounted_and_readable_tracefs_is_ok() {
         let file = ("sys/kernel/tracing/events/sched/sched_switch/id", "314\n");
-        let finding = finding(check, &[MOUNTED, file]);
-        assert_eq!(finding.state, State::Ok);
+        let finding = single_finding(check, &[MOUNTED, file]);
+        assert_eq!(finding.state, FindingState::Ok);
         assert!(finding.what.contains("/sys/kernel/tracing"));
     }
 
     #[test]
-    fn without_it_nothing_is_lost() {
+    fn a_missing_tracefs_needs_no_remedy() {
         for files in
             [&[("proc/self/mountinfo", "22 1 0:20 / / rw - ext4 a rw\n")][..], &[MOUNTED], &[]]
         {
-            let finding = finding(check, files);
-            assert_eq!((finding.state, finding.mend.len()), (State::NotHere, 0));
+            let finding = single_finding(check, files);
+            assert_eq!((finding.state, finding.mend.len()), (FindingState::NotHere, 0));
             assert!(finding.what.contains("nothing is lost"), "{}", finding.what);
         }
-        assert!(finding(check, &[MOUNTED]).what.contains("events/sched"));
+        assert!(single_finding(check, &[MOUNTED]).what.contains("events/sched"));
     }
 }

@@ -15,7 +15,7 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::MAX_DEVICE;
 use uncore_trace_common::{record, state};
 
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 
 /// A thread's name as the kernel stores it: up to 15 arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -23,7 +23,7 @@ pub struct Comm(pub [u8; 16]);
 
 impl Comm {
     /// The name as text; invalid UTF-8 is replaced.
-    pub fn text(&self) -> Cow<'_, str> {
+    pub fn to_text(&self) -> Cow<'_, str> {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         String::from_utf8_lossy(self.0.get(..end).unwrap_or_default())
     }
@@ -31,15 +31,15 @@ impl Comm {
     /// The name in the form of the tables: its text has at most 15 bytes and converts back to the
     /// same name. The kernel accepts any bytes, and may cut a name in the middle of a character.
     #[must_use]
-    pub fn clean(self) -> Self {
+    pub fn to_table_form(self) -> Self {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         let name = self.0.get(..end).unwrap_or_default();
         if end <= 15 && std::str::from_utf8(name).is_ok() {
-            // Older kernels leave what was behind the end (`bpf_get_current_comm`, kernel/bpf/helpers.c, Linux
-            // 6.1); the same names must be equal.
+            // Older kernels leave what was behind the end (`bpf_get_current_comm`,
+            // kernel/bpf/helpers.c, Linux 6.1); the same names must be equal.
             return Self::from_bytes(name);
         }
-        let text = self.text();
+        let text = self.to_text();
         let end = (0..=15.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
         Self::from_bytes(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default())
     }
@@ -47,8 +47,8 @@ impl Comm {
     /// A name from text, cut at 15 bytes.
     pub fn from_bytes(name: &[u8]) -> Self {
         let mut comm = [0; 16];
-        for (to, from) in comm.iter_mut().take(15).zip(name) {
-            *to = *from;
+        for (target, byte) in comm.iter_mut().take(15).zip(name) {
+            *target = *byte;
         }
         Self(comm)
     }
@@ -56,13 +56,13 @@ impl Comm {
 
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.text())
+        write!(f, "{:?}", self.to_text())
     }
 }
 
 /// The identity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Task {
+pub struct TaskIdentity {
     /// Thread id; 0 is the idle task.
     pub tid: u32,
     /// Process id.
@@ -75,7 +75,7 @@ pub struct Task {
 
 /// The result of reading a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum RawReading {
     /// Cumulative values since the counter was opened.
     Counted {
         /// Raw count.
@@ -91,7 +91,7 @@ pub enum Reading {
 
 /// What triggered a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
+pub enum SampleTrigger {
     /// The sampler's timer.
     Timer,
     /// A context switch.
@@ -102,7 +102,7 @@ pub enum Trigger {
     Softirq,
 }
 
-impl Trigger {
+impl SampleTrigger {
     /// The name in the tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl Trigger {
 
 /// What a CPU was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Context {
+pub enum CpuContext {
     /// Running the current task.
     Task,
     /// In the handler of this interrupt.
@@ -127,32 +127,32 @@ pub enum Context {
 
 /// All counters of a reader CPU, read together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampleRecord {
     /// Reader CPU.
     pub cpu: u32,
     /// Time before the first read, ns on `CLOCK_MONOTONIC`.
-    pub begin: u64,
+    pub begin_ns: u64,
     /// Time after the last read.
-    pub end: u64,
+    pub end_ns: u64,
     /// Sequence number on its CPU.
     pub sequence: u64,
     /// What triggered it.
-    pub trigger: Trigger,
+    pub trigger: SampleTrigger,
     /// What the CPU was doing before it.
-    pub context: Context,
+    pub context: CpuContext,
     /// The current task.
-    pub task: Task,
+    pub task: TaskIdentity,
     /// The slot of the first reading, which identifies the counters.
-    pub first: u32,
+    pub first_slot: u32,
     /// The readings, in the order of the CPU's slots.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<RawReading>,
 }
 
 /// The time of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct TaskSlot {
     /// The task.
-    pub task: Task,
+    pub task: TaskIdentity,
     /// Time on the CPU, including interrupts.
     pub wall_ns: u64,
     /// The part of it that interrupts took.
@@ -161,42 +161,45 @@ pub struct Slot {
     pub slices: u64,
 }
 
-/// Which tasks ran on a CPU from `begin` to `end`.
+/// Which tasks ran on a CPU from `begin_ns` to `end_ns`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Run {
+pub struct RunRecord {
     /// The CPU.
     pub cpu: u32,
     /// Start of the first slot.
-    pub begin: u64,
-    /// Start of the last slot, if that is one slice which crosses the end of its tick; otherwise
-    /// `end`.
-    pub last: u64,
+    pub begin_ns: u64,
+    /// Begin of the last slot, if that is one slice which crosses the end of its tick; otherwise
+    /// `end_ns`.
+    pub last_slot_begin: u64,
     /// End of the last slot.
     pub end: u64,
     /// The slots.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<TaskSlot>,
 }
 
-impl Run {
+impl RunRecord {
     /// Whether the slots fill the time of the record, as those of the programs do. If not, the
     /// record is inconsistent and its time cannot be attributed.
     fn adds_up(&self) -> bool {
-        let Self { begin, last, end, ref slots, .. } = *self;
+        let Self { begin_ns: begin, last_slot_begin: last_begin, end, ref slots, .. } = *self;
         let (combined, crossing) = match slots.split_last() {
-            Some((crossing, combined)) if last < end => (combined, crossing.wall_ns),
+            Some((crossing, combined)) if last_begin < end => (combined, crossing.wall_ns),
             _ => (slots.as_slice(), 0),
         };
         let mut walls = combined.iter().map(|slot| slot.wall_ns);
         let sum = walls.try_fold(0, u64::checked_add);
-        begin <= last && last <= end && sum == Some(last - begin) && crossing == end - last
+        begin <= last_begin
+            && last_begin <= end
+            && sum == Some(last_begin - begin)
+            && crossing == end - last_begin
     }
 }
 
 /// The time of one interrupt source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IrqSlot {
+pub struct IrqTime {
     /// `Context::Irq` or `Context::Softirq`.
-    pub source: Context,
+    pub source: CpuContext,
     /// Nanoseconds.
     pub ns: u64,
     /// Number of interrupts.
@@ -205,7 +208,7 @@ pub struct IrqSlot {
 
 /// Interrupt time on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Irq {
+pub struct IrqRecord {
     /// The CPU.
     pub cpu: u32,
     /// End of the tick that contains it.
@@ -213,7 +216,7 @@ pub struct Irq {
     /// Begin and end of a single interrupt that crosses the end of a tick.
     pub span: Option<(u64, u64)>,
     /// The sources.
-    pub slots: Vec<IrqSlot>,
+    pub slots: Vec<IrqTime>,
 }
 
 /// An action of a device, as seen by the programs.
@@ -235,18 +238,18 @@ pub enum IoKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
     /// A task, in the cgroup that the bytes belong to.
-    Task(Task),
+    Task(TaskIdentity),
     /// An unknown task in a cgroup.
     Cgroup(u64),
     /// An interrupt handler or a softirq.
-    Interrupt(Context),
+    Interrupt(CpuContext),
     /// Unknown.
     Nobody,
 }
 
 /// What a device moved for one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IoSlot {
+pub struct IoTransfer {
     /// The action.
     pub kind: IoKind,
     /// The owner.
@@ -267,14 +270,14 @@ pub struct IoRecord {
     /// The CPU.
     pub cpu: u32,
     /// End of the tick that contains it.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// Begin and end of a single request that spans several ticks.
     pub span: Option<(u64, u64)>,
     /// Sequence number of the combined record on its CPU; `None` for a record that was sent at
     /// once.
     pub sequence: Option<u64>,
     /// The slots.
-    pub slots: Vec<IoSlot>,
+    pub slots: Vec<IoTransfer>,
 }
 
 /// What happened to a task.
@@ -288,13 +291,13 @@ pub enum TaskChange {
 
 /// A task's exec or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskEvent {
+pub struct TaskRecord {
     /// Time, ns.
-    pub time: u64,
+    pub time_ns: u64,
     /// Kind of the event.
     pub change: TaskChange,
     /// The task.
-    pub task: Task,
+    pub task: TaskIdentity,
 }
 
 /// What happened to a cgroup.
@@ -310,9 +313,9 @@ pub enum CgroupChange {
 
 /// A change of the v2 hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CgroupEvent {
+pub struct CgroupRecord {
     /// Time, ns.
-    pub time: u64,
+    pub time_ns: u64,
     /// Kind of the change.
     pub change: CgroupChange,
     /// The cgroup.
@@ -338,46 +341,46 @@ pub enum FileChange {
 
 /// A process got or left the file of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileEvent {
+pub struct FileRecord {
     /// Time, ns.
-    pub time: u64,
+    pub time_ns: u64,
     /// Kind of the event.
     pub change: FileChange,
     /// The device.
-    pub number: Number,
+    pub number: DeviceNumber,
     /// The task; of a copy, the new one.
-    pub task: Task,
+    pub task: TaskIdentity,
 }
 
 /// Any record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum DrainedRecord {
     /// Readings.
-    Sample(Sample),
+    Sample(SampleRecord),
     /// Which tasks ran.
-    Run(Run),
+    Run(RunRecord),
     /// Interrupts.
-    Irq(Irq),
+    Irq(IrqRecord),
     /// Exec or exit.
-    Task(TaskEvent),
+    Task(TaskRecord),
     /// Cgroup change.
-    Cgroup(CgroupEvent),
+    Cgroup(CgroupRecord),
     /// Bytes that devices moved.
     Io(IoRecord),
     /// Files of devices.
-    File(FileEvent),
+    File(FileRecord),
 }
 
-impl Record {
+impl DrainedRecord {
     /// When it was sent, ns on `CLOCK_MONOTONIC`. The programs send the time of interrupts and the
     /// bytes of devices only when a slot is needed, so their time says nothing about the ring.
-    pub const fn sent(&self) -> Option<u64> {
+    pub const fn sent_ns(&self) -> Option<u64> {
         match self {
             Self::Run(run) => Some(run.end),
-            Self::Sample(sample) => Some(sample.end),
-            Self::Task(event) => Some(event.time),
-            Self::Cgroup(event) => Some(event.time),
-            Self::File(event) => Some(event.time),
+            Self::Sample(sample) => Some(sample.end_ns),
+            Self::Task(event) => Some(event.time_ns),
+            Self::Cgroup(event) => Some(event.time_ns),
+            Self::File(event) => Some(event.time_ns),
             Self::Irq(_) | Self::Io(_) => None,
         }
     }
@@ -404,155 +407,165 @@ impl From<bytes::TryGetError> for Undecodable {
 }
 
 /// Decodes one record.
-pub fn decode(mut bytes: &[u8]) -> Result<Record, Undecodable> {
+pub fn decode_record(mut bytes: &[u8]) -> Result<DrainedRecord, Undecodable> {
     let data = &mut bytes;
-    let kind = data.try_get_u32_ne()?;
+    let record_kind = data.try_get_u32_ne()?;
     let cpu = data.try_get_u32_ne()?;
-    match kind {
-        KIND_SAMPLE => sample(data, cpu).map(Record::Sample),
-        KIND_RUN => run(data, cpu).map(Record::Run),
-        KIND_IRQ => irq(data, cpu).map(Record::Irq),
-        KIND_TASK => task_event(data).map(Record::Task),
-        KIND_CGROUP => cgroup_event(data).map(Record::Cgroup),
-        KIND_IO => io(data, cpu).map(Record::Io),
-        KIND_FILE => file_event(data).map(Record::File),
+    match record_kind {
+        KIND_SAMPLE => decode_sample(data, cpu).map(DrainedRecord::Sample),
+        KIND_RUN => decode_run(data, cpu).map(DrainedRecord::Run),
+        KIND_IRQ => decode_irq(data, cpu).map(DrainedRecord::Irq),
+        KIND_TASK => decode_task_event(data).map(DrainedRecord::Task),
+        KIND_CGROUP => decode_cgroup_event(data).map(DrainedRecord::Cgroup),
+        KIND_IO => decode_io(data, cpu).map(DrainedRecord::Io),
+        KIND_FILE => decode_file_event(data).map(DrainedRecord::File),
         unknown => Err(Undecodable::Kind(unknown)),
     }
 }
 
-fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable> {
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let sequence = data.try_get_u64_ne()?;
-    if end < begin {
+    if end_ns < begin_ns {
         return Err(Undecodable::Value(KIND_SAMPLE));
     }
     let trigger = match data.try_get_u32_ne()? {
-        TRIGGER_TIMER => Trigger::Timer,
-        TRIGGER_SCHED => Trigger::Sched,
-        TRIGGER_IRQ => Trigger::Irq,
-        TRIGGER_SOFTIRQ => Trigger::Softirq,
+        TRIGGER_TIMER => SampleTrigger::Timer,
+        TRIGGER_SCHED => SampleTrigger::Sched,
+        TRIGGER_IRQ => SampleTrigger::Irq,
+        TRIGGER_SOFTIRQ => SampleTrigger::Softirq,
         _ => return Err(Undecodable::Value(KIND_SAMPLE)),
     };
     let len = data.try_get_u32_ne()?;
-    let first = data.try_get_u32_ne()?;
+    let first_slot = data.try_get_u32_ne()?;
     data.try_get_u32_ne()?;
-    let context = context(data, KIND_SAMPLE)?;
-    let task = task(data)?;
-    let readings = several::<record::Reading, _>(data, u64::from(len), reading)?;
-    Ok(Sample { cpu, begin, end, sequence, trigger, context, task, first, readings })
+    let context = decode_context(data, KIND_SAMPLE)?;
+    let task = decode_task(data)?;
+    let readings = decode_list::<record::Reading, _>(data, u64::from(len), decode_reading)?;
+    Ok(SampleRecord {
+        cpu,
+        begin_ns,
+        end_ns,
+        sequence,
+        trigger,
+        context,
+        task,
+        first_slot,
+        readings,
+    })
 }
 
 /// Reads `len` items that the programs wrote as `Raw`. `len` is not trusted: memory is reserved
 /// only for as many as the record can hold.
-fn several<Raw, T>(
+fn decode_list<Raw, T>(
     data: &mut &[u8],
     len: u64,
     read: impl Fn(&mut &[u8]) -> Result<T, Undecodable>,
 ) -> Result<Vec<T>, Undecodable> {
-    let most = data.len() / size_of::<Raw>();
-    let mut all = Vec::with_capacity(usize::try_from(len).unwrap_or(most).min(most));
+    let max_len = data.len() / size_of::<Raw>();
+    let mut items = Vec::with_capacity(usize::try_from(len).unwrap_or(max_len).min(max_len));
     for _ in 0..len {
-        all.push(read(data)?);
+        items.push(read(data)?);
     }
-    Ok(all)
+    Ok(items)
 }
 
-fn reading(data: &mut &[u8]) -> Result<Reading, Undecodable> {
+fn decode_reading(data: &mut &[u8]) -> Result<RawReading, Undecodable> {
     let value = data.try_get_u64_ne()?;
     let enabled = data.try_get_u64_ne()?;
     let running = data.try_get_u64_ne()?;
     Ok(if enabled == READ_FAILED {
-        Reading::Failed(i32::try_from(value).unwrap_or(i32::MAX))
+        RawReading::Failed(i32::try_from(value).unwrap_or(i32::MAX))
     } else {
-        Reading::Counted { value, enabled, running }
+        RawReading::Counted { value, enabled, running }
     })
 }
 
-fn context(data: &mut &[u8], kind: u32) -> Result<Context, Undecodable> {
+fn decode_context(data: &mut &[u8], record_kind: u32) -> Result<CpuContext, Undecodable> {
     let context = data.try_get_u32_ne()?;
     let number = data.try_get_u32_ne()?;
     match context {
-        CONTEXT_TASK => Ok(Context::Task),
-        CONTEXT_IRQ => Ok(Context::Irq(number)),
-        CONTEXT_SOFTIRQ => Ok(Context::Softirq(number)),
-        _ => Err(Undecodable::Value(kind)),
+        CONTEXT_TASK => Ok(CpuContext::Task),
+        CONTEXT_IRQ => Ok(CpuContext::Irq(number)),
+        CONTEXT_SOFTIRQ => Ok(CpuContext::Softirq(number)),
+        _ => Err(Undecodable::Value(record_kind)),
     }
 }
 
-fn task(data: &mut &[u8]) -> Result<Task, Undecodable> {
+fn decode_task(data: &mut &[u8]) -> Result<TaskIdentity, Undecodable> {
     let tid = data.try_get_u32_ne()?;
     let pid = data.try_get_u32_ne()?;
     let cgroup_id = data.try_get_u64_ne()?;
     let mut comm = [0; 16];
     data.try_copy_to_slice(&mut comm)?;
-    Ok(Task { tid, pid, cgroup_id, comm: Comm(comm) })
+    Ok(TaskIdentity { tid, pid, cgroup_id, comm: Comm(comm) })
 }
 
-fn run(data: &mut &[u8], cpu: u32) -> Result<Run, Undecodable> {
-    let begin = data.try_get_u64_ne()?;
-    let last = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+fn decode_run(data: &mut &[u8], cpu: u32) -> Result<RunRecord, Undecodable> {
+    let begin_ns = data.try_get_u64_ne()?;
+    let last_slot_begin = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let _next = data.try_get_u64_ne()?;
     let _boundary = data.try_get_u64_ne()?;
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
-    let slots = several::<state::Slot, _>(data, len, slot)?;
-    let run = Run { cpu, begin, last, end, slots };
+    let slots = decode_list::<state::Slot, _>(data, len, decode_task_slot)?;
+    let run = RunRecord { cpu, begin_ns, last_slot_begin, end: end_ns, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
-fn slot(data: &mut &[u8]) -> Result<Slot, Undecodable> {
-    Ok(Slot {
-        task: task(data)?,
+fn decode_task_slot(data: &mut &[u8]) -> Result<TaskSlot, Undecodable> {
+    Ok(TaskSlot {
+        task: decode_task(data)?,
         wall_ns: data.try_get_u64_ne()?,
         irq_ns: data.try_get_u64_ne()?,
-        slices: slices(data)?,
+        slices: decode_slices(data)?,
     })
 }
 
 /// Skips the key, which only the programs use.
-fn slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
+fn decode_slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
     let slices = data.try_get_u32_ne()?;
     let _key = data.try_get_u32_ne()?;
     Ok(u64::from(slices))
 }
 
-fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {
-    let boundary = data.try_get_u64_ne()?;
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+fn decode_irq(data: &mut &[u8], cpu: u32) -> Result<IrqRecord, Undecodable> {
+    let tick_end_ns = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
-    let span = (begin != 0 && end > begin).then_some((begin, end));
-    let slots = several::<state::IrqSlot, _>(data, len, irq_slot)?;
-    Ok(Irq { cpu, boundary, span, slots })
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
+    let slots = decode_list::<state::IrqSlot, _>(data, len, decode_irq_time)?;
+    Ok(IrqRecord { cpu, boundary: tick_end_ns, span, slots })
 }
 
-fn irq_slot(data: &mut &[u8]) -> Result<IrqSlot, Undecodable> {
-    let source = context(data, KIND_IRQ)?;
+fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {
+    let source = decode_context(data, KIND_IRQ)?;
     // Task time is not interrupt time, and has no row in `irqs`.
-    if source == Context::Task {
+    if source == CpuContext::Task {
         return Err(Undecodable::Value(KIND_IRQ));
     }
-    Ok(IrqSlot { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
+    Ok(IrqTime { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
 }
 
-fn task_event(data: &mut &[u8]) -> Result<TaskEvent, Undecodable> {
-    let time = data.try_get_u64_ne()?;
+fn decode_task_event(data: &mut &[u8]) -> Result<TaskRecord, Undecodable> {
+    let time_ns = data.try_get_u64_ne()?;
     let change = match data.try_get_u32_ne()? {
         TASK_EXEC => TaskChange::Exec,
         TASK_EXIT => TaskChange::Exit,
         _ => return Err(Undecodable::Value(KIND_TASK)),
     };
     let _reserved = data.try_get_u32_ne()?;
-    Ok(TaskEvent { time, change, task: task(data)? })
+    Ok(TaskRecord { time_ns, change, task: decode_task(data)? })
 }
 
-fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
-    let time = data.try_get_u64_ne()?;
-    let what = data.try_get_u32_ne()?;
+fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
+    let time_ns = data.try_get_u64_ne()?;
+    let change_code = data.try_get_u32_ne()?;
     let tid = data.try_get_u32_ne()?;
-    let change = match what {
+    let change = match change_code {
         CGROUP_MKDIR => CgroupChange::Created,
         CGROUP_RMDIR => CgroupChange::Removed,
         CGROUP_ATTACH => CgroupChange::Attached(tid),
@@ -564,16 +577,16 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     // A path that fills the record may have been cut.
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
-    Ok(CgroupEvent { time, change, cgroup_id, path })
+    Ok(CgroupRecord { time_ns, change, cgroup_id, path })
 }
 
-fn file_event(data: &mut &[u8]) -> Result<FileEvent, Undecodable> {
-    let time = data.try_get_u64_ne()?;
-    let what = data.try_get_u32_ne()?;
+fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
+    let time_ns = data.try_get_u64_ne()?;
+    let change_code = data.try_get_u32_ne()?;
     let device = data.try_get_u32_ne()?;
     let is_block = data.try_get_u32_ne()? != 0;
     let parent = data.try_get_u32_ne()?;
-    let change = match what {
+    let change = match change_code {
         FILE_SEEN => FileChange::Seen,
         FILE_GOT => FileChange::Got,
         FILE_LEFT => FileChange::Left,
@@ -582,24 +595,24 @@ fn file_event(data: &mut &[u8]) -> Result<FileEvent, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_FILE)),
     };
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
-    let number = Number { is_block, major, minor };
-    Ok(FileEvent { time, change, number, task: task(data)? })
+    let number = DeviceNumber { is_block, major, minor };
+    Ok(FileRecord { time_ns, change, number, task: decode_task(data)? })
 }
 
-fn io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
-    let boundary = data.try_get_u64_ne()?;
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
+    let tick_end_ns = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let sequence = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let _total = data.try_get_u64_ne()?;
-    let span = (begin != 0 && end > begin).then_some((begin, end));
-    let slots = several::<state::IoSlot, _>(data, len, io_slot)?;
-    Ok(IoRecord { cpu, boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
+    let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
+    Ok(IoRecord { cpu, tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
 }
 
-fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
-    let task = task(data)?;
+fn decode_io_slot(data: &mut &[u8]) -> Result<IoTransfer, Undecodable> {
+    let task = decode_task(data)?;
     let mut device = [0; MAX_DEVICE];
     data.try_copy_to_slice(&mut device)?;
     // The address of the device is used by the programs only.
@@ -609,14 +622,14 @@ fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
     let kind = io_kind(data.try_get_u32_ne()?)?;
     let (context, number) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
     let (ifindex, netns) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
-    let mover = mover(context, number, task)?;
+    let mover = mover_of(context, number, task)?;
     let (device, interface) = (device_name(&device), (netns, ifindex));
-    Ok(IoSlot { kind, mover, device, interface, bytes, requests })
+    Ok(IoTransfer { kind, mover, device, interface, bytes, requests })
 }
 
 /// The kind of a slot.
-pub(super) fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
-    Ok(match what {
+pub(super) fn io_kind(code: u32) -> Result<IoKind, Undecodable> {
+    Ok(match code {
         IO_READ => IoKind::Read,
         IO_WRITE => IoKind::Write,
         IO_SENT => IoKind::Sent,
@@ -627,12 +640,16 @@ pub(super) fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
 }
 
 /// The owner of a slot.
-pub(super) const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undecodable> {
+pub(super) const fn mover_of(
+    context: u32,
+    number: u32,
+    task: TaskIdentity,
+) -> Result<Mover, Undecodable> {
     Ok(match context {
         CONTEXT_TASK if task.tid == 0 => Mover::Cgroup(task.cgroup_id),
         CONTEXT_TASK => Mover::Task(task),
-        CONTEXT_IRQ => Mover::Interrupt(Context::Irq(number)),
-        CONTEXT_SOFTIRQ => Mover::Interrupt(Context::Softirq(number)),
+        CONTEXT_IRQ => Mover::Interrupt(CpuContext::Irq(number)),
+        CONTEXT_SOFTIRQ => Mover::Interrupt(CpuContext::Softirq(number)),
         CONTEXT_NOBODY => Mover::Nobody,
         _ => return Err(Undecodable::Value(KIND_IO)),
     })

@@ -4,42 +4,46 @@
 //! Between rings the earlier record comes first, so what is left at any time is not older than what
 //! was returned, as with one ring.
 
-use super::decode::{Record, Undecodable};
+use super::decode::{DrainedRecord, Undecodable};
 
-type Decoded = Result<Record, Undecodable>;
+type DecodedRecord = Result<DrainedRecord, Undecodable>;
 
 /// One record of each ring, waiting for its turn.
 #[derive(Debug, Default)]
 pub struct Merge {
-    rings: Vec<Waiting>,
+    rings: Vec<RingHead>,
 }
 
 /// The next record of a ring.
 #[derive(Debug, Default)]
-struct Waiting {
-    record: Option<Decoded>,
+struct RingHead {
+    record: Option<DecodedRecord>,
     /// Latest time of a record of this ring.
-    newest: u64,
+    newest_ns: u64,
 }
 
 impl Merge {
     /// Of `rings` rings.
     pub fn new(rings: usize) -> Self {
-        Self { rings: std::iter::repeat_with(Waiting::default).take(rings).collect() }
+        Self { rings: std::iter::repeat_with(RingHead::default).take(rings).collect() }
     }
 
-    /// The next record; `None` if all rings are empty. `read` takes the next one out of the ring with
-    /// this number.
-    pub fn next(&mut self, mut read: impl FnMut(usize) -> Option<Decoded>) -> Option<Decoded> {
+    /// The next record; `None` if all rings are empty. `read` takes the next one out of the ring
+    /// with this number.
+    pub fn next(
+        &mut self,
+        mut read: impl FnMut(usize) -> Option<DecodedRecord>,
+    ) -> Option<DecodedRecord> {
         for (number, ring) in self.rings.iter_mut().enumerate() {
             if ring.record.is_none() {
                 ring.record = read(number);
-                let sent = ring.record.as_ref().and_then(|it| it.as_ref().ok()?.sent());
-                ring.newest = ring.newest.max(sent.unwrap_or(0));
+                let sent_ns =
+                    ring.record.as_ref().and_then(|decoded| decoded.as_ref().ok()?.sent_ns());
+                ring.newest_ns = ring.newest_ns.max(sent_ns.unwrap_or(0));
             }
         }
         let waiting = self.rings.iter_mut().filter(|ring| ring.record.is_some());
-        waiting.min_by_key(|ring| ring.newest)?.record.take()
+        waiting.min_by_key(|ring| ring.newest_ns)?.record.take()
     }
 }
 
@@ -48,17 +52,23 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::drain::{Irq, Run};
+    use crate::drain::{IrqRecord, RunRecord};
 
-    fn run(cpu: u32, end: u64) -> Record {
-        Record::Run(Run { cpu, begin: end - 1, last: end, end, slots: Vec::new() })
+    fn run(cpu: u32, end: u64) -> DrainedRecord {
+        DrainedRecord::Run(RunRecord {
+            cpu,
+            begin_ns: end - 1,
+            last_slot_begin: end,
+            end,
+            slots: Vec::new(),
+        })
     }
 
-    fn irq(cpu: u32) -> Record {
-        Record::Irq(Irq { cpu, boundary: 1, span: None, slots: Vec::new() })
+    fn irq(cpu: u32) -> DrainedRecord {
+        DrainedRecord::Irq(IrqRecord { cpu, boundary: 1, span: None, slots: Vec::new() })
     }
 
-    fn all(merge: &mut Merge, rings: &mut [VecDeque<Decoded>]) -> Vec<Decoded> {
+    fn all(merge: &mut Merge, rings: &mut [VecDeque<DecodedRecord>]) -> Vec<DecodedRecord> {
         let mut next = || merge.next(|ring| rings[ring].pop_front());
         std::iter::from_fn(&mut next).collect()
     }

@@ -5,9 +5,9 @@ mod merge;
 mod peek;
 
 pub use self::decode::{
-    CgroupChange, CgroupEvent, Comm, Context, FileChange, FileEvent, IoKind, IoRecord, IoSlot, Irq,
-    IrqSlot, Mover, Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
-    Undecodable, decode,
+    CgroupChange, CgroupRecord, Comm, CpuContext, DrainedRecord, FileChange, FileRecord, IoKind,
+    IoRecord, IoTransfer, IrqRecord, IrqTime, Mover, RawReading, RunRecord, SampleRecord,
+    SampleTrigger, TaskChange, TaskIdentity, TaskRecord, TaskSlot, Undecodable, decode_record,
 };
 pub use self::merge::Merge;
-pub use self::peek::{Peek, peek};
+pub use self::peek::{Peek, decode_state};

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Disorder, Entry, Relief};
+use super::{Disorder, LogEntry, Relief};
 use crate::schema::fabric;
 
 /// Number of rows of `fabric` after which a consumer waits to be asked for more. A window of many
@@ -11,23 +11,28 @@ use crate::schema::fabric;
 pub const ROWS_AT_ONCE: usize = 32_768;
 
 /// Takes the entries of a log in order, and makes rows of `fabric`.
-pub trait Consumer: Debug {
-    /// Takes an entry. Pending rows ([`Consumer::more`]) are made first, however many there are.
+pub trait LogConsumer: Debug {
+    /// Takes an entry. Pending rows ([`LogConsumer::make_rows`]) are made first, however many there
+    /// are.
     ///
     /// # Errors
     ///
     /// The entry breaks the order of the log. It is ignored.
-    fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder>;
+    fn take_entry(
+        &mut self,
+        entry: LogEntry<'_>,
+        fabric: &mut fabric::Builder,
+    ) -> Result<(), Disorder>;
 
     /// Makes pending rows until `fabric` has [`ROWS_AT_ONCE`]; `true` if none is left.
-    fn more(&mut self, fabric: &mut fabric::Builder) -> bool;
+    fn make_rows(&mut self, fabric: &mut fabric::Builder) -> bool;
 
     /// Makes the rows of all windows that have ended, without waiting for later ticks: the log is
     /// complete.
-    fn finish(&mut self, fabric: &mut fabric::Builder);
+    fn finish_windows(&mut self, fabric: &mut fabric::Builder);
 
     /// Whether windows wait for later ticks.
-    fn waits(&self) -> bool;
+    fn has_waiting_windows(&self) -> bool;
 
     /// Whether the use of CPUs must be logged per tick, not per window.
     fn needs_ticks(&self) -> bool;
@@ -42,26 +47,26 @@ pub trait Consumer: Debug {
     fn open_tick(&self) -> u64;
 
     /// The missing counts of windows since the last call.
-    fn take_missing(&mut self) -> Vec<Missing>;
+    fn take_missing(&mut self) -> Vec<MissingCount>;
 
     /// The steps of [`Relief`] that leave out something, least first.
-    fn reliefs(&self) -> Vec<Relief> {
+    fn relief_steps(&self) -> Vec<Relief> {
         Vec::new()
     }
 
     /// Sets what is left out from now on, because a live recording cannot keep up.
-    fn relieve(&mut self, _relief: Relief) {}
+    fn set_relief(&mut self, _relief: Relief) {}
 
     /// Paths of the cgroups that were credited the most bytes of memory lately, the largest first;
     /// then those without any, by CPU time. What is credited is summed from the first call on.
-    fn largest(&mut self) -> Vec<Arc<str>> {
+    fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         Vec::new()
     }
 }
 
 /// Why a window has no count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingReason {
     /// There was no reading at its end. The next window with one covers both.
     NoBoundary,
     /// The read failed with this errno.
@@ -74,9 +79,9 @@ pub enum Lack {
 
 /// A missing count of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingCount {
     /// The reason.
-    pub lack: Lack,
+    pub reason: MissingReason,
     /// The counter.
     pub counter: u32,
     /// The CPU on which the plan reads it.

@@ -6,21 +6,21 @@
 //!
 //! | entry | raw table |
 //! |---|---|
-//! | [`Entry::Usage`] | `runtime`, `irqs` |
-//! | [`Entry::Switches`] | `runtime` |
-//! | [`Entry::Reading`] | `readings` |
-//! | [`Entry::Moved`] | `io` |
-//! | [`Entry::Held`] | `held` |
-//! | [`Entry::Monitored`] | `monitors` |
-//! | [`Entry::Account`] | `accounts` |
-//! | [`Entry::Cgroup`] | `cgroups` |
-//! | [`Entry::Interrupt`] | `irqs` |
-//! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
+//! | [`LogEntry::Usage`] | `runtime`, `irqs` |
+//! | [`LogEntry::Switches`] | `runtime` |
+//! | [`LogEntry::Reading`] | `readings` |
+//! | [`LogEntry::Moved`] | `io` |
+//! | [`LogEntry::Held`] | `held` |
+//! | [`LogEntry::Monitored`] | `monitors` |
+//! | [`LogEntry::Account`] | `accounts` |
+//! | [`LogEntry::Cgroup`] | `cgroups` |
+//! | [`LogEntry::Interrupt`] | `irqs` |
+//! | [`LogEntry::EndOfTick`] | one for each tick of `runtime` |
 //!
-//! Order: the entries of a tick come before its [`Entry::EndOfTick`]. Readings of one counter are
-//! in the order of time, and their ticks never decrease. A reading that arrives after the end of
-//! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
-//! window. A reading may be logged before the end of an earlier tick.
+//! Order: the entries of a tick come before its [`LogEntry::EndOfTick`]. Readings of one counter
+//! are in the order of time, and their ticks never decrease. A reading that arrives after the end
+//! of its tick is logged in a later tick ([`CounterReading::is_late`]): its count is kept, but it
+//! ends no window. A reading may be logged before the end of an earlier tick.
 
 mod account;
 mod consumer;
@@ -33,38 +33,38 @@ mod relief;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::account::{Accounted, Grown};
-pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
-pub use self::held::Held;
+pub use self::account::{AccountGrowth, Accounted};
+pub use self::consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
+pub use self::held::DeviceHold;
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
-pub use self::moved::{Moved, Sum};
-pub use self::owner::{Columns, Owner, softirq};
+pub use self::moved::{DeviceTransfer, MovedSum};
+pub use self::owner::{Owner, OwnerFields, softirq_label};
 pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug)]
-pub enum Entry<'a> {
+pub enum LogEntry<'a> {
     /// The use of a CPU in the current tick. An owner may have several parts.
     Usage {
         /// The CPU.
         cpu: u32,
         /// Nanoseconds by owner; [`Owner::Unattributed`] if the owner is unknown.
-        parts: &'a [(Owner, u64)],
+        usage: &'a [(Owner, u64)],
     },
     /// The context switches of a CPU in the current tick.
     Switches {
         /// The CPU.
         cpu: u32,
         /// Switches by the owner that left the CPU. An owner may have several parts.
-        parts: &'a [(Owner, u64)],
+        switches: &'a [(Owner, u64)],
     },
     /// A counter was read, stopped or started.
-    Reading(Reading),
+    Reading(CounterReading),
     /// A device moved bytes in the current tick.
-    Moved(&'a Moved),
+    Moved(&'a DeviceTransfer),
     /// How long an owner holds a device in each tick, from the current one on.
-    Held(&'a Held),
+    Held(&'a DeviceHold),
     /// A monitor of the hardware measured bytes that ended in the current window.
     Monitored(&'a Monitored),
     /// A device's own account of a function or a process was read, in the current window.
@@ -105,7 +105,7 @@ pub const RAN_GUEST: i32 = libc::EOPNOTSUPP;
 
 /// What triggered a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
+pub enum ReadingTrigger {
     /// The timer of the sampler.
     Timer,
     /// A context switch or an interrupt.
@@ -118,7 +118,7 @@ pub enum Trigger {
 
 /// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct CounterValue {
     /// Raw count since the counter was first enabled.
     pub value: u64,
     /// Time enabled and time running, ns; `None` if they are equal.
@@ -127,7 +127,7 @@ pub struct Value {
 
 /// A reading of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct CounterReading {
     /// The tick it is logged in.
     pub tick: u64,
     /// Time at which it began, ns on `CLOCK_MONOTONIC`.
@@ -137,15 +137,15 @@ pub struct Reading {
     /// The CPU it was made on.
     pub cpu: u32,
     /// What triggered it.
-    pub trigger: Trigger,
-    /// The value, or the errno of the failed read. For [`Trigger::Start`], which reads nothing, it
-    /// is 0.
-    pub value: Result<Value, i32>,
+    pub trigger: ReadingTrigger,
+    /// The value, or the errno of the failed read. For [`ReadingTrigger::Start`], which reads
+    /// nothing, it is 0.
+    pub value: Result<CounterValue, i32>,
     /// The owner of the count since the last reading, if known.
     pub owner: Option<Owner>,
 }
 
-impl Reading {
+impl CounterReading {
     /// Whether it arrived after the end of its tick.
     pub const fn is_late(&self, tick_ns: u64) -> bool {
         self.tick != self.time / tick_ns

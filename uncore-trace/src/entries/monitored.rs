@@ -24,7 +24,7 @@ pub struct MonitoredSum(BTreeMap<(i16, Option<Arc<str>>), u64>);
 
 impl MonitoredSum {
     /// Adds bytes.
-    pub fn add(&mut self, monitored: &Monitored) {
+    pub fn add_bytes(&mut self, monitored: &Monitored) {
         let Monitored { cgroup, socket, bytes } = monitored;
         let sum = self.0.entry((*socket, cgroup.clone())).or_default();
         *sum = sum.saturating_add(*bytes);
@@ -32,13 +32,14 @@ impl MonitoredSum {
 
     /// The bytes of a socket by cgroup, the sum of all groups first.
     pub fn of_socket(&self, socket: i16) -> impl Iterator<Item = (&Option<Arc<str>>, u64)> {
-        let all = self.0.range((socket, None)..);
-        let its = all.take_while(move |((other, _), _)| *other == socket);
-        its.map(|((_, cgroup), bytes)| (cgroup, *bytes))
+        let later_entries = self.0.range((socket, None)..);
+        let socket_entries =
+            later_entries.take_while(move |((entry_socket, _), _)| *entry_socket == socket);
+        socket_entries.map(|((_, cgroup), bytes)| (cgroup, *bytes))
     }
 
     /// Removes all bytes.
-    pub fn clear(&mut self) {
+    pub fn clear_bytes(&mut self) {
         self.0.clear();
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Owner;
-use crate::plan::Direction;
+use crate::plan::IoDirection;
 
 /// Bytes that a device moved for an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moved {
+pub struct DeviceTransfer {
     /// Name of the device.
     pub device: Rc<str>,
     /// Read or written.
-    pub direction: Direction,
+    pub direction: IoDirection,
     /// The owner: [`Owner::Device`] for received data that no process read, [`Owner::Unattributed`]
     /// if the owner is unknown.
     pub owner: Owner,
@@ -24,11 +24,11 @@ pub struct Moved {
 
 /// Bytes by device, direction and owner.
 #[derive(Debug, Default)]
-pub struct Sum(BTreeMap<(Rc<str>, Direction, Owner), (u64, u64)>);
+pub struct MovedSum(BTreeMap<(Rc<str>, IoDirection, Owner), (u64, u64)>);
 
-impl Sum {
+impl MovedSum {
     /// Adds bytes.
-    pub fn add(&mut self, moved: &Moved) {
+    pub fn add_moved(&mut self, moved: &DeviceTransfer) {
         let key = (Rc::clone(&moved.device), moved.direction, moved.owner);
         let (bytes, requests) = self.0.entry(key).or_default();
         *bytes += moved.bytes;
@@ -36,9 +36,9 @@ impl Sum {
     }
 
     /// Removes and returns all bytes, by device, direction and owner.
-    pub fn take(&mut self) -> Vec<Moved> {
+    pub fn take_all(&mut self) -> Vec<DeviceTransfer> {
         let sum = std::mem::take(&mut self.0).into_iter();
-        let moved = sum.map(|((device, direction, owner), (bytes, requests))| Moved {
+        let moved = sum.map(|((device, direction, owner), (bytes, requests))| DeviceTransfer {
             device,
             direction,
             owner,

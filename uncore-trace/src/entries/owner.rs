@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::drain::{Comm, Context};
+use crate::drain::{Comm, CpuContext};
 use crate::schema::owner::{DEVICE, IDLE, IRQ, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 
 /// The owner of a share. Small and `Copy`, so that it can be a key.
@@ -33,7 +33,7 @@ pub enum Owner {
 
 /// An owner in the columns of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns<'a> {
+pub struct OwnerFields<'a> {
     /// One of [`crate::schema::owner::KINDS`].
     pub kind: &'a str,
     /// Process id of a task, if known.
@@ -48,27 +48,29 @@ pub struct Columns<'a> {
 
 impl Owner {
     /// The owner of what happens in an interrupt; `None` in a task.
-    pub const fn of_interrupt(context: Context) -> Option<Self> {
+    pub const fn of_interrupt(context: CpuContext) -> Option<Self> {
         match context {
-            Context::Irq(number) => Some(Self::Irq(number)),
-            Context::Softirq(vector) => Some(Self::Softirq(vector)),
-            Context::Task => None,
+            CpuContext::Irq(number) => Some(Self::Irq(number)),
+            CpuContext::Softirq(vector) => Some(Self::Softirq(vector)),
+            CpuContext::Task => None,
         }
     }
 
     /// The columns that identify the owner.
-    pub fn columns(&self) -> Columns<'_> {
-        let of_kind = |kind| Columns { kind, ..Columns::default() };
+    pub fn to_columns(&self) -> OwnerFields<'_> {
+        let of_kind = |kind| OwnerFields { kind, ..OwnerFields::default() };
         match self {
-            Self::Task { pid, comm, cgroup_id } => Columns {
+            Self::Task { pid, comm, cgroup_id } => OwnerFields {
                 pid: (*pid != 0).then_some(*pid as i32),
-                process: Some(comm.text()),
+                process: Some(comm.to_text()),
                 cgroup_id: Some(*cgroup_id),
                 ..of_kind(TASK)
             },
             Self::OtherTasks => of_kind(OTHER_TASKS),
-            Self::Irq(number) => Columns { number: Some(*number as i32), ..of_kind(IRQ) },
-            Self::Softirq(vector) => Columns { number: Some(*vector as i32), ..of_kind(SOFTIRQ) },
+            Self::Irq(number) => OwnerFields { number: Some(*number as i32), ..of_kind(IRQ) },
+            Self::Softirq(vector) => {
+                OwnerFields { number: Some(*vector as i32), ..of_kind(SOFTIRQ) }
+            }
             Self::Idle => of_kind(IDLE),
             Self::Device => of_kind(DEVICE),
             Self::Unattributed => of_kind(UNATTRIBUTED),
@@ -76,7 +78,7 @@ impl Owner {
     }
 
     /// The owner that these columns identify; `None` for an unknown kind or a missing number.
-    pub fn of_columns(columns: &Columns<'_>) -> Option<Self> {
+    pub fn from_columns(columns: &OwnerFields<'_>) -> Option<Self> {
         let number = columns.number.map(|number| number as u32);
         Some(match columns.kind {
             TASK => Self::Task {
@@ -100,7 +102,7 @@ const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// `softirq:VECTOR`: the name of a softirq in the tables.
-pub fn softirq(vector: u32) -> String {
+pub fn softirq_label(vector: u32) -> String {
     SOFTIRQS
         .get(vector as usize)
         .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn columns_name_their_owner() {
-        let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").clean();
+        let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").to_table_form();
         let task = Owner::Task { pid: 7, comm: broken, cgroup_id: 9 };
         let of_cgroup = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: 9 };
         let impostor =
@@ -128,20 +130,24 @@ mod tests {
             Owner::Device,
             Owner::Unattributed,
         ] {
-            assert_eq!(Owner::of_columns(&owner.columns()), Some(owner));
+            assert_eq!(Owner::from_columns(&owner.to_columns()), Some(owner));
         }
     }
 
     #[test]
     fn columns_that_name_nobody_are_found() {
         for kind in ["", "tasks", IRQ, SOFTIRQ, TASK] {
-            assert_eq!(Owner::of_columns(&Columns { kind, ..Columns::default() }), None, "{kind}");
+            assert_eq!(
+                Owner::from_columns(&OwnerFields { kind, ..OwnerFields::default() }),
+                None,
+                "{kind}"
+            );
         }
     }
 
     #[test]
     fn softirqs_have_the_names_of_their_vectors() {
-        assert_eq!(softirq(3), "softirq:NET_RX");
-        assert_eq!(softirq(77), "softirq:77");
+        assert_eq!(softirq_label(3), "softirq:NET_RX");
+        assert_eq!(softirq_label(77), "softirq:77");
     }
 }

@@ -22,7 +22,7 @@ impl Relief {
         [Self::None, Self::Seldom, Self::LastRates, Self::Residency, Self::LongWindows];
 
     /// What is done instead, in words.
-    pub const fn words(self) -> &'static str {
+    pub const fn in_words(self) -> &'static str {
         match self {
             Self::None => "windows are divided as usual",
             Self::Seldom => "rates are learnt less often",

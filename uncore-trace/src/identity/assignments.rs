@@ -1,7 +1,7 @@
 //! Which devices the kubelet has assigned to which containers, and the PCI functions that they are.
 //!
-//! An id means what its plugin says. So a function is known only where the id is its address and it is
-//! there, where NVIDIA's driver has a GPU of this id, or where files of CDI name device files.
+//! An id means what its plugin says. So a function is known only where the id is its address and it
+//! is there, where NVIDIA's driver has a GPU of this id, or where files of CDI name device files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use super::cdi;
-use super::kubelet::{Container, Dynamic, Listed, Pod};
-use crate::discover::nodes::{Drivers, gpu_ids};
-use crate::discover::pci::{self, Address};
+use super::kubelet::{Container, Dynamic, ListedPods, Pod};
+use crate::discover::nodes::{DeviceDrivers, gpu_ids};
+use crate::discover::pci::{self, PciAddress};
 
 /// Most assignments of a host: it has 110 pods, unless it was configured otherwise.
 const MOST: usize = 1 << 14;
@@ -39,56 +39,57 @@ pub struct Assignment {
     /// Names of CDI, with commas.
     pub cdi: Option<String>,
     /// Its functions.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// The functions on the root bus above them.
-    pub ports: BTreeSet<Address>,
+    pub ports: BTreeSet<PciAddress>,
 }
 
 /// What identifies devices on a machine.
 #[derive(Debug)]
-struct Devices {
+struct MachineDevices {
     root: PathBuf,
-    drivers: Drivers,
-    gpus: Vec<(String, Address)>,
-    cdi: cdi::Names,
+    drivers: DeviceDrivers,
+    gpus: Vec<(String, PciAddress)>,
+    cdi: cdi::CdiNames,
 }
 
 /// The directories that are read, below `root`, besides sysfs and procfs.
-pub fn trees(root: &Path) -> impl Iterator<Item = PathBuf> {
+pub fn cdi_trees(root: &Path) -> impl Iterator<Item = PathBuf> {
     cdi::DIRS.into_iter().map(|dir| root.join(dir))
 }
 
-/// The assignments in an answer of the kubelet, without doubles. Sysfs and the rest are under `root`.
+/// The assignments in an answer of the kubelet, without doubles. Sysfs and the rest are under
+/// `root`.
 ///
 /// # Errors
 ///
 /// There are too many, or a name is too long.
-pub fn assignments(listed: &Listed, root: &Path) -> Result<BTreeSet<Assignment>> {
-    let devices = Devices {
+pub fn list_assignments(listed: &ListedPods, root: &Path) -> Result<BTreeSet<Assignment>> {
+    let devices = MachineDevices {
         root: root.to_owned(),
-        drivers: Drivers::read(root),
+        drivers: DeviceDrivers::read(root),
         gpus: gpu_ids(root),
-        cdi: cdi::Names::read(root),
+        cdi: cdi::CdiNames::read(root),
     };
-    let mut found = BTreeSet::new();
+    let mut unique = BTreeSet::new();
     for pod in &listed.pods {
         for container in &pod.containers {
-            for assignment in devices.of(pod, container) {
+            for assignment in devices.assignments_of(pod, container) {
                 let Assignment { pod, container, resource, device, claim, cdi, .. } = &assignment;
                 let texts = [pod, container, resource, device].into_iter().chain(claim).chain(cdi);
                 for text in texts {
                     ensure!(text.len() <= LONGEST, "a name has {} bytes", text.len());
                 }
-                found.insert(assignment);
-                ensure!(found.len() <= MOST, "more than {MOST} devices are assigned");
+                unique.insert(assignment);
+                ensure!(unique.len() <= MOST, "more than {MOST} devices are assigned");
             }
         }
     }
-    Ok(found)
+    Ok(unique)
 }
 
-impl Devices {
-    fn of<'a>(
+impl MachineDevices {
+    fn assignments_of<'a>(
         &'a self,
         pod: &'a Pod,
         container: &'a Container,
@@ -101,30 +102,34 @@ impl Devices {
         let plugins = container.devices.iter().flat_map(move |devices| {
             devices.ids.iter().map(move |id| {
                 let (resource, device) = (devices.resource.clone(), id.clone());
-                self.placed(Assignment { resource, device, ..empty() }, &self.by_id(id))
+                self.with_functions(
+                    Assignment { resource, device, ..empty() },
+                    &self.functions_by_id(id),
+                )
             })
         });
         let claims = container.dynamic.iter().flat_map(move |dynamic| {
-            self.claimed(dynamic).map(move |(claimed, functions)| {
+            self.claimed_devices(dynamic).map(move |(claimed, functions)| {
                 let Assignment { pod, container, .. } = empty();
-                self.placed(Assignment { pod, container, ..claimed }, &functions)
+                self.with_functions(Assignment { pod, container, ..claimed }, &functions)
             })
         });
         plugins.chain(claims)
     }
 
-    fn claimed<'a>(
+    fn claimed_devices<'a>(
         &'a self,
         dynamic: &'a Dynamic,
-    ) -> impl Iterator<Item = (Assignment, BTreeSet<Address>)> + 'a {
-        dynamic.resources.iter().map(move |its| {
-            let names: Vec<&str> = its.cdi.iter().map(|device| device.name.as_str()).collect();
-            let numbers = names.iter().flat_map(|name| self.cdi.numbers(name));
-            let nodes = numbers.filter_map(|number| self.drivers.node(&self.root, number));
+    ) -> impl Iterator<Item = (Assignment, BTreeSet<PciAddress>)> + 'a {
+        dynamic.resources.iter().map(move |claim_resource| {
+            let names: Vec<&str> =
+                claim_resource.cdi.iter().map(|device| device.name.as_str()).collect();
+            let numbers = names.iter().flat_map(|name| self.cdi.device_numbers(name));
+            let nodes = numbers.filter_map(|number| self.drivers.device_file(&self.root, number));
             let functions = nodes.flat_map(|node| node.functions).collect();
             let claimed = Assignment {
-                resource: its.driver.clone(),
-                device: format!("{}/{}", its.pool, its.device),
+                resource: claim_resource.driver.clone(),
+                device: format!("{}/{}", claim_resource.pool, claim_resource.device),
                 claim: Some(format!("{}/{}", dynamic.namespace, dynamic.name)),
                 cdi: (!names.is_empty()).then(|| names.join(",")),
                 ..Assignment::default()
@@ -133,18 +138,22 @@ impl Devices {
         })
     }
 
-    fn by_id(&self, id: &str) -> BTreeSet<Address> {
+    fn functions_by_id(&self, id: &str) -> BTreeSet<PciAddress> {
         if let Ok(address) = id.parse() {
             return [address].into();
         }
         let gpu = id.split_once(SHARE).map_or(id, |(gpu, _)| gpu);
-        let its = self.gpus.iter().filter(|(own, _)| own == gpu);
-        its.map(|(_, address)| *address).collect()
+        let matching = self.gpus.iter().filter(|(name, _)| name == gpu);
+        matching.map(|(_, address)| *address).collect()
     }
 
     /// With those of the functions that the machine has.
-    fn placed(&self, assignment: Assignment, functions: &BTreeSet<Address>) -> Assignment {
-        let port = |address: &Address| Some((*address, pci::top(&self.root, *address)?));
+    fn with_functions(
+        &self,
+        assignment: Assignment,
+        functions: &BTreeSet<PciAddress>,
+    ) -> Assignment {
+        let port = |address: &PciAddress| Some((*address, pci::top(&self.root, *address)?));
         let (functions, ports) = functions.iter().filter_map(port).unzip();
         Assignment { functions, ports, ..assignment }
     }
@@ -184,9 +193,9 @@ mod tests {
         dir
     }
 
-    fn pod(containers: Vec<Container>) -> Listed {
+    fn pod(containers: Vec<Container>) -> ListedPods {
         let (name, namespace) = ("train-0".to_owned(), "ml".to_owned());
-        Listed { pods: vec![Pod { name, namespace, containers }] }
+        ListedPods { pods: vec![Pod { name, namespace, containers }] }
     }
 
     fn with_ids(resource: &str, ids: &[&str]) -> Container {
@@ -213,7 +222,7 @@ mod tests {
             ("", ""),
         ] {
             let listed = pod(vec![with_ids("x.com/y", &[id])]);
-            let found = assignments(&listed, dir.path()).unwrap();
+            let found = list_assignments(&listed, dir.path()).unwrap();
             let its = found.first().unwrap();
             let texts: Vec<_> = its.functions.iter().map(ToString::to_string).collect();
             assert_eq!(texts.join(","), functions, "{id}");
@@ -234,7 +243,7 @@ mod tests {
         }];
         let dynamic = Dynamic { name: "one".to_owned(), namespace: "ml".to_owned(), resources };
         let container = Container { dynamic: vec![dynamic], ..with_ids("a", &[]) };
-        let found = assignments(&pod(vec![container]), dir.path()).unwrap();
+        let found = list_assignments(&pod(vec![container]), dir.path()).unwrap();
         let its = found.first().unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(its.functions, ["0002:01:00.0".parse().unwrap()].into());
@@ -252,7 +261,7 @@ mod tests {
         let dir = tree();
         let ids: Vec<String> = (0..=MOST).map(|id| id.to_string()).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let found = |ids: &[&str]| assignments(&pod(vec![with_ids("a", ids)]), dir.path());
+        let found = |ids: &[&str]| list_assignments(&pod(vec![with_ids("a", ids)]), dir.path());
         assert_eq!(found(&ids[..MOST]).unwrap().len(), MOST);
         assert!(found(&ids).unwrap_err().to_string().contains("more than"));
         assert!(found(&[&"x".repeat(LONGEST + 1)]).is_err());

@@ -12,9 +12,9 @@ use std::path::Path;
 use rustix::fs::{major, minor};
 use serde::Deserialize;
 
-use super::trust::Root;
+use super::trust::RootUser;
 use crate::bounds;
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 
 /// Where runtimes look for files; the latter has those of drivers that make them at run time.
 pub(super) const DIRS: [&str; 2] = ["etc/cdi", "run/cdi"];
@@ -25,14 +25,14 @@ const MOST: usize = 1024;
 
 /// The parts of a file that are used.
 #[derive(Debug, Deserialize)]
-struct Spec {
+struct CdiSpec {
     kind: String,
     #[serde(default)]
-    devices: Vec<Device>,
+    devices: Vec<CdiSpecDevice>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Device {
+struct CdiSpecDevice {
     name: String,
     #[serde(default, rename = "containerEdits")]
     edits: Edits,
@@ -41,11 +41,11 @@ struct Device {
 #[derive(Debug, Default, Deserialize)]
 struct Edits {
     #[serde(default, rename = "deviceNodes")]
-    nodes: Vec<Node>,
+    nodes: Vec<CdiNode>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Node {
+struct CdiNode {
     path: String,
     #[serde(rename = "hostPath")]
     host_path: Option<String>,
@@ -57,19 +57,19 @@ struct Node {
 
 /// Names with the numbers of their device files.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<String, BTreeSet<Number>>);
+pub(super) struct CdiNames(BTreeMap<String, BTreeSet<DeviceNumber>>);
 
-impl Names {
+impl CdiNames {
     /// Reads the files below `root`.
     pub(super) fn read(root: &Path) -> Self {
         let mut names = Self::default();
-        let Some(owner) = Root::of(root) else { return names };
+        let Some(owner) = RootUser::of_dir(root) else { return names };
         for dir in DIRS.map(|dir| root.join(dir)) {
             let is_roots = fs::metadata(&dir).is_ok_and(|metadata| owner.alone_writes(&metadata));
             let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
             let files = entries.map(|entry| entry.path()).take(MOST);
             for file in files.filter(|_| is_roots) {
-                for (name, numbers) in spec(&file, owner, root).into_iter().flatten() {
+                for (name, numbers) in read_spec(&file, owner, root).into_iter().flatten() {
                     names.0.entry(name).or_default().extend(numbers);
                 }
             }
@@ -78,50 +78,54 @@ impl Names {
     }
 
     /// The device files of a name.
-    pub(super) fn numbers(&self, name: &str) -> impl Iterator<Item = Number> {
+    pub(super) fn device_numbers(&self, name: &str) -> impl Iterator<Item = DeviceNumber> {
         self.0.get(name).into_iter().flatten().copied()
     }
 }
 
 /// The devices of a file with their numbers.
-fn spec(path: &Path, owner: Root, root: &Path) -> Option<Vec<(String, Vec<Number>)>> {
+fn read_spec(
+    path: &Path,
+    owner: RootUser,
+    root: &Path,
+) -> Option<Vec<(String, Vec<DeviceNumber>)>> {
     let extension = path.extension().and_then(|extension| extension.to_str())?;
     let is_json = extension == "json";
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    let file = bounds::open(path).ok()?;
+    let file = bounds::open_regular(path).ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.len() > LARGEST || !owner.alone_writes(&metadata) {
         return None;
     }
     let mut text = Vec::new();
     file.take(LARGEST).read_to_end(&mut text).ok()?;
-    let spec: Spec = if is_json {
+    let spec: CdiSpec = if is_json {
         serde_json::from_slice(&text).ok()?
     } else {
         yaml_serde::from_slice(&text).ok()?
     };
-    let of = |device: Device| {
-        let numbers = device.edits.nodes.iter().filter_map(|node| node.number(root));
+    let name_and_numbers = |device: CdiSpecDevice| {
+        let numbers = device.edits.nodes.iter().filter_map(|node| node.device_number(root));
         (format!("{}={}", spec.kind, device.name), numbers.collect())
     };
-    Some(spec.devices.into_iter().map(of).collect())
+    Some(spec.devices.into_iter().map(name_and_numbers).collect())
 }
 
-impl Node {
+impl CdiNode {
     /// The numbers in the file, or those of the device file on the host.
-    fn number(&self, root: &Path) -> Option<Number> {
+    fn device_number(&self, root: &Path) -> Option<DeviceNumber> {
         if let (Some(major), Some(minor)) = (self.major, self.minor) {
             let is_block = self.kind.as_deref() == Some("b");
-            return Some(Number { is_block, major, minor });
+            return Some(DeviceNumber { is_block, major, minor });
         }
         let path = self.host_path.as_ref().unwrap_or(&self.path);
         let metadata = fs::metadata(root.join(path.trim_start_matches('/'))).ok()?;
         let is_block = metadata.file_type().is_block_device();
         let is_device = is_block || metadata.file_type().is_char_device();
         let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
-        is_device.then_some(Number { is_block, major, minor })
+        is_device.then_some(DeviceNumber { is_block, major, minor })
     }
 }
 
@@ -176,9 +180,10 @@ mod tests {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).unwrap();
         let other = write("other.json", &node.replace("evil", "linked"));
         symlink(other, dir.path().join("etc/cdi/linked.json")).unwrap();
-        let names = Names::read(dir.path());
+        let names = CdiNames::read(dir.path());
         let of = |name: &str| {
-            let texts = names.numbers(name).map(|number| format!("{}{number}", number.is_block));
+            let texts =
+                names.device_numbers(name).map(|number| format!("{}{number}", number.is_block));
             texts.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of("vendor.com/gpu=0"), "false195:0 false226:128");

@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use super::jobs;
-use super::machines::machine;
+use super::machines::parse_machine;
 
 /// Number of characters of an id that are shown, as by `docker ps`; the path has all 64.
 const SHORT: usize = 12;
@@ -36,21 +36,21 @@ impl<'a> Inside<'a> {
         let mut inside = Self::default();
         let mut kubernetes = false;
         let mut above = "";
-        let mut job = jobs::Finder::default();
+        let mut job = jobs::JobFinder::default();
         for component in path.split('/').filter(|component| !component.is_empty()) {
-            if job.find(component, above, &mut inside.job) {
+            if job.find_job(component, above, &mut inside.job) {
                 above = component;
                 continue;
             }
             // A systemd path given to the cgroupfs driver: `PARENT.slice:cri-containerd:ID`.
-            for part in component.split(':') {
+            for segment in component.split(':') {
                 if inside.pod.is_none() {
-                    inside.pod = pod(part, above, kubernetes);
+                    inside.pod = parse_pod(segment, above, kubernetes);
                     if inside.pod.is_some() {
                         continue;
                     }
                 }
-                inside.container = container(part, above);
+                inside.container = parse_container(segment, above);
                 if inside.container.is_some() {
                     return inside;
                 }
@@ -64,25 +64,25 @@ impl<'a> Inside<'a> {
 
 /// `kubepods-burstable-podUID.slice` (systemd, `-` of the uid as `_`), `podUID` below `kubepods`
 /// (cgroupfs), `machine-libpod_pod_ID.slice` and `libpod_parent/ID` (podman).
-fn pod<'a>(part: &'a str, above: &str, kubernetes: bool) -> Option<Cow<'a, str>> {
-    if let Some(slice) = part.strip_suffix(".slice") {
+fn parse_pod<'a>(segment: &'a str, above: &str, kubernetes: bool) -> Option<Cow<'a, str>> {
+    if let Some(slice) = segment.strip_suffix(".slice") {
         if let Some((_, id)) = slice.rsplit_once("libpod_pod_") {
             return is_id(id).then_some(Cow::Borrowed(id));
         }
         let (_, below) = slice.split_once("kubepods")?;
-        return uid(below.rsplit_once("-pod")?.1);
+        return parse_uid(below.rsplit_once("-pod")?.1);
     }
-    if above == "libpod_parent" && is_id(part) {
-        return Some(Cow::Borrowed(part));
+    if above == "libpod_parent" && is_id(segment) {
+        return Some(Cow::Borrowed(segment));
     }
-    uid(part.strip_prefix("pod").filter(|_| kubernetes)?)
+    parse_uid(segment.strip_prefix("pod").filter(|_| kubernetes)?)
 }
 
 /// A uid: 8-4-4-4-12 hexadecimal digits, or 32 digits for the hash of a static pod.
-fn uid(text: &str) -> Option<Cow<'_, str>> {
+fn parse_uid(text: &str) -> Option<Cow<'_, str>> {
     let bytes = text.as_bytes();
     let dashed = bytes.len() == 36
-        && bytes.iter().enumerate().all(|(at, byte)| match at {
+        && bytes.iter().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => matches!(byte, b'-' | b'_'),
             _ => is_hex(*byte),
         });
@@ -93,9 +93,9 @@ fn uid(text: &str) -> Option<Cow<'_, str>> {
         .then_some(Cow::Borrowed(text))
 }
 
-fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
-    let scope = part.strip_suffix(".scope");
-    let name = scope.unwrap_or(part);
+fn parse_container<'a>(segment: &'a str, above: &str) -> Option<Cow<'a, str>> {
+    let scope = segment.strip_suffix(".scope");
+    let name = scope.unwrap_or(segment);
     if is_id(name) {
         return Some(Cow::Borrowed(name));
     }
@@ -105,12 +105,12 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
         // conmon monitors a container from outside.
         return (!runtime.ends_with("conmon")).then_some(Cow::Borrowed(id));
     }
-    let lxc = part.strip_prefix("lxc.payload.");
-    let lxc = lxc.or_else(|| matches!(above, "lxc" | "lxc.payload").then_some(part));
+    let lxc = segment.strip_prefix("lxc.payload.");
+    let lxc = lxc.or_else(|| matches!(above, "lxc" | "lxc.payload").then_some(segment));
     if let Some(name) = lxc.filter(|name| !name.is_empty()) {
         return Some(Cow::Borrowed(name));
     }
-    machine(part, above)
+    parse_machine(segment, above)
 }
 
 /// Whether it has the form of an id of Docker, containerd's CRI, CRI-O or podman: 64 digits.
@@ -124,11 +124,11 @@ const fn is_hex(byte: u8) -> bool {
 
 /// Whether it has the form of the uid of a pod of Kubernetes, as [`Inside::pod`] has it.
 pub fn is_uid(text: &str) -> bool {
-    uid(text).is_some()
+    parse_uid(text).is_some()
 }
 
 /// `name@id`, or the id alone. Ids of runtimes are cut to the 12 digits that users see.
-pub fn label(name: Option<&str>, id: &str) -> String {
+pub fn label_with_id(name: Option<&str>, id: &str) -> String {
     let id = if is_id(id) { &id[..SHORT] } else { id };
     name.map_or_else(|| id.to_owned(), |name| format!("{name}@{id}"))
 }
@@ -293,9 +293,9 @@ mod tests {
 
     #[test]
     fn ids_are_shown_as_people_see_them() {
-        assert_eq!(label(Some("web"), ID), "web@3f4e5d6c7b8a");
-        assert_eq!(label(None, ID), "3f4e5d6c7b8a");
-        assert_eq!(label(Some("shop/web-0"), POD), format!("shop/web-0@{POD}"));
+        assert_eq!(label_with_id(Some("web"), ID), "web@3f4e5d6c7b8a");
+        assert_eq!(label_with_id(None, ID), "3f4e5d6c7b8a");
+        assert_eq!(label_with_id(Some("shop/web-0"), POD), format!("shop/web-0@{POD}"));
     }
 
     /// Pieces that the rules look for, in any order, mixed with others.
@@ -338,16 +338,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_panics(path in path()) {
+        fn no_cgroup_path_panics(path in path()) {
             let inside = Inside::parse(&path);
             for id in inside.container.iter().chain(&inside.pod).chain(&inside.job) {
                 prop_assert!(!id.is_empty());
-                label(None, id);
+                label_with_id(None, id);
             }
         }
 
         #[test]
-        fn what_a_container_makes_below_changes_nothing(above in path(), below in path()) {
+        fn cgroups_that_a_container_makes_do_not_change_its_identity(above in path(), below in path()) {
             let path = format!("{above}/docker-{ID}.scope");
             let more = format!("slurmstepd.scope/job_9/kubepods/pod{POD}/{}", "0".repeat(64));
             let whole = format!("{path}{below}/{more}");

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::bounds;
-use crate::drain::Task;
+use crate::drain::TaskIdentity;
 
 /// Time between two looks at a process, ns.
 const AGAIN_NS: u64 = 1_000_000_000;
@@ -26,21 +26,21 @@ const GUEST_TIME: usize = 43 - 3;
 
 /// A process.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenProcess {
     /// Whether it had time in guests.
-    runs: bool,
+    runs_guest: bool,
     /// The time of the first and of the last look.
-    first: u64,
-    at: u64,
+    first_look_ns: u64,
+    last_look_ns: u64,
     /// Whether a thread had the name of a virtual CPU.
-    named: bool,
+    has_cpu_name: bool,
 }
 
 /// The processes that run virtual machines.
 #[derive(Debug)]
 pub struct Guests {
     proc: PathBuf,
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, SeenProcess>,
     /// The begin of the present second of looks, and their number.
     looks: (u64, u32),
 }
@@ -51,8 +51,8 @@ impl Guests {
         Self { proc: root.join("proc"), seen: HashMap::new(), looks: (0, 0) }
     }
 
-    /// Whether the process of a thread runs a virtual machine; `now` is the time of a record.
-    pub fn runs(&mut self, task: &Task, now: u64) -> bool {
+    /// Whether the process of a thread runs a virtual machine; `now_ns` is the time of a record.
+    pub fn runs_guest(&mut self, task: &TaskIdentity, now_ns: u64) -> bool {
         if task.tid == 0 {
             return false;
         }
@@ -60,32 +60,38 @@ impl Guests {
         if is_new && self.seen.len() >= MOST {
             self.seen.clear();
         }
-        let nothing = Seen { runs: false, first: now, at: 0, named: false };
+        let nothing = SeenProcess {
+            runs_guest: false,
+            first_look_ns: now_ns,
+            last_look_ns: 0,
+            has_cpu_name: false,
+        };
         let mut seen = *self.seen.entry(task.pid).or_insert(nothing);
-        seen.named |= is_virtual_cpu(&task.comm.text());
-        if (is_new || now >= seen.at + AGAIN_NS) && self.may_look(now) {
+        seen.has_cpu_name |= is_virtual_cpu(&task.comm.to_text());
+        if (is_new || now_ns >= seen.last_look_ns + AGAIN_NS) && self.may_look(now_ns) {
             // A process that has ended keeps what was known.
-            seen.runs = self.look(task.pid).unwrap_or(seen.runs);
-            seen.at = now;
+            seen.runs_guest = self.read_guest_time(task.pid).unwrap_or(seen.runs_guest);
+            seen.last_look_ns = now_ns;
         }
         self.seen.insert(task.pid, seen);
-        seen.runs || seen.named && now < seen.first + AGAIN_NS
+        seen.runs_guest || seen.has_cpu_name && now_ns < seen.first_look_ns + AGAIN_NS
     }
 
-    fn may_look(&mut self, now: u64) -> bool {
-        if now >= self.looks.0 + AGAIN_NS {
-            self.looks = (now, 0);
+    fn may_look(&mut self, now_ns: u64) -> bool {
+        if now_ns >= self.looks.0 + AGAIN_NS {
+            self.looks = (now_ns, 0);
         }
         self.looks.1 += 1;
         self.looks.1 <= MOST_LOOKS
     }
 
-    fn look(&self, pid: u32) -> Option<bool> {
+    fn read_guest_time(&self, pid: u32) -> Option<bool> {
         let stat = bounds::system_bytes(self.proc.join(pid.to_string()).join("stat")).ok()?;
         // The name is in parentheses and may contain anything, also these.
         let name = stat.iter().rposition(|byte| *byte == b')')?;
-        let after = stat.get(name + 1..)?;
-        let mut fields = after.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let fields_text = stat.get(name + 1..)?;
+        let mut fields =
+            fields_text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         fields.nth(GUEST_TIME).map(|time| time != b"0")
     }
 }
@@ -94,9 +100,11 @@ impl Guests {
 /// cloud-hypervisor (`vcpu0`) or crosvm (`crosvm_vcpu0`).
 fn is_virtual_cpu(comm: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let of_qemu = comm.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
+    let of_qemu = comm
+        .strip_prefix("CPU ")
+        .and_then(|number_and_suffix| number_and_suffix.strip_suffix("/KVM"));
     let of_others =
-        || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|it| comm.strip_prefix(it));
+        || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|prefix| comm.strip_prefix(prefix));
     of_qemu.or_else(of_others).is_some_and(is_number)
 }
 
@@ -107,8 +115,13 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
 
-    fn task(pid: u32, comm: &str) -> Task {
-        Task { tid: pid + 1, pid, comm: Comm::from_bytes(comm.as_bytes()), ..Task::default() }
+    fn task(pid: u32, comm: &str) -> TaskIdentity {
+        TaskIdentity {
+            tid: pid + 1,
+            pid,
+            comm: Comm::from_bytes(comm.as_bytes()),
+            ..TaskIdentity::default()
+        }
     }
 
     #[test]
@@ -126,15 +139,18 @@ mod tests {
         stat(7, 0);
         stat(8, 12);
         let second = AGAIN_NS;
-        assert!(!guests.runs(&task(7, "qemu"), second));
-        assert!(guests.runs(&task(8, "qemu"), second));
+        assert!(!guests.runs_guest(&task(7, "qemu"), second));
+        assert!(guests.runs_guest(&task(8, "qemu"), second));
         stat(7, 1);
-        assert!(!guests.runs(&task(7, "qemu"), 2 * second - 1), "it is looked at once a second");
-        assert!(guests.runs(&task(7, "qemu"), 2 * second));
+        assert!(
+            !guests.runs_guest(&task(7, "qemu"), 2 * second - 1),
+            "it is looked at once a second"
+        );
+        assert!(guests.runs_guest(&task(7, "qemu"), 2 * second));
         fs::remove_dir_all(root.path().join("proc/7")).unwrap();
-        assert!(guests.runs(&task(7, "qemu"), 4 * second));
-        assert!(!guests.runs(&task(9, "gone"), second));
-        assert!(!guests.runs(&Task::default(), second));
+        assert!(guests.runs_guest(&task(7, "qemu"), 4 * second));
+        assert!(!guests.runs_guest(&task(9, "gone"), second));
+        assert!(!guests.runs_guest(&TaskIdentity::default(), second));
     }
 
     #[test]
@@ -154,17 +170,26 @@ mod tests {
             assert_eq!(is_virtual_cpu(comm), is, "{comm}");
         }
         let mut guests = Guests::new(Path::new("/nonexistent"));
-        assert!(guests.runs(&task(5, "vcpu0"), 1));
-        assert!(guests.runs(&task(5, "worker"), 2), "its other threads are of the same machine");
-        assert!(!guests.runs(&task(5, "vcpu0"), 1 + AGAIN_NS), "it has had no time in guests");
+        assert!(guests.runs_guest(&task(5, "vcpu0"), 1));
+        assert!(
+            guests.runs_guest(&task(5, "worker"), 2),
+            "its other threads are of the same machine"
+        );
+        assert!(
+            !guests.runs_guest(&task(5, "vcpu0"), 1 + AGAIN_NS),
+            "it has had no time in guests"
+        );
     }
 
     #[test]
     fn many_processes_are_not_all_looked_at_at_once() {
         let mut guests = Guests::new(Path::new("/nonexistent"));
         for pid in 1..=2 * MOST_LOOKS {
-            guests.runs(&task(pid, "a"), AGAIN_NS);
+            guests.runs_guest(&task(pid, "a"), AGAIN_NS);
         }
-        assert_eq!(guests.seen.values().filter(|seen| seen.at > 0).count(), MOST_LOOKS as usize);
+        assert_eq!(
+            guests.seen.values().filter(|seen| seen.last_look_ns > 0).count(),
+            MOST_LOOKS as usize
+        );
     }
 }

@@ -21,11 +21,11 @@ impl IrqNames {
 
     /// The name of an interrupt, if it was not returned before.
     pub fn take_unlogged(&mut self, number: u32) -> Option<&str> {
-        self.logged.insert(number).then(|| self.irq(number))
+        self.logged.insert(number).then(|| self.irq_name(number))
     }
 
     /// `irq:NAME`, with the names of all handlers if the line is shared; `irq:NUMBER` if unknown.
-    pub fn irq(&mut self, number: u32) -> &str {
+    pub fn irq_name(&mut self, number: u32) -> &str {
         let sysfs = &self.sysfs;
         self.irqs.entry(number).or_insert_with(|| {
             let actions = bounds::system_text(sysfs.join(number.to_string()).join("actions"));
@@ -50,7 +50,7 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("actions"), "acpi,ged\n").unwrap();
         let mut names = IrqNames::new(root.path());
-        assert_eq!(names.irq(9), "irq:acpi,ged");
-        assert_eq!(names.irq(10), "irq:10");
+        assert_eq!(names.irq_name(9), "irq:acpi,ged");
+        assert_eq!(names.irq_name(10), "irq:10");
     }
 }

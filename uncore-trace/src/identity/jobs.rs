@@ -3,8 +3,8 @@
 //! The forms are those of Slurm 26.05 and before (`src/plugins/cgroup/v2/cgroup_v2.c`,
 //! `cgroup_p_step_create`, and `v1/xcgroup.c`, `xcgroup_create_hierarchy`):
 //!
-//! - v2: `slurmstepd.scope/job_JOB/step_STEP`, or `NODE_slurmstepd.scope` where several daemons run. Newer
-//!   ones have the job's SLUID in place of `job_JOB`, unless `CgroupJobIdPaths=yes`.
+//! - v2: `slurmstepd.scope/job_JOB/step_STEP`, or `NODE_slurmstepd.scope` where several daemons
+//!   run. Newer ones have the job's SLUID in place of `job_JOB`, unless `CgroupJobIdPaths=yes`.
 //! - v1: `uid_UID/job_JOB/step_STEP`, below any prefix (`CgroupPrepend`).
 //!
 //! The job of an array and a component of a heterogeneous job have numbers of their own, as in
@@ -18,47 +18,48 @@ const SCOPE: &str = "slurmstepd.scope";
 /// Steps without a number (`log_build_step_id_str`, `src/common/log.c`).
 const STEPS: [&str; 4] = ["batch", "extern", "interactive", "TBD"];
 
-/// Characters of a SLUID after its `s` (`print_sluid`, `src/common/sluid.c`): 64 bits in Crockford's
-/// base 32.
+/// Characters of a SLUID after its `s` (`print_sluid`, `src/common/sluid.c`): 64 bits in
+/// Crockford's base 32.
 const SLUID: usize = 13;
 
 /// Finds the outermost job of a path, component by component.
 #[derive(Debug, Default)]
-pub(super) struct Finder<'a> {
+pub(super) struct JobFinder<'a> {
     /// The job, while its step may follow.
     job: Option<&'a str>,
 }
 
-impl<'a> Finder<'a> {
-    /// Looks at the next component, which is below `above`. Whether it is of the job, which is then in
-    /// `found`.
-    pub(super) fn find(
+impl<'a> JobFinder<'a> {
+    /// Looks at the next component, which is below `above`. Whether it is of the job, which is then
+    /// in `job_name`.
+    pub(super) fn find_job(
         &mut self,
-        part: &'a str,
+        component: &'a str,
         above: &str,
-        found: &mut Option<Cow<'a, str>>,
+        job_name: &mut Option<Cow<'a, str>>,
     ) -> bool {
         if let Some(job) = self.job.take() {
-            let step = part.strip_prefix("step_").filter(|step| is_step(step));
+            let step = component.strip_prefix("step_").filter(|step| is_step(step));
             if let Some(step) = step {
-                *found = Some(Cow::Owned(format!("{job}.{step}")));
+                *job_name = Some(Cow::Owned(format!("{job}.{step}")));
             }
             return step.is_some();
         }
-        if found.is_none() {
-            self.job = job(part, above);
-            *found = self.job.map(Cow::Borrowed);
+        if job_name.is_none() {
+            self.job = parse_job(component, above);
+            *job_name = self.job.map(Cow::Borrowed);
         }
         self.job.is_some()
     }
 }
 
-fn job<'a>(part: &'a str, above: &str) -> Option<&'a str> {
+fn parse_job<'a>(component: &'a str, above: &str) -> Option<&'a str> {
     let node = above.strip_suffix(SCOPE);
     let is_scope = node.is_some_and(|node| node.is_empty() || node.ends_with('_'));
     let of_user = above.strip_prefix("uid_").is_some_and(is_number);
-    let number = part.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
-    number.or_else(|| (is_scope && is_sluid(part)).then_some(part))
+    let number =
+        component.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
+    number.or_else(|| (is_scope && is_sluid(component)).then_some(component))
 }
 
 /// A number, or one of [`STEPS`], with `+COMPONENT` in a heterogeneous job.

@@ -1,11 +1,11 @@
 //! Asks the kubelet which devices it has assigned to which pods: the method `List` of its service
 //! `PodResources` (gRPC over a Unix socket that only root can open).
 //!
-//! gRPC is here what one call of one method needs: a message behind five bytes, on HTTP/2 by the crate h2,
-//! which the upload has anyway. `tonic` would add a dozen crates for the same call.
+//! gRPC is here what one call of one method needs: a message behind five bytes, on HTTP/2 by the
+//! crate h2, which the upload has anyway. `tonic` would add a dozen crates for the same call.
 //!
-//! Messages are those of `pkg/apis/podresources/v1/api.proto` (Kubernetes 1.20 to 1.36). An answer is
-//! bounded in size and time, whoever gives it.
+//! Messages are those of `pkg/apis/podresources/v1/api.proto` (Kubernetes 1.20 to 1.36). An answer
+//! is bounded in size and time, whoever gives it.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::protobuf;
-use crate::protobuf::Nested;
+use crate::protobuf::NestedFields;
 
 /// The socket, below the root.
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -37,7 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of an answer. One of 500 pods with 30 devices each has less than 1 MiB.
 const MOST: usize = 4 << 20;
 
-/// Most fields of an answer. One of two bytes makes a message of some 100, and each id is looked up.
+/// Most fields of an answer. One of two bytes makes a message of some 100, and each id is looked
+/// up.
 const FIELDS: usize = 1 << 16;
 
 /// Most bytes that are under way, and of the headers.
@@ -49,7 +50,7 @@ const EMPTY: &[u8] = &[0; 5];
 
 /// `ListPodResourcesResponse`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Listed {
+pub struct ListedPods {
     /// `pod_resources`
     #[prost(message, repeated, tag = "1")]
     pub pods: Vec<Pod>,
@@ -138,13 +139,13 @@ pub fn socket(root: &Path) -> PathBuf {
     root.join(SOCKET)
 }
 
-/// Connects to the socket of a kubelet that root runs; `None` if there is no kubelet, or the user may not
-/// ask it.
+/// Connects to the socket of a kubelet that root runs; `None` if there is no kubelet, or the user
+/// may not ask it.
 ///
 /// # Errors
 ///
 /// It does not accept a connection, or is another user's.
-pub async fn connect(socket: &Path) -> Result<Option<StdStream>> {
+pub async fn connect_kubelet(socket: &Path) -> Result<Option<StdStream>> {
     let stream = match timeout(PATIENCE, UnixStream::connect(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => match error.kind() {
@@ -158,20 +159,20 @@ pub async fn connect(socket: &Path) -> Result<Option<StdStream>> {
     stream.into_std().context("the connection cannot be used").map(Some)
 }
 
-/// Asks the kubelet under `root` once; `None` as [`connect`].
+/// Asks the kubelet under `root` once; `None` as [`connect_kubelet`].
 ///
 /// # Errors
 ///
-/// Those of [`connect`] and [`Kubelet::list`].
-pub fn ask(root: &Path) -> Result<Option<Listed>> {
+/// Those of [`connect_kubelet`] and [`Kubelet::fetch_assignments`].
+pub fn ask_once(root: &Path) -> Result<Option<ListedPods>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("cannot start the event loop")?;
     runtime.block_on(async {
-        let Some(stream) = connect(&socket(root)).await? else { return Ok(None) };
-        Kubelet::new(stream).await?.list().await.map(Some)
+        let Some(stream) = connect_kubelet(&socket(root)).await? else { return Ok(None) };
+        Kubelet::new(stream).await?.fetch_assignments().await.map(Some)
     })
 }
 
@@ -213,14 +214,14 @@ impl Kubelet {
     /// # Errors
     ///
     /// The answer is an error, too long, too late or none of this method.
-    pub async fn list(&self) -> Result<Listed> {
-        let answered = timeout(PATIENCE, self.ask()).await;
+    pub async fn fetch_assignments(&self) -> Result<ListedPods> {
+        let answered = timeout(PATIENCE, self.request_list()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
         let message = message.get(EMPTY.len()..).unwrap_or_default();
-        decoded(message)
+        decode_listed(message)
     }
 
-    async fn ask(&self) -> Result<Vec<u8>> {
+    async fn request_list(&self) -> Result<Vec<u8>> {
         let head = Request::post(METHOD)
             .header("content-type", "application/grpc")
             .header("te", "trailers");
@@ -231,7 +232,7 @@ impl Kubelet {
         let (head, mut body) = answer.await?.into_parts();
         ensure!(head.status == StatusCode::OK, "it answers with the status {}", head.status);
         if head.headers.contains_key("grpc-status") {
-            succeeded(&head.headers)?;
+            ensure_success(&head.headers)?;
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = body.data().await {
@@ -240,7 +241,7 @@ impl Kubelet {
             body.flow_control().release_capacity(chunk.len())?;
             bytes.extend_from_slice(&chunk);
         }
-        succeeded(&body.trailers().await?.unwrap_or(head.headers))?;
+        ensure_success(&body.trailers().await?.unwrap_or(head.headers))?;
         let (prefix, message) =
             bytes.split_at_checked(EMPTY.len()).context("its answer is empty")?;
         let [0, length @ ..] = prefix else { bail!("its answer is compressed") };
@@ -251,19 +252,21 @@ impl Kubelet {
 }
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
-fn decoded(message: &[u8]) -> Result<Listed> {
+fn decode_listed(message: &[u8]) -> Result<ListedPods> {
     let damaged = "its answer is not of this method";
-    let fields = protobuf::fields(message, &LISTED, FIELDS).context(damaged)?;
-    ensure!(fields.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
-    Listed::decode(message).context(damaged)
+    let count = protobuf::count_fields(message, &LISTED, FIELDS).context(damaged)?;
+    ensure!(count.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
+    ListedPods::decode(message).context(damaged)
 }
 
-const LISTED: Nested = Nested(&[(1, Nested(&[(3, CONTAINER)]))]);
-const CONTAINER: Nested =
-    Nested(&[(2, Nested(&[])), (5, Nested(&[(4, Nested(&[(1, Nested(&[]))]))]))]);
+const LISTED: NestedFields = NestedFields(&[(1, NestedFields(&[(3, CONTAINER)]))]);
+const CONTAINER: NestedFields = NestedFields(&[
+    (2, NestedFields(&[])),
+    (5, NestedFields(&[(4, NestedFields(&[(1, NestedFields(&[]))]))])),
+]);
 
 /// Whether the call has succeeded, by the trailers.
-fn succeeded(trailers: &HeaderMap) -> Result<()> {
+fn ensure_success(trailers: &HeaderMap) -> Result<()> {
     let text = |name| {
         let value = trailers.get(name).map(HeaderValue::as_bytes);
         value.map_or_else(String::new, |value| String::from_utf8_lossy(value).into_owned())
@@ -294,13 +297,13 @@ mod tests {
         let within = |bytes: &[u8]| field(1, &field(3, &field(2, bytes)));
         let many = FIELDS + 1;
         for bomb in [empty(1, many), field(1, &empty(3, many)), within(&empty(2, many))] {
-            let error = decoded(&bomb).unwrap_err().to_string();
+            let error = decode_listed(&bomb).unwrap_err().to_string();
             assert!(error.contains("more than 65536 fields"), "{error}");
         }
-        let listed = decoded(&within(&empty(2, 100))).unwrap();
+        let listed = decode_listed(&within(&empty(2, 100))).unwrap();
         assert_eq!(listed.pods[0].containers[0].devices[0].ids.len(), 100);
         for damaged in [&[10, 9][..], &[0xff; 12]] {
-            let error = decoded(damaged).unwrap_err().to_string();
+            let error = decode_listed(damaged).unwrap_err().to_string();
             assert_eq!(error, "its answer is not of this method");
         }
     }

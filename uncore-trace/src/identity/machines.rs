@@ -11,9 +11,11 @@ use super::containers::is_id;
 const DRIVERS: [&str; 3] = ["qemu", "lxc", "ch"];
 
 /// The name of the machine whose cgroup has this component below `above`.
-pub(super) fn machine<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
-    let name = by_systemd(part, above).or_else(|| {
-        let plain = by_libvirt(part).or_else(|| jailed(part, above)).or_else(|| kata(part));
+pub(super) fn parse_machine<'a>(component: &'a str, above: &str) -> Option<Cow<'a, str>> {
+    let name = by_systemd(component, above).or_else(|| {
+        let plain = by_libvirt(component)
+            .or_else(|| jailed_machine(component, above))
+            .or_else(|| kata_sandbox(component));
         plain.map(Cow::Borrowed)
     });
     name.filter(|name| !name.is_empty())
@@ -21,18 +23,18 @@ pub(super) fn machine<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
 
 /// The units of systemd-machined, systemd-nspawn and systemd-vmspawn, whose names are escaped, and
 /// the scopes of Proxmox VE: `qemu.slice/VMID.scope`.
-fn by_systemd<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
-    if let Some(service) = part.strip_suffix(".service") {
+fn by_systemd<'a>(component: &'a str, above: &str) -> Option<Cow<'a, str>> {
+    if let Some(service) = component.strip_suffix(".service") {
         let name = service.strip_prefix("systemd-nspawn@");
-        return name.or_else(|| service.strip_prefix("systemd-vmspawn@")).map(unescape);
+        return name.or_else(|| service.strip_prefix("systemd-vmspawn@")).map(unescape_unit);
     }
-    let scope = part.strip_suffix(".scope")?;
+    let scope = component.strip_suffix(".scope")?;
     let slice = above.strip_suffix(".slice")?;
     if slice == "qemu" && is_number(scope) {
         return Some(Cow::Borrowed(scope));
     }
-    let name = unescape(scope.strip_prefix("machine-")?);
-    let of_libvirt = domain(&name).map(ToOwned::to_owned);
+    let name = unescape_unit(scope.strip_prefix("machine-")?);
+    let of_libvirt = libvirt_domain(&name).map(ToOwned::to_owned);
     // A domain of libvirt may be in a slice of its own (`<resource><partition>`).
     let registered = slice == "machine" || slice.starts_with("machine-");
     of_libvirt.map(Cow::Owned).or_else(|| registered.then_some(name))
@@ -40,56 +42,57 @@ fn by_systemd<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
 
 /// libvirt without systemd: `MACHINE.libvirt-DRIVER` (`virCgroupNewDomainPartition`,
 /// `src/util/vircgroup.c`).
-fn by_libvirt(part: &str) -> Option<&str> {
-    let (name, driver) = part.rsplit_once(".libvirt-")?;
-    DRIVERS.contains(&driver).then(|| domain(name).unwrap_or(name))
+fn by_libvirt(component: &str) -> Option<&str> {
+    let (name, driver) = component.rsplit_once(".libvirt-")?;
+    DRIVERS.contains(&driver).then(|| libvirt_domain(name).unwrap_or(name))
 }
 
 /// The domain in a machine name of libvirt: `DRIVER-ID-DOMAIN`, with the user before the id in a
 /// session, and `embed-HASH` there for an embedded driver (`virDomainDriverGenerateMachineName`,
-/// `src/hypervisor/domain_driver.c`). libvirt leaves characters out that a host name has not, and cuts
-/// the whole at 64.
-fn domain(machine: &str) -> Option<&str> {
-    let (driver, mut rest) = machine.split_once('-')?;
+/// `src/hypervisor/domain_driver.c`). libvirt leaves characters out that a host name has not, and
+/// cuts the whole at 64.
+fn libvirt_domain(machine: &str) -> Option<&str> {
+    let (driver, mut id_and_domain) = machine.split_once('-')?;
     if !DRIVERS.contains(&driver) {
         return None;
     }
-    if let Some(embedded) = rest.strip_prefix("embed-") {
-        rest = embedded.split_once('-')?.1;
+    if let Some(embedded) = id_and_domain.strip_prefix("embed-") {
+        id_and_domain = embedded.split_once('-')?.1;
     }
     loop {
-        let (id, name) = rest.split_once('-')?;
+        let (id, name) = id_and_domain.split_once('-')?;
         if is_number(id) {
             return (!name.is_empty()).then_some(name);
         }
-        rest = name;
+        id_and_domain = name;
     }
 }
 
-/// Firecracker's jailer: a cgroup with the id below one with the name of the program, which may have
-/// a version (docs/jailer.md).
-fn jailed<'a>(part: &'a str, above: &str) -> Option<&'a str> {
+/// Firecracker's jailer: a cgroup with the id below one with the name of the program, which may
+/// have a version (docs/jailer.md).
+fn jailed_machine<'a>(component: &'a str, above: &str) -> Option<&'a str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let program = above.strip_prefix("firecracker")?;
     let version = program.strip_prefix("-v").or_else(|| program.strip_prefix("_v"));
     let has_version =
         version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()));
     let is_program = program.is_empty() || has_version;
-    (is_program && part.len() <= 64 && part.bytes().all(allowed)).then_some(part)
+    (is_program && component.len() <= 64 && component.bytes().all(allowed)).then_some(component)
 }
 
 /// Kata Containers: `kata_ID` of the sandbox.
-fn kata(part: &str) -> Option<&str> {
-    part.strip_prefix("kata_").filter(|id| is_id(id))
+fn kata_sandbox(component: &str) -> Option<&str> {
+    component.strip_prefix("kata_").filter(|id| is_id(id))
 }
 
 /// The virtual machine of a pod of `KubeVirt`, from its name: `virt-launcher-MACHINE-xxxxx`. The
 /// suffix is that of every generated name (5 characters, apiserver's `SimpleNameGenerator`), which
 /// also cuts what is before it.
-pub(super) fn launched(pod: &str) -> Option<&str> {
+pub(super) fn launched_machine(pod: &str) -> Option<&str> {
     let name = pod.rsplit_once('/').map_or(pod, |(_, name)| name);
-    let rest = name.strip_prefix("virt-launcher-")?;
-    let (name, suffix) = rest.split_at_checked(rest.len().checked_sub(5)?)?;
+    let machine_and_suffix = name.strip_prefix("virt-launcher-")?;
+    let (name, suffix) =
+        machine_and_suffix.split_at_checked(machine_and_suffix.len().checked_sub(5)?)?;
     let is_suffix = suffix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let name = name.strip_suffix('-').unwrap_or(name);
     (is_suffix && !name.is_empty()).then_some(name)
@@ -101,25 +104,25 @@ fn is_number(text: &str) -> bool {
 
 /// Reverts the `\x2d` escapes of unit names (systemd.unit(5)) for printable ASCII. A machine's name
 /// has no path separator (hostname(7)), so an escaped one is kept.
-fn unescape(name: &str) -> Cow<'_, str> {
+fn unescape_unit(name: &str) -> Cow<'_, str> {
     if !name.contains("\\x") {
         return Cow::Borrowed(name);
     }
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((before, after)) = rest.split_once("\\x") {
-        out.push_str(before);
-        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let mut unescaped = String::with_capacity(name.len());
+    let mut escaped = name;
+    while let Some((literal, code)) = escaped.split_once("\\x") {
+        unescaped.push_str(literal);
+        let byte = code.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
         if let Some(byte) = byte.filter(|byte| byte.is_ascii_graphic() && *byte != b'/') {
-            out.push(char::from(byte));
-            rest = &after[2..];
+            unescaped.push(char::from(byte));
+            escaped = &code[2..];
         } else {
-            out.push_str("\\x");
-            rest = after;
+            unescaped.push_str("\\x");
+            escaped = code;
         }
     }
-    out.push_str(rest);
-    Cow::Owned(out)
+    unescaped.push_str(escaped);
+    Cow::Owned(unescaped)
 }
 
 #[cfg(test)]
@@ -141,7 +144,7 @@ mod tests {
             ("qemu-web", None),
             ("web-1-x", None),
         ] {
-            assert_eq!(domain(machine), name, "{machine}");
+            assert_eq!(libvirt_domain(machine), name, "{machine}");
         }
     }
 
@@ -156,7 +159,7 @@ mod tests {
             ("shop/virt-launcher-db-ABCDE", None),
             ("shop/web-0", None),
         ] {
-            assert_eq!(launched(pod), name, "{pod}");
+            assert_eq!(launched_machine(pod), name, "{pod}");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Names of processes, cgroups, containers and interrupts.
 //!
-//! During a recording this is the only reader of procfs, of the files of container runtimes and of what
-//! the kubelet says.
-//! Each name is read once.
+//! During a recording this is the only reader of procfs, of the files of container runtimes and of
+//! what the kubelet says. Each name is read once.
 
 pub mod assignments;
 mod cdi;

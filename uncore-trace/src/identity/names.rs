@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
 use crate::bounds;
-use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
+use crate::drain::{CgroupChange, CgroupRecord, Comm, TaskChange, TaskIdentity, TaskRecord};
 use crate::entries::Owner;
 use crate::schema::cgroups::is_within;
 
@@ -24,54 +24,57 @@ const MOST_ROLLED_UP: usize = 1 << 16;
 
 /// The idle task of a CPU, with the kernel's name for it (`init_idle`, kernel/sched/core.c, Linux
 /// 6.18).
-pub fn idle(cpu: u32) -> Task {
-    Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
+pub fn idle_task(cpu: u32) -> TaskIdentity {
+    TaskIdentity {
+        comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()),
+        ..TaskIdentity::default()
+    }
 }
 
 /// A move of a task to another cgroup.
 #[derive(Clone, Copy, Debug)]
-struct Move {
-    time: u64,
+struct CgroupMove {
+    time_ns: u64,
     tid: u32,
-    from: u64,
+    old_cgroup: u64,
 }
 
 /// Names of processes and cgroups.
 #[derive(Debug)]
-pub struct Names {
+pub struct TaskNames {
     proc: PathBuf,
     /// Names of the main threads of processes whose other threads were seen.
     leaders: HashMap<u32, Comm>,
-    gone: VecDeque<(u64, u32)>,
+    exited_leaders: VecDeque<(u64, u32)>,
     /// Threads that exited, with the time.
     exited: VecDeque<(u64, u32)>,
-    moves: VecDeque<Move>,
+    moves: VecDeque<CgroupMove>,
     /// The last known cgroup of threads that had a slice longer than a tick.
     last_cgroup: HashMap<u32, u64>,
     /// Paths of cgroups.
     pub cgroups: Cgroups,
     /// Only these cgroups and those below them have owners of their own.
-    only: Vec<String>,
-    inside: HashMap<u64, bool>,
+    only_cgroups: Vec<String>,
+    is_inside_by_id: HashMap<u64, bool>,
     /// Largest depth of an owner's cgroup.
     depth: Option<usize>,
     /// The ancestor at that depth of each cgroup.
     rolled_up: HashMap<u64, u64>,
 }
 
-impl Names {
+impl TaskNames {
     /// Starts without names. Names are read from procfs under `root`.
-    pub fn new(root: &Path, cgroups: Cgroups, only: Vec<String>) -> Self {
+    pub fn new(root: &Path, cgroups: Cgroups, only_cgroups: Vec<String>) -> Self {
         Self {
             proc: root.join("proc"),
             leaders: HashMap::new(),
-            gone: VecDeque::new(),
+            exited_leaders: VecDeque::new(),
             exited: VecDeque::new(),
             moves: VecDeque::new(),
             last_cgroup: HashMap::new(),
             cgroups,
-            only,
-            inside: HashMap::new(),
+            only_cgroups,
+            is_inside_by_id: HashMap::new(),
             depth: None,
             rolled_up: HashMap::new(),
         }
@@ -84,29 +87,30 @@ impl Names {
     }
 
     /// The owner of a task's time.
-    pub fn owner(&mut self, task: &Task, now: u64) -> Owner {
+    pub fn task_owner(&mut self, task: &TaskIdentity, now_ns: u64) -> Owner {
         if task.tid == 0 {
             return Owner::Idle;
         }
-        let Some(cgroup_id) = self.owning(task.cgroup_id, now) else {
+        let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;
         };
-        let comm = self.process_name(task).clean();
+        let comm = self.process_name(task).to_table_form();
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
-    /// The owner of what a process does whose task is not running: its name is the last that is known.
-    pub fn owner_of_process(&mut self, task: &Task, now: u64) -> Owner {
-        let Some(cgroup_id) = self.owning(task.cgroup_id, now) else {
+    /// The owner of what a process does whose task is not running: its name is the last that is
+    /// known.
+    pub fn owner_of_process(&mut self, task: &TaskIdentity, now_ns: u64) -> Owner {
+        let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;
         };
-        let comm = self.leaders.get(&task.pid).copied().unwrap_or(task.comm).clean();
+        let comm = self.leaders.get(&task.pid).copied().unwrap_or(task.comm).to_table_form();
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
     /// The owner of what an unknown task in a cgroup did.
-    pub fn owner_in(&mut self, cgroup_id: u64, now: u64) -> Owner {
-        let cgroup_id = self.owning(cgroup_id, now);
+    pub fn owner_in(&mut self, cgroup_id: u64, now_ns: u64) -> Owner {
+        let cgroup_id = self.owning_cgroup(cgroup_id, now_ns);
         cgroup_id.map_or(Owner::OtherTasks, |cgroup_id| {
             let (pid, comm) = (0, Comm::default());
             Owner::Task { pid, comm, cgroup_id }
@@ -114,20 +118,20 @@ impl Names {
     }
 
     /// The cgroup that owns the time of `id`; `None` if it has no owner of its own.
-    fn owning(&mut self, id: u64, now: u64) -> Option<u64> {
-        if !self.only.is_empty() && !self.is_inside(id, now) {
+    fn owning_cgroup(&mut self, id: u64, now_ns: u64) -> Option<u64> {
+        if !self.only_cgroups.is_empty() && !self.is_inside(id, now_ns) {
             return None;
         }
-        Some(self.depth.map_or(id, |depth| self.roll_up(id, depth, now)))
+        Some(self.depth.map_or(id, |depth| self.roll_up(id, depth, now_ns)))
     }
 
-    fn roll_up(&mut self, id: u64, depth: usize, now: u64) -> u64 {
+    fn roll_up(&mut self, id: u64, depth: usize, now_ns: u64) -> u64 {
         if let Some(&above) = self.rolled_up.get(&id) {
             return above;
         }
-        let above = self.cgroups.ancestor(id, depth, now);
+        let above = self.cgroups.ancestor_id(id, depth, now_ns);
         // A cgroup without a path may get one later.
-        if self.cgroups.known(id).is_some() {
+        if self.cgroups.known_path(id).is_some() {
             if self.rolled_up.len() >= MOST_ROLLED_UP {
                 self.rolled_up.clear();
             }
@@ -137,7 +141,7 @@ impl Names {
     }
 
     /// The name of a task's process.
-    pub fn process_name(&mut self, task: &Task) -> Comm {
+    pub fn process_name(&mut self, task: &TaskIdentity) -> Comm {
         if task.tid == task.pid {
             if let Some(known) = self.leaders.get_mut(&task.pid) {
                 *known = task.comm;
@@ -155,15 +159,15 @@ impl Names {
         })
     }
 
-    fn is_inside(&mut self, id: u64, now: u64) -> bool {
-        if let Some(&inside) = self.inside.get(&id) {
+    fn is_inside(&mut self, id: u64, now_ns: u64) -> bool {
+        if let Some(&inside) = self.is_inside_by_id.get(&id) {
             return inside;
         }
-        let Some(path) = self.cgroups.path(id, now) else {
+        let Some(path) = self.cgroups.cgroup_path(id, now_ns) else {
             return false;
         };
-        let inside = self.only.iter().any(|only| is_within(path, only));
-        self.inside.insert(id, inside);
+        let inside = self.only_cgroups.iter().any(|only_cgroup| is_within(path, only_cgroup));
+        self.is_inside_by_id.insert(id, inside);
         inside
     }
 
@@ -172,11 +176,11 @@ impl Names {
     ///
     /// The cgroup is that of the records, if they have one: procfs may already show a move whose
     /// record is still to come, and the time before the move does not belong to the new cgroup.
-    pub fn running(&self, tid: u32) -> Option<(Task, bool)> {
+    pub fn running_task(&self, tid: u32) -> Option<(TaskIdentity, bool)> {
         let (task, runs) =
-            self.by_procfs(tid, |path| self.cgroups.id(&self.cgroups.path_of(path)?))?;
+            self.by_procfs(tid, |path| self.cgroups.id_of_path(&self.cgroups.path_of(path)?))?;
         let known = self.last_cgroup.get(&tid).copied();
-        Some((Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
+        Some((TaskIdentity { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
     }
 
     /// A thread from procfs, and whether it runs or waits for a CPU.
@@ -184,55 +188,67 @@ impl Names {
         &self,
         tid: u32,
         cgroup_of: impl Fn(&Path) -> Option<u64>,
-    ) -> Option<(Task, bool)> {
+    ) -> Option<(TaskIdentity, bool)> {
         let dir = self.proc.join(tid.to_string());
         // Names may contain any bytes.
-        let read = |file: &str| bounds::system_bytes(dir.join(file));
-        let status = read("status").ok()?;
+        let read_proc_file = |file: &str| bounds::system_bytes(dir.join(file));
+        let status = read_proc_file("status").ok()?;
         let status = String::from_utf8_lossy(&status);
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
         let pid = value("Tgid:")?.trim().parse().ok()?;
         let runs = value("State:")?.trim_start().starts_with('R');
-        let name = read("comm").ok()?;
+        let name = read_proc_file("comm").ok()?;
         let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
-        let cgroups = read("cgroup").ok()?;
+        let cgroups = read_proc_file("cgroup").ok()?;
         let path = cgroups.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
         let path = path.map(|path| Path::new(OsStr::from_bytes(path)));
         let cgroup_id = path.and_then(cgroup_of).unwrap_or(0);
-        Some((Task { tid, pid, cgroup_id, comm }, runs))
+        Some((TaskIdentity { tid, pid, cgroup_id, comm }, runs))
     }
 
     /// Divides a slice during which the thread was moved to another cgroup. The time before a move
     /// belongs to the old cgroup, even if the whole slice is before the move: a task that is looked
     /// up later has its current cgroup.
-    pub fn split(&mut self, task: &Task, begin: u64, end: u64) -> Vec<(Task, u64, u64)> {
-        let mut parts = Vec::new();
-        let mut from = begin;
-        for moved in &self.moves {
-            let same = moved.tid == task.tid || moved.tid == task.pid;
-            if same && from < moved.time && from < end {
-                let until = moved.time.min(end);
-                parts.push((Task { cgroup_id: moved.from, ..*task }, from, until));
-                from = until;
+    pub fn split_slice(
+        &mut self,
+        task: &TaskIdentity,
+        begin_ns: u64,
+        end_ns: u64,
+    ) -> Vec<(TaskIdentity, u64, u64)> {
+        let mut slices = Vec::new();
+        let mut part_begin_ns = begin_ns;
+        for cgroup_move in &self.moves {
+            let is_same_thread = cgroup_move.tid == task.tid || cgroup_move.tid == task.pid;
+            if is_same_thread && part_begin_ns < cgroup_move.time_ns && part_begin_ns < end_ns {
+                let until = cgroup_move.time_ns.min(end_ns);
+                slices.push((
+                    TaskIdentity { cgroup_id: cgroup_move.old_cgroup, ..*task },
+                    part_begin_ns,
+                    until,
+                ));
+                part_begin_ns = until;
             }
         }
-        if from < end {
-            parts.push((*task, from, end));
+        if part_begin_ns < end_ns {
+            slices.push((*task, part_begin_ns, end_ns));
         }
         if task.tid != 0 {
             self.last_cgroup.insert(task.tid, task.cgroup_id);
         }
-        parts
+        slices
     }
 
     /// A thread that was moved, with its name from procfs; the name is empty if it has exited.
-    pub fn moved(&self, tid: u32, cgroup_id: u64) -> Task {
+    pub fn moved_task(&self, tid: u32, cgroup_id: u64) -> TaskIdentity {
         let known = self.by_procfs(tid, |_| None).map(|(task, _)| task);
-        Task { cgroup_id, ..known.unwrap_or(Task { tid, pid: tid, ..Task::default() }) }
+        TaskIdentity {
+            cgroup_id,
+            ..known.unwrap_or(TaskIdentity { tid, pid: tid, ..TaskIdentity::default() })
+        }
     }
 
     /// Updates the names after an exec or exit.
-    pub fn task_event(&mut self, event: &TaskEvent) {
+    pub fn task_event(&mut self, event: &TaskRecord) {
         match event.change {
             TaskChange::Exec => {
                 if let Some(known) = self.leaders.get_mut(&event.task.pid) {
@@ -242,20 +258,20 @@ impl Names {
             TaskChange::Exit => {
                 self.last_cgroup.remove(&event.task.tid);
                 // Its last slice ends later, and its record is still to come.
-                self.exited.push_back((event.time, event.task.tid));
+                self.exited.push_back((event.time_ns, event.task.tid));
                 if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
-                    self.gone.push_back((event.time, event.task.pid));
+                    self.exited_leaders.push_back((event.time_ns, event.task.pid));
                 }
             }
         }
-        while let Some(&(time, pid)) = self.gone.front()
-            && time + KEEP_NS < event.time
+        while let Some(&(time, pid)) = self.exited_leaders.front()
+            && time + KEEP_NS < event.time_ns
         {
             self.leaders.remove(&pid);
-            self.gone.pop_front();
+            self.exited_leaders.pop_front();
         }
         while let Some(&(time, tid)) = self.exited.front()
-            && time + KEEP_NS < event.time
+            && time + KEEP_NS < event.time_ns
         {
             // If another thread has this number by then, its next slice has the cgroup.
             self.last_cgroup.remove(&tid);
@@ -264,7 +280,7 @@ impl Names {
     }
 
     /// Updates the names after a change of the cgroup hierarchy.
-    pub fn cgroup_event(&mut self, event: &CgroupEvent) {
+    pub fn cgroup_event(&mut self, event: &CgroupRecord) {
         match event.change {
             CgroupChange::Created => {
                 if let Some(path) = &event.path {
@@ -272,8 +288,8 @@ impl Names {
                 }
             }
             CgroupChange::Removed => {
-                self.cgroups.forget(event.cgroup_id, event.time);
-                self.inside.remove(&event.cgroup_id);
+                self.cgroups.forget_cgroup(event.cgroup_id, event.time_ns);
+                self.is_inside_by_id.remove(&event.cgroup_id);
             }
             CgroupChange::Attached(tid) => {
                 if let Some(path) = &event.path {
@@ -281,10 +297,14 @@ impl Names {
                 }
                 let from = self.last_cgroup.insert(tid, event.cgroup_id);
                 if let Some(from) = from {
-                    self.moves.push_back(Move { time: event.time, tid, from });
+                    self.moves.push_back(CgroupMove {
+                        time_ns: event.time_ns,
+                        tid,
+                        old_cgroup: from,
+                    });
                 }
-                while let Some(first) = self.moves.front()
-                    && first.time + KEEP_NS < event.time
+                while let Some(oldest) = self.moves.front()
+                    && oldest.time_ns + KEEP_NS < event.time_ns
                 {
                     self.moves.pop_front();
                 }
@@ -314,23 +334,23 @@ mod tests {
         write("comm", "x\n");
         write("cgroup", "0::/from\n");
         let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path(), Vec::new());
-        let mut names = Names::new(root.path(), cgroups, Vec::new());
+        let mut names = TaskNames::new(root.path(), cgroups, Vec::new());
         let (from, to) = (id("from"), id("to"));
-        let running = |names: &Names| {
-            let (task, runs) = names.running(7).unwrap();
+        let running = |names: &TaskNames| {
+            let (task, runs) = names.running_task(7).unwrap();
             assert!(runs, "{task:?}");
             task
         };
         let task = running(&names);
         assert_eq!((task.pid, task.cgroup_id), (7, from));
-        names.split(&task, 0, 10);
+        names.split_slice(&task, 0, 10);
         write("cgroup", "0::/to\n");
         let task = running(&names);
         assert_eq!(task.cgroup_id, from, "the record of the move is still to come");
-        names.split(&task, 10, 20);
+        names.split_slice(&task, 10, 20);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: to, change, path: None });
-        let parts = names.split(&running(&names), 20, 30);
+        names.cgroup_event(&CgroupRecord { time_ns: 25, cgroup_id: to, change, path: None });
+        let parts = names.split_slice(&running(&names), 20, 30);
         let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
         assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
     }
@@ -347,25 +367,26 @@ mod tests {
         let cgroup = root.path().join("cg").join(OsStr::from_bytes(b"\xff"));
         fs::create_dir_all(&cgroup).unwrap();
         let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path(), Vec::new());
-        let found = Names::new(root.path(), cgroups, Vec::new()).running(7);
+        let found = TaskNames::new(root.path(), cgroups, Vec::new()).running_task(7);
         let (comm, cgroup_id) =
             (Comm::from_bytes(b"\xff\xfe"), fs::metadata(cgroup).unwrap().ino());
-        assert_eq!(found, Some((Task { tid: 7, pid: 7, cgroup_id, comm }, false)));
+        assert_eq!(found, Some((TaskIdentity { tid: 7, pid: 7, cgroup_id, comm }, false)));
     }
 
     #[test]
     fn a_task_looked_up_after_its_move_was_where_it_was() {
-        let mut names = Names::new(
+        let mut names = TaskNames::new(
             Path::new("/nonexistent"),
             Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
             Vec::new(),
         );
-        let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
-        names.split(&task(1), 0, 10);
+        let task =
+            |cgroup_id| TaskIdentity { tid: 7, pid: 7, cgroup_id, ..TaskIdentity::default() };
+        names.split_slice(&task(1), 0, 10);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: 2, change, path: None });
+        names.cgroup_event(&CgroupRecord { time_ns: 25, cgroup_id: 2, change, path: None });
         let mut parts = |begin, end| -> Vec<(u64, u64, u64)> {
-            let parts = names.split(&task(2), begin, end);
+            let parts = names.split_slice(&task(2), begin, end);
             parts.into_iter().map(|(task, from, to)| (task.cgroup_id, from, to)).collect()
         };
         assert_eq!(parts(10, 20), [(1, 10, 20)]);
@@ -376,16 +397,17 @@ mod tests {
     #[test]
     fn the_cgroup_of_a_thread_does_not_outlive_it_for_long() {
         let nowhere = Path::new("/nonexistent");
-        let mut names = Names::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
+        let mut names =
+            TaskNames::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
         let event = |tid, time| {
-            let task = Task { tid, pid: 7, cgroup_id: 3, ..Task::default() };
-            TaskEvent { time, task, change: TaskChange::Exit }
+            let task = TaskIdentity { tid, pid: 7, cgroup_id: 3, ..TaskIdentity::default() };
+            TaskRecord { time_ns: time, task, change: TaskChange::Exit }
         };
         for tid in [8, 9] {
             let exit = event(tid, 10);
             names.task_event(&exit);
             // The last slice ends after the record of the exit.
-            names.split(&exit.task, 5, 11);
+            names.split_slice(&exit.task, 5, 11);
         }
         assert_eq!(names.last_cgroup.len(), 2);
         names.task_event(&event(10, 11 + KEEP_NS));

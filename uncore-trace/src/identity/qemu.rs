@@ -1,7 +1,8 @@
 //! The name of a virtual machine from QEMU's command line: `-name` (qemu(1)).
 //!
-//! A process can write over its command line, so it counts only where root runs QEMU: in a scope of Proxmox
-//! VE, whose path has only the number of the machine, and in a unit in which QEMU is the only process.
+//! A process can write over its command line, so it counts only where root runs QEMU: in a scope of
+//! Proxmox VE, whose path has only the number of the machine, and in a unit in which QEMU is the
+//! only process.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,63 +32,67 @@ impl Qemu {
         Self { mount: mount.map(Path::to_owned), proc: root.join("proc") }
     }
 
-    /// The name of the machine in a unit whose only process is QEMU. `believed` is the part of the path
-    /// that only root can have named.
-    pub(super) fn unit<'a>(
+    /// The name of the machine in a unit whose only process is QEMU. `believed` is the part of the
+    /// path that only root can have named.
+    pub(super) fn machine_of_unit<'a>(
         &self,
         path: &str,
         believed: impl FnOnce() -> &'a str,
     ) -> Option<String> {
         let unit = path.rsplit('/').next()?;
-        let is_unit = [".service", ".scope"].iter().any(|kind| unit.ends_with(kind));
+        let is_unit = [".service", ".scope"].iter().any(|suffix| unit.ends_with(suffix));
         if !is_unit || RUNTIMES.contains(&unit) || believed() != path {
             return None;
         }
-        let [process] = self.processes(path)?[..] else { return None };
-        self.name(process)
+        let [process] = self.cgroup_processes(path)?[..] else { return None };
+        self.machine_of_process(process)
     }
 
     /// The name of a machine that is known by its number: of the only QEMU in its scope.
-    pub(super) fn of_number(&self, path: &str, number: &str) -> Option<String> {
+    pub(super) fn machine_of_number(&self, path: &str, number: &str) -> Option<String> {
         let is_scope = || path.ends_with(&format!("/qemu.slice/{number}.scope"));
         if number.bytes().any(|byte| !byte.is_ascii_digit()) || !is_scope() {
             return None;
         }
-        let mut names = self.processes(path)?.into_iter().filter_map(|process| self.name(process));
+        let mut names = self
+            .cgroup_processes(path)?
+            .into_iter()
+            .filter_map(|process| self.machine_of_process(process));
         names.next().filter(|_| names.next().is_none())
     }
 
     /// The processes of a cgroup; `None` if they are too many.
-    fn processes(&self, path: &str) -> Option<Vec<u32>> {
+    fn cgroup_processes(&self, path: &str) -> Option<Vec<u32>> {
         let dir = self.mount.as_ref()?.join(path.trim_start_matches('/'));
-        let text = read(&dir.join("cgroup.procs"))?;
+        let text = read_file(&dir.join("cgroup.procs"))?;
         let text = std::str::from_utf8(&text).ok()?;
         let processes: Vec<u32> = text.lines().map_while(|line| line.parse().ok()).collect();
         (processes.len() <= PROCESSES).then_some(processes)
     }
 
     /// The machine of a process, if it is QEMU and root's.
-    fn name(&self, process: u32) -> Option<String> {
+    fn machine_of_process(&self, process: u32) -> Option<String> {
         let dir = self.proc.join(process.to_string());
-        let status = read(&dir.join("status"))?;
-        // The owner of the directory is not the one of the process: it is root if that may not be dumped.
+        let status = read_file(&dir.join("status"))?;
+        // The owner of the directory is not the one of the process: it is root if that may not be
+        // dumped.
         let status = String::from_utf8_lossy(&status).into_owned();
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         if users.split_whitespace().any(|user| user != "0") {
             return None;
         }
-        guest(&read(&dir.join("cmdline"))?)
+        guest_name(&read_file(&dir.join("cmdline"))?)
     }
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+fn read_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    bounds::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    bounds::open_regular(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
 /// The name in a command line of QEMU, or of `kvm`, as Debian and Proxmox VE call it.
-fn guest(line: &[u8]) -> Option<String> {
+fn guest_name(line: &[u8]) -> Option<String> {
     let mut words = line.split(|byte| *byte == 0);
     let program = std::str::from_utf8(words.next()?).ok()?.rsplit('/').next()?;
     if !program.starts_with("qemu-") && program != "kvm" {
@@ -96,26 +101,28 @@ fn guest(line: &[u8]) -> Option<String> {
     words.find(|word| matches!(*word, b"-name" | b"--name"))?;
     let value = std::str::from_utf8(words.next()?).ok()?;
     // The first option needs no key (`get_opt_name_value`, util/qemu-option.c, QEMU 10.1).
-    let has_key = value.find(['=', ',']).is_some_and(|at| value[at..].starts_with('='));
-    let mut options = options(value).into_iter();
+    let has_key =
+        value.find(['=', ',']).is_some_and(|separator| value[separator..].starts_with('='));
+    let mut options = split_options(value).into_iter();
     let implied = if has_key { None } else { options.next() };
     let by_key = || options.find_map(|option| option.strip_prefix("guest=").map(str::to_owned));
     let name = implied.or_else(by_key)?;
     (!name.is_empty() && name.len() <= LONGEST).then_some(name)
 }
 
-/// Options with commas between them; two commas stand for one (`get_opt_value`, util/qemu-option.c).
-fn options(text: &str) -> Vec<String> {
-    let mut all = vec![String::new()];
+/// Options with commas between them; two commas stand for one (`get_opt_value`,
+/// util/qemu-option.c).
+fn split_options(text: &str) -> Vec<String> {
+    let mut values = vec![String::new()];
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         if character == ',' && characters.next_if_eq(&',').is_none() {
-            all.push(String::new());
-        } else if let Some(last) = all.last_mut() {
-            last.push(character);
+            values.push(String::new());
+        } else if let Some(value) = values.last_mut() {
+            value.push(character);
         }
     }
-    all
+    values
 }
 
 #[cfg(test)]
@@ -141,11 +148,11 @@ mod tests {
             ("kvmtool|-name|web", None),
             ("", None),
         ] {
-            assert_eq!(guest(line.replace('|', "\0").as_bytes()).as_deref(), name, "{line}");
+            assert_eq!(guest_name(line.replace('|', "\0").as_bytes()).as_deref(), name, "{line}");
         }
         let long = format!("qemu-kvm\0-name\0{}\0", "x".repeat(LONGEST + 1));
-        assert_eq!(guest(long.as_bytes()), None);
-        assert_eq!(guest(b"qemu-kvm\0-name\0\xff\0"), None);
+        assert_eq!(guest_name(long.as_bytes()), None);
+        assert_eq!(guest_name(b"qemu-kvm\0-name\0\xff\0"), None);
     }
 
     struct Case(tempfile::TempDir);
@@ -192,7 +199,7 @@ mod tests {
         let qemu = case.qemu();
         let name = |path: &str, believed: &str| {
             let believed = believed.to_owned();
-            qemu.unit(path, || &believed)
+            qemu.machine_of_unit(path, || &believed)
         };
         let of =
             |unit: &str| name(&format!("/system.slice/{unit}"), &format!("/system.slice/{unit}"));
@@ -215,10 +222,11 @@ mod tests {
         case.process(20, 0, "/usr/bin/kvm -id 100 -name web,debug-threads=on");
         case.process(21, 0, "swtpm socket");
         case.process(22, 0, "/usr/bin/kvm -name other");
-        let of =
-            |number: &str| case.qemu().of_number(&format!("/qemu.slice/{number}.scope"), number);
+        let of = |number: &str| {
+            case.qemu().machine_of_number(&format!("/qemu.slice/{number}.scope"), number)
+        };
         assert_eq!(of("100").as_deref(), Some("web"));
         assert_eq!((of("101"), of("102"), of("103")), (None, None, None));
-        assert_eq!(case.qemu().of_number("/lxc/100", "100"), None);
+        assert_eq!(case.qemu().machine_of_number("/lxc/100", "100"), None);
     }
 }

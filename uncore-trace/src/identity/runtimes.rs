@@ -1,8 +1,9 @@
 //! Names of containers and pods, from files of the container runtimes and the kubelet.
 //!
 //! Guarantees: no daemon is asked. No file outside the given root is opened, whatever symbolic
-//! links point to. Only regular files of at most [`LARGEST`] bytes are read, to which root alone can
-//! write. If a file is missing, belongs to another user or has another form, the name stays unknown.
+//! links point to. Only regular files of at most [`LARGEST`] bytes are read, to which root alone
+//! can write. If a file is missing, belongs to another user or has another form, the name stays
+//! unknown.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -13,7 +14,7 @@ use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::trust::Root;
+use super::trust::RootUser;
 
 /// Size limit of a file in bytes. An OCI configuration has some 10 to 50 kB.
 const LARGEST: u64 = 2 << 20;
@@ -40,7 +41,7 @@ const PODS: &str = "var/log/pods";
 
 /// The names of a container, as far as known.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ContainerNames {
     /// The container's own name.
     pub container: Option<String>,
     /// `namespace/name` of its pod.
@@ -51,7 +52,7 @@ pub struct Named {
 #[derive(Debug)]
 pub struct Runtimes {
     root: PathBuf,
-    owner: Option<Root>,
+    owner: Option<RootUser>,
 }
 
 /// Docker's `config.v2.json` (`container.Container` in moby 28).
@@ -78,7 +79,7 @@ struct Bundle {
 
 /// An entry of `containers.json` of containers/storage.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredContainer {
     id: String,
     #[serde(default)]
     names: Option<Vec<String>>,
@@ -87,47 +88,47 @@ struct Stored {
 impl Runtimes {
     /// Files below `root`.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), owner: Root::of(root) }
+        Self { root: root.to_owned(), owner: RootUser::of_dir(root) }
     }
 
     /// The directories that are read, below `root`.
-    pub fn trees(root: &Path) -> impl Iterator<Item = PathBuf> {
+    pub fn runtime_trees(root: &Path) -> impl Iterator<Item = PathBuf> {
         let trees = CONTAINERD.into_iter().chain(STORAGE).chain([DOCKER, PODS]);
         trees.map(|tree| root.join(tree))
     }
 
     /// The names of a container, from the files of the runtimes. `id` must be a single path
-    /// component. The names of Kubernetes count only for a container that is in a pod: elsewhere who
-    /// made an image may have put them into its labels.
-    pub fn container(&self, id: &str, in_pod: bool) -> Named {
+    /// component. The names of Kubernetes count only for a container that is in a pod: elsewhere
+    /// who made an image may have put them into its labels.
+    pub fn container_names(&self, id: &str, in_pod: bool) -> ContainerNames {
         if id.contains(['/', '\0']) || id.starts_with('.') {
-            return Named::default();
+            return ContainerNames::default();
         }
-        let named = self.docker(id, in_pod).or_else(|| self.bundles(id, in_pod));
-        named.or_else(|| self.stored(id)).unwrap_or_default()
+        let named = self.docker_names(id, in_pod).or_else(|| self.bundle_names(id, in_pod));
+        named.or_else(|| self.stored_names(id)).unwrap_or_default()
     }
 
     /// `namespace/name` of a pod, from the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
-    pub fn pod(&self, uid: &str) -> Option<String> {
-        let entries = self.list(PODS);
+    pub fn pod_name(&self, uid: &str) -> Option<String> {
+        let entries = self.list_names(PODS);
         let name = entries.iter().find_map(|name| name.strip_suffix(uid)?.strip_suffix('_'))?;
         let (namespace, name) = name.split_once('_')?;
-        sane(format!("{namespace}/{name}"))
+        sane_name(format!("{namespace}/{name}"))
     }
 
-    fn docker(&self, id: &str, in_pod: bool) -> Option<Named> {
-        let docker: Docker = self.json(&format!("{DOCKER}/{id}/config.v2.json"))?;
+    fn docker_names(&self, id: &str, in_pod: bool) -> Option<ContainerNames> {
+        let docker: Docker = self.read_json(&format!("{DOCKER}/{id}/config.v2.json"))?;
         let labels = docker.config.and_then(|config| config.labels).unwrap_or_default();
-        let mut named = if in_pod { by_labels(&labels) } else { Named::default() };
+        let mut named = if in_pod { names_by_labels(&labels) } else { ContainerNames::default() };
         if named.container.is_none() {
-            named.container = sane(docker.name.trim_start_matches('/').to_owned());
+            named.container = sane_name(docker.name.trim_start_matches('/').to_owned());
         }
         Some(named)
     }
 
-    fn bundles(&self, id: &str, in_pod: bool) -> Option<Named> {
+    fn bundle_names(&self, id: &str, in_pod: bool) -> Option<ContainerNames> {
         let containerd = CONTAINERD.iter().flat_map(|dir| {
-            let namespaces = self.list(dir).into_iter();
+            let namespaces = self.list_names(dir).into_iter();
             namespaces.map(move |namespace| {
                 let path = format!("{dir}/{namespace}/{id}/config.json");
                 (path, in_pod || namespace == KUBERNETES)
@@ -136,27 +137,28 @@ impl Runtimes {
         let storage =
             STORAGE.iter().map(|dir| (format!("{dir}/{id}/userdata/config.json"), in_pod));
         containerd.chain(storage).find_map(|(path, in_pod)| {
-            let bundle: Bundle = self.json(&path)?;
+            let bundle: Bundle = self.read_json(&path)?;
             let annotations = bundle.annotations.unwrap_or_default();
-            let named = if in_pod { by_labels(&annotations) } else { Named::default() };
-            let by_nerdctl = || annotations.get("nerdctl/name").cloned().and_then(sane);
-            let named = Named { container: named.container.or_else(by_nerdctl), ..named };
-            (named != Named::default()).then_some(named)
+            let named =
+                if in_pod { names_by_labels(&annotations) } else { ContainerNames::default() };
+            let by_nerdctl = || annotations.get("nerdctl/name").cloned().and_then(sane_name);
+            let named = ContainerNames { container: named.container.or_else(by_nerdctl), ..named };
+            (named != ContainerNames::default()).then_some(named)
         })
     }
 
-    fn stored(&self, id: &str) -> Option<Named> {
+    fn stored_names(&self, id: &str) -> Option<ContainerNames> {
         let files = ["containers.json", "volatile-containers.json"];
         let paths = STORAGE.iter().flat_map(|dir| files.map(|file| format!("{dir}/{file}")));
         paths.into_iter().find_map(|path| {
-            let stored: Vec<Stored> = self.json(&path)?;
-            let own = stored.into_iter().find(|stored| stored.id == id)?;
-            let container = own.names?.into_iter().next().and_then(sane);
-            Some(Named { container, pod: None })
+            let stored: Vec<StoredContainer> = self.read_json(&path)?;
+            let container_entry = stored.into_iter().find(|stored| stored.id == id)?;
+            let container = container_entry.names?.into_iter().next().and_then(sane_name);
+            Some(ContainerNames { container, pod: None })
         })
     }
 
-    fn json<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+    fn read_json<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         serde_json::from_slice(&self.read(path)?).ok()
     }
 
@@ -187,7 +189,7 @@ impl Runtimes {
 
     /// Sorted names of the entries of a directory; empty if it cannot be read, or if others than
     /// root may write to it.
-    fn list(&self, path: &str) -> Vec<String> {
+    fn list_names(&self, path: &str) -> Vec<String> {
         let is_roots = |dir: &File| dir.metadata().is_ok_and(|metadata| self.is_roots(&metadata));
         let dir = self.open(path, OFlags::DIRECTORY).filter(is_roots);
         let dir = dir.and_then(|dir| Dir::new(dir).ok());
@@ -200,19 +202,22 @@ impl Runtimes {
 }
 
 /// The names from the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with
-/// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
-/// 2.1).
-fn by_labels(labels: &BTreeMap<String, String>) -> Named {
-    let first = |keys: &[&str]| keys.iter().find_map(|key| sane(labels.get(*key)?.clone()));
-    let container = first(&["io.kubernetes.container.name", "io.kubernetes.cri.container-name"]);
-    let pod = first(&["io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-name"]);
-    let namespace = first(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
+/// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`,
+/// containerd 2.1).
+fn names_by_labels(labels: &BTreeMap<String, String>) -> ContainerNames {
+    let first_label =
+        |keys: &[&str]| keys.iter().find_map(|key| sane_name(labels.get(*key)?.clone()));
+    let container =
+        first_label(&["io.kubernetes.container.name", "io.kubernetes.cri.container-name"]);
+    let pod = first_label(&["io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-name"]);
+    let namespace =
+        first_label(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
     let pod = namespace.zip(pod).map(|(namespace, pod)| format!("{namespace}/{pod}"));
-    Named { container, pod }
+    ContainerNames { container, pod }
 }
 
 /// The name, if it is not empty and not too long.
-fn sane(name: String) -> Option<String> {
+fn sane_name(name: String) -> Option<String> {
     (!name.is_empty() && name.len() <= LONGEST_NAME).then_some(name)
 }
 
@@ -226,8 +231,8 @@ mod tests {
     const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
     const UID: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
 
-    fn named(container: &str, pod: Option<&str>) -> Named {
-        Named { container: Some(container.to_owned()), pod: pod.map(str::to_owned) }
+    fn named(container: &str, pod: Option<&str>) -> ContainerNames {
+        ContainerNames { container: Some(container.to_owned()), pod: pod.map(str::to_owned) }
     }
 
     /// A root with one file.
@@ -289,8 +294,11 @@ mod tests {
         for (path, content, wanted) in cases {
             let root = root(&path, &content);
             let runtimes = Runtimes::new(root.path());
-            assert_eq!(runtimes.container(ID, true), wanted, "{path}");
-            assert_eq!(runtimes.container(&ID.replace('3', "4"), true), Named::default());
+            assert_eq!(runtimes.container_names(ID, true), wanted, "{path}");
+            assert_eq!(
+                runtimes.container_names(&ID.replace('3', "4"), true),
+                ContainerNames::default()
+            );
         }
     }
 
@@ -303,7 +311,7 @@ mod tests {
         let bundle = format!(r#"{{"annotations":{labels}}}"#);
         let of_docker = format!(r#"{{"Name":"/mine","Config":{{"Labels":{labels}}}}}"#);
         let tasks = "run/containerd/io.containerd.runtime.v2.task";
-        let unknown = Named::default;
+        let unknown = ContainerNames::default;
         for (path, content, wanted) in [
             (docker, &of_docker, named("mine", None)),
             (format!("{storage}/{ID}/userdata/config.json"), &bundle, unknown()),
@@ -312,13 +320,17 @@ mod tests {
         ] {
             let root = root(&path, content);
             let runtimes = Runtimes::new(root.path());
-            assert_eq!(runtimes.container(ID, false), wanted, "{path}");
-            assert_eq!(runtimes.container(ID, true), named("app", Some("shop/web-0")), "{path}");
+            assert_eq!(runtimes.container_names(ID, false), wanted, "{path}");
+            assert_eq!(
+                runtimes.container_names(ID, true),
+                named("app", Some("shop/web-0")),
+                "{path}"
+            );
         }
     }
 
     #[test]
-    fn what_others_may_write_names_nothing() {
+    fn files_that_others_may_write_name_nothing() {
         use std::os::unix::fs::PermissionsExt as _;
         let open_to_all = |path: &Path| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -328,21 +340,21 @@ mod tests {
         let pods = root.path().join(PODS);
         fs::create_dir_all(pods.join(format!("shop_web-0_{UID}"))).unwrap();
         let runtimes = Runtimes::new(root.path());
-        assert_eq!(runtimes.container(ID, false), named("web", None));
-        assert!(runtimes.pod(UID).is_some());
+        assert_eq!(runtimes.container_names(ID, false), named("web", None));
+        assert!(runtimes.pod_name(UID).is_some());
         open_to_all(&root.path().join(file));
         open_to_all(&pods);
-        assert_eq!(runtimes.container(ID, false), Named::default());
-        assert_eq!(runtimes.pod(UID), None);
+        assert_eq!(runtimes.container_names(ID, false), ContainerNames::default());
+        assert_eq!(runtimes.pod_name(UID), None);
     }
 
     #[test]
     fn pods_are_named_by_the_kubelets_directories() {
         let root = root(&format!("var/log/pods/shop_web-0_{UID}/app/0.log"), "");
         let runtimes = Runtimes::new(root.path());
-        assert_eq!(runtimes.pod(UID), Some("shop/web-0".to_owned()));
-        assert_eq!(runtimes.pod("b0d7b3dcb6d"), None);
-        assert_eq!(runtimes.pod(""), None);
+        assert_eq!(runtimes.pod_name(UID), Some("shop/web-0".to_owned()));
+        assert_eq!(runtimes.pod_name("b0d7b3dcb6d"), None);
+        assert_eq!(runtimes.pod_name(""), None);
     }
 
     #[test]
@@ -356,16 +368,16 @@ mod tests {
         };
         let runtimes = Runtimes::new(inside.path());
         link(outside.path());
-        assert_eq!(runtimes.container(ID, true), Named::default());
+        assert_eq!(runtimes.container_names(ID, true), ContainerNames::default());
         // The same link, with its target inside the root.
         let copy = inside.path().join("moved");
         fs::create_dir(&copy).unwrap();
         fs::write(copy.join("config.v2.json"), r#"{"Name":"/inside"}"#).unwrap();
         link(Path::new("/moved"));
-        assert_eq!(runtimes.container(ID, true), named("inside", None));
+        assert_eq!(runtimes.container_names(ID, true), named("inside", None));
         link(Path::new("../../../../../../../../../../../moved"));
-        assert_eq!(runtimes.container(ID, true), named("inside", None));
-        assert_eq!(runtimes.container("../../../../moved", true), Named::default());
+        assert_eq!(runtimes.container_names(ID, true), named("inside", None));
+        assert_eq!(runtimes.container_names("../../../../moved", true), ContainerNames::default());
     }
 
     #[test]
@@ -376,13 +388,16 @@ mod tests {
         let deep = "[".repeat(100_000);
         for content in ["", "{", r#"{"Name":7}"#, r#"{"Name":""}"#, &long, &large, &deep] {
             let root = root(&path, content);
-            assert_eq!(Runtimes::new(root.path()).container(ID, true), Named::default());
+            assert_eq!(
+                Runtimes::new(root.path()).container_names(ID, true),
+                ContainerNames::default()
+            );
         }
         let root = root("x", "");
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
             .unwrap();
-        assert_eq!(Runtimes::new(root.path()).container(ID, true), Named::default());
+        assert_eq!(Runtimes::new(root.path()).container_names(ID, true), ContainerNames::default());
     }
 }

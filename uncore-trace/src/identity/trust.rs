@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use super::containers::is_id;
 use crate::schema::cgroups::is_within;
 
-/// Units with `Delegate=yes` below which their daemon, which is root's, names cgroups of containers,
-/// pods, virtual machines or jobs (their unit files: docker 28, containerd 2.1, CRI-O 1.33, k3s and
-/// RKE2 1.33, the snaps of `MicroK8s` and LXD, LXC 6, Incus 6, libvirt 11, Slurm 24.11, whose
-/// `slurmstepd.scope` has a prefix where several daemons run).
+/// Units with `Delegate=yes` below which their daemon, which is root's, names cgroups of
+/// containers, pods, virtual machines or jobs (their unit files: docker 28, containerd 2.1, CRI-O
+/// 1.33, k3s and RKE2 1.33, the snaps of `MicroK8s` and LXD, LXC 6, Incus 6, libvirt 11, Slurm
+/// 24.11, whose `slurmstepd.scope` has a prefix where several daemons run).
 pub(super) const RUNTIMES: [&str; 16] = [
     "containerd.service",
     "crio.service",
@@ -43,15 +43,15 @@ pub(super) const RUNTIMES: [&str; 16] = [
 
 /// Who may write to a file or directory that root has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Root {
+pub(super) struct RootUser {
     uid: u32,
     gid: u32,
 }
 
-impl Root {
+impl RootUser {
     /// The owner of `dir`, the root of a file system: root on a running machine, and whoever made
     /// it in a copy of one.
-    pub(super) fn of(dir: &Path) -> Option<Self> {
+    pub(super) fn of_dir(dir: &Path) -> Option<Self> {
         let metadata = fs::metadata(dir).ok()?;
         Some(Self { uid: metadata.uid(), gid: metadata.gid() })
     }
@@ -68,7 +68,7 @@ impl Root {
 #[derive(Debug)]
 pub struct Trust {
     mount: Option<PathBuf>,
-    root: Option<Root>,
+    root: Option<RootUser>,
     /// Cgroups at and below which all names are believed.
     trusted: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Trust {
     /// The hierarchy at this mount point. Names at and below the cgroups `trusted` are believed
     /// whoever gave them.
     pub fn new(mount: Option<&Path>, trusted: Vec<String>) -> Self {
-        Self { mount: mount.map(Path::to_owned), root: mount.and_then(Root::of), trusted }
+        Self { mount: mount.map(Path::to_owned), root: mount.and_then(RootUser::of_dir), trusted }
     }
 
     /// The components of the path of a cgroup that only root can have named. The rest begins with
@@ -85,7 +85,7 @@ impl Trust {
     /// above it is gone.
     ///
     /// The cgroup itself may be gone: a container can end before it is looked at.
-    pub fn believed<'a>(&self, id: u64, path: &'a str) -> &'a str {
+    pub fn believed_path<'a>(&self, id: u64, path: &'a str) -> &'a str {
         if self.trusted.iter().any(|trusted| is_within(path, trusted)) {
             return path;
         }
@@ -107,7 +107,7 @@ impl Trust {
         // A cgroup cannot be renamed, nor be removed while it has others. So the directories that
         // were looked at are those in which this cgroup is, if it is still there.
         let is_there = fs::symlink_metadata(mount.join(path.trim_start_matches('/')))
-            .is_ok_and(|found| found.ino() == id);
+            .is_ok_and(|metadata| metadata.ino() == id);
         // Otherwise root may have made them anew, with the names of those in which it was. Ids grow
         // (`__kernfs_new_node`, fs/kernfs/dir.c, Linux 7.2): what is older was there.
         if is_there || youngest < id { path.get(..end).unwrap_or("") } else { "" }
@@ -116,8 +116,8 @@ impl Trust {
 
 /// Whether the daemon of a unit with `Delegate=yes`, and nobody else, gives its cgroups such names.
 fn may_name(component: &str, unit: &str) -> bool {
-    // podman with `--cgroups=split`, as a Quadlet has it, is the unit's own process. It moves itself
-    // and the container's processes into cgroups of these names.
+    // podman with `--cgroups=split`, as a Quadlet has it, is the unit's own process. It moves
+    // itself and the container's processes into cgroups of these names.
     let of_podman = component.strip_prefix("libpod-payload-").is_some_and(is_id);
     of_podman && unit.ends_with(".service")
         || RUNTIMES.contains(&unit)

@@ -1,5 +1,5 @@
-//! What keeps this process from `perf_event_open` and `bpf`, and the way out: a privilege that it lacks,
-//! the seccomp profile of a container, or a kernel without the call.
+//! What keeps this process from `perf_event_open` and `bpf`, and the way out: a privilege that it
+//! lacks, the seccomp profile of a container, or a kernel without the call.
 //!
 //! The error number alone does not say it: a profile answers EPERM, older ones ENOSYS, whatever the
 //! capabilities are.
@@ -21,7 +21,7 @@ pub enum Call {
 }
 
 impl Call {
-    const fn name(self) -> &'static str {
+    const fn call_name(self) -> &'static str {
         match self {
             Self::Perf => "perf_event_open",
             Self::Bpf => "bpf",
@@ -29,7 +29,7 @@ impl Call {
     }
 
     /// The privileges that it takes: `perfmon_capable()` and `bpf_capable()` of the kernel.
-    const fn privileges(self) -> (CapabilitySet, &'static str) {
+    const fn needed_privileges(self) -> (CapabilitySet, &'static str) {
         match self {
             Self::Perf => (CapabilitySet::PERFMON, "CAP_PERFMON"),
             Self::Bpf => {
@@ -38,7 +38,7 @@ impl Call {
         }
     }
 
-    const fn option(self) -> &'static str {
+    const fn kernel_option(self) -> &'static str {
         match self {
             Self::Perf => "CONFIG_PERF_EVENTS",
             Self::Bpf => "CONFIG_BPF_SYSCALL",
@@ -50,17 +50,17 @@ impl Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barrier {
     /// What it is, as a part of a sentence.
-    pub what: String,
+    pub reason: String,
     /// The ways out, the preferred one first; each is enough.
-    pub ways: Vec<&'static str>,
+    pub remedies: Vec<&'static str>,
 }
 
 impl fmt::Display for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.what)?;
-        if let Some((first, others)) = self.ways.split_first() {
-            write!(f, ": {first}")?;
-            others.iter().try_for_each(|way| write!(f, ", or {way}"))?;
+        write!(f, "{}", self.reason)?;
+        if let Some((preferred, alternatives)) = self.remedies.split_first() {
+            write!(f, ": {preferred}")?;
+            alternatives.iter().try_for_each(|remedy| write!(f, ", or {remedy}"))?;
         }
         Ok(())
     }
@@ -81,61 +81,65 @@ const CAPABILITIES: [&str; 2] = [
 
 /// This process, as far as it decides about a call.
 #[derive(Clone, Copy, Debug)]
-struct Process {
+struct OwnProcess {
     privileges: Privileges,
-    /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do with
-    /// `kernel.perf_event_paranoid` above 2.
+    /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do
+    /// with `kernel.perf_event_paranoid` above 2.
     is_paranoid: bool,
 }
 
-impl Process {
+impl OwnProcess {
     fn read() -> Option<Self> {
         let status = bounds::system_text("/proc/self/status").ok()?;
         let map = bounds::system_text("/proc/self/uid_map").ok();
         let paranoid = bounds::system_text("/proc/sys/kernel/perf_event_paranoid");
         let is_paranoid =
-            paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|it: i32| it > 2));
+            paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|level: i32| level > 2));
         Some(Self { privileges: Privileges::parse(&status, map.as_deref())?, is_paranoid })
     }
 
     /// What answered `call` with `errno`; `None` if it is none of what is known here.
-    fn barrier(self, call: Call, errno: i32) -> Option<Barrier> {
-        let barrier = |what: String, ways: &[&'static str]| Barrier { what, ways: ways.to_vec() };
-        let (needed, names) = call.privileges();
+    fn find_barrier(self, call: Call, errno: i32) -> Option<Barrier> {
+        let make_barrier = |reason: String, remedies: &[&'static str]| Barrier {
+            reason,
+            remedies: remedies.to_vec(),
+        };
+        let (needed, names) = call.needed_privileges();
         let Self { privileges, is_paranoid } = self;
-        let is_admin = privileges.has(CapabilitySet::SYS_ADMIN);
-        let has_all = is_admin || privileges.has(needed);
-        let name = call.name();
-        let profile = || barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
+        let is_admin = privileges.has_capabilities(CapabilitySet::SYS_ADMIN);
+        let has_all = is_admin || privileges.has_capabilities(needed);
+        let name = call.call_name();
+        let profile = || make_barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
         match errno {
             libc::ENOSYS if privileges.is_filtered => Some(profile()),
-            libc::ENOSYS => Some(barrier(
+            libc::ENOSYS => Some(make_barrier(
                 format!(
                     "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides it",
-                    call.option()
+                    call.kernel_option()
                 ),
                 &["run it on the host, or in a container with the runtime runc"],
             )),
-            libc::EPERM | libc::EACCES if !privileges.initial_namespace => Some(barrier(
+            libc::EPERM | libc::EACCES if !privileges.initial_namespace => Some(make_barrier(
                 "the capabilities of a user namespace do not cover it".to_owned(),
                 &["run it on the host, outside of the user namespace"],
             )),
             libc::EACCES if call == Call::Perf && has_all && !is_admin && is_paranoid => {
-                let what =
+                let reason =
                     "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough";
-                Some(barrier(what.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
+                Some(make_barrier(reason.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
             }
             libc::EPERM | libc::EACCES if has_all && privileges.is_filtered => Some(profile()),
-            libc::EPERM | libc::EACCES if has_all => Some(barrier(
+            libc::EPERM | libc::EACCES if has_all => Some(make_barrier(
                 format!("a security module of the kernel forbids {name} (SELinux, lockdown)"),
                 &["allow it in its policy"],
             )),
             libc::EPERM | libc::EACCES if privileges.euid == 0 => {
-                let what = format!("{names} is needed, which this container or service withholds");
-                Some(barrier(what, &CAPABILITIES))
+                let reason =
+                    format!("{names} is needed, which this container or service withholds");
+                Some(make_barrier(reason, &CAPABILITIES))
             }
             libc::EPERM | libc::EACCES => {
-                Some(barrier(format!("root, or {names}, is needed"), &[]))
+                Some(make_barrier(format!("root, or {names}, is needed"), &[]))
             }
             _ => None,
         }
@@ -143,8 +147,8 @@ impl Process {
 }
 
 /// What answered `call` with this error; `None` if it is neither a privilege nor a filter.
-pub fn barrier(call: Call, error: &io::Error) -> Option<Barrier> {
-    Process::read()?.barrier(call, error.raw_os_error()?)
+pub fn barrier_to_call(call: Call, error: &io::Error) -> Option<Barrier> {
+    OwnProcess::read()?.find_barrier(call, error.raw_os_error()?)
 }
 
 /// The same for an error that may have an error of the kernel as its source.
@@ -152,7 +156,7 @@ pub(super) fn barrier_in(call: Call, error: &(dyn std::error::Error + 'static)) 
     let mut source = Some(error);
     while let Some(error) = source {
         if let Some(io) = error.downcast_ref::<io::Error>() {
-            return barrier(call, io);
+            return barrier_to_call(call, io);
         }
         source = error.source();
     }
@@ -163,19 +167,20 @@ pub(super) fn barrier_in(call: Call, error: &(dyn std::error::Error + 'static)) 
 mod tests {
     use super::*;
 
-    fn process(uid: u32, caps: &str, seccomp: u32, map: &str) -> Process {
+    fn process(uid: u32, caps: &str, seccomp: u32, map: &str) -> OwnProcess {
         let status = format!("Uid:\t{uid}\t{uid}\t0\t0\nCapEff:\t{caps}\nSeccomp:\t{seccomp}\n");
         let privileges = Privileges::parse(&status, Some(map)).unwrap();
-        Process { privileges, is_paranoid: false }
+        OwnProcess { privileges, is_paranoid: false }
     }
 
     const HOST: &str = "         0          0 4294967295\n";
     const ALL: &str = "000001ffffffffff";
 
     #[test]
-    fn what_answered_is_told_from_the_process() {
-        let text =
-            |process: Process, errno| process.barrier(Call::Perf, errno).unwrap().to_string();
+    fn the_barrier_is_found_from_the_state_of_the_process() {
+        let text = |process: OwnProcess, errno| {
+            process.find_barrier(Call::Perf, errno).unwrap().to_string()
+        };
         let filtered = process(0, ALL, 2, HOST);
         for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
             let text = text(filtered, errno);
@@ -190,19 +195,19 @@ mod tests {
         let nobody = process(1000, "0000000000000000", 2, HOST);
         assert_eq!(text(nobody, libc::EACCES), "root, or CAP_PERFMON, is needed");
         let perfmon = process(1000, "0000004000000000", 2, HOST);
-        let debian = Process { is_paranoid: true, ..perfmon };
+        let debian = OwnProcess { is_paranoid: true, ..perfmon };
         assert!(text(debian, libc::EACCES).contains("kernel.perf_event_paranoid=2"));
         assert!(text(debian, libc::EPERM).contains("seccomp"));
-        assert_eq!(filtered.barrier(Call::Perf, libc::EINVAL), None);
+        assert_eq!(filtered.find_barrier(Call::Perf, libc::EINVAL), None);
     }
 
     #[test]
     fn bpf_needs_both_capabilities() {
         let perfmon = process(1000, "0000004000000000", 2, HOST);
-        let text = perfmon.barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
+        let text = perfmon.find_barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
         assert_eq!(text, "root, or CAP_BPF and CAP_PERFMON, is needed");
         let both = process(1000, "000000c000000000", 2, HOST);
-        let text = both.barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
+        let text = both.find_barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
         assert!(text.starts_with("a seccomp profile forbids bpf"), "{text}");
     }
 

@@ -16,7 +16,7 @@ const MAP_UPDATE_ELEM: libc::c_int = 2;
 
 /// The first fields of `union bpf_attr` for `BPF_MAP_CREATE`.
 #[repr(C)]
-struct Create {
+struct MapCreateAttr {
     map_type: u32,
     key_size: u32,
     value_size: u32,
@@ -26,7 +26,7 @@ struct Create {
 
 /// The fields of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
 #[repr(C)]
-struct Update {
+struct MapUpdateAttr {
     map_fd: u32,
     reserved: u32,
     key: u64,
@@ -41,27 +41,27 @@ pub(super) struct CounterArray(OwnedFd);
 impl CounterArray {
     /// Makes an array with `slots` empty slots.
     pub(super) fn create(slots: u32) -> io::Result<Self> {
-        create(PERF_EVENT_ARRAY, (4, 4), slots.max(1)).map(Self)
+        create_map(PERF_EVENT_ARRAY, (4, 4), slots.max(1)).map(Self)
     }
 
     /// Puts a counter into a slot. The slot keeps the event open.
     pub(super) fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
         let value = event.as_raw_fd() as u32;
-        let mut attr = Update {
+        let mut attr = MapUpdateAttr {
             map_fd: self.0.as_raw_fd() as u32,
             reserved: 0,
             key: (&raw const slot) as u64,
             value: (&raw const value) as u64,
             flags: 0,
         };
-        bpf(MAP_UPDATE_ELEM, &mut attr)?;
+        bpf_call(MAP_UPDATE_ELEM, &mut attr)?;
         Ok(())
     }
 
-    /// Makes `other` a descriptor of this array, and closes its previous file.
-    pub(super) fn take_place_of(&self, other: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: both are open descriptors; the owner of `other` keeps a valid one throughout.
-        let fd = unsafe { libc::dup3(self.0.as_raw_fd(), other.as_raw_fd(), libc::O_CLOEXEC) };
+    /// Makes `target` a descriptor of this array, and closes its previous file.
+    pub(super) fn take_place_of(&self, target: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both are open descriptors; the owner of `target` keeps a valid one throughout.
+        let fd = unsafe { libc::dup3(self.0.as_raw_fd(), target.as_raw_fd(), libc::O_CLOEXEC) };
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
@@ -73,20 +73,20 @@ impl AsFd for CounterArray {
 }
 
 /// Makes a map with keys and values of these sizes.
-pub(super) fn create(
+pub(super) fn create_map(
     map_type: u32,
     (key_size, value_size): (u32, u32),
     max_entries: u32,
 ) -> io::Result<OwnedFd> {
-    let mut attr = Create { map_type, key_size, value_size, max_entries, map_flags: 0 };
-    let fd = bpf(MAP_CREATE, &mut attr)?;
+    let mut attr = MapCreateAttr { map_type, key_size, value_size, max_entries, map_flags: 0 };
+    let fd = bpf_call(MAP_CREATE, &mut attr)?;
     // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `attr` is given whole to be changed: some commands write their answer into it (`BPF_PROG_TEST_RUN`:
-/// `bpf_test_finish`, `net/bpf/test_run.c`).
-pub(super) fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
+/// `attr` is given whole to be changed: some commands write their answer into it
+/// (`BPF_PROG_TEST_RUN`: `bpf_test_finish`, `net/bpf/test_run.c`).
+pub(super) fn bpf_call<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
     // SAFETY: `attr` has the layout that `command` reads and writes, and its size is given.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };

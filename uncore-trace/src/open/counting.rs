@@ -1,5 +1,5 @@
-//! Counters of a plan that are read with read(2), without a BPF program: perf events, and the kernel's
-//! statistics of devices.
+//! Counters of a plan that are read with read(2), without a BPF program: perf events, and the
+//! kernel's statistics of devices.
 //!
 //! Guarantees: all counters are opened before the first is enabled, because opening an event resets
 //! the others in some drivers (`ali_drw` is one). A counter that cannot be opened is reported and
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::limits;
 use super::open_counter::{self, OpenCounter};
 use super::session::Unopened;
-use super::statistics::{Sampled, Statistics};
+use super::statistics::{DeviceStatistics, StatisticsSample};
 use crate::clock::mono_ns;
 use crate::count::Count;
 use crate::plan::Counter;
@@ -23,11 +23,11 @@ use crate::plan::Counter;
 pub struct Counting {
     opened: Vec<OpenCounter>,
     unopened: Vec<Unopened>,
-    statistics: Statistics,
+    statistics: DeviceStatistics,
     /// When the counters were enabled, ns, and what the statistics were then.
-    since: Option<Sampled>,
+    start_sample: Option<StatisticsSample>,
     /// Counts of the statistics while the counters were enabled before.
-    counted: BTreeMap<u32, Count>,
+    earlier_counts: BTreeMap<u32, Count>,
 }
 
 impl Counting {
@@ -38,16 +38,17 @@ impl Counting {
     /// None of the counters could be opened; the error has the reason of the first one.
     pub fn open(counters: &[Counter], root: &Path) -> Result<Self> {
         // One that has too few opens what it can.
-        limits::raise(limits::files_needed(counters, 0));
-        let (opened, mut unopened) = open_counter::open(counters);
-        let (statistics, unread) = Statistics::open(counters, root);
+        limits::raise_file_limit(limits::files_needed(counters, 0));
+        let (opened, mut unopened) = open_counter::open_counters(counters);
+        let (statistics, unread) = DeviceStatistics::open(counters, root);
         unopened.extend(unread);
-        if let Some(first) = unopened.first().filter(|_| opened.is_empty() && statistics.is_empty())
+        if let Some(failure) =
+            unopened.first().filter(|_| opened.is_empty() && statistics.is_empty())
         {
-            bail!("no counter could be opened: {}", first.reason);
+            bail!("no counter could be opened: {}", failure.reason);
         }
-        let (since, counted) = (None, BTreeMap::new());
-        Ok(Self { opened, unopened, statistics, since, counted })
+        let (start_sample, earlier_counts) = (None, BTreeMap::new());
+        Ok(Self { opened, unopened, statistics, start_sample, earlier_counts })
     }
 
     /// The counters that could not be opened.
@@ -57,7 +58,7 @@ impl Counting {
 
     /// Enables all counters, one right after the other.
     pub fn enable(&mut self) -> Result<()> {
-        self.since = Some(self.statistics.read(mono_ns() as u64));
+        self.start_sample = Some(self.statistics.read(mono_ns() as u64));
         self.opened
             .iter()
             .try_for_each(|counter| counter.event.enable())
@@ -68,9 +69,9 @@ impl Counting {
     /// given and it is read as it is: the kernel revokes the events of a driver that is unloaded,
     /// and the counts of the others are still valid.
     pub fn disable(&mut self) {
-        open_counter::disable(&self.opened);
-        self.counted = self.moved();
-        self.since = None;
+        open_counter::disable_counters(&self.opened);
+        self.earlier_counts = self.statistic_counts();
+        self.start_sample = None;
     }
 
     /// Counts since the counters were opened, by id. A counter that the kernel has put into error
@@ -78,23 +79,25 @@ impl Counting {
     pub fn read(&self) -> impl Iterator<Item = (u32, Count)> {
         let events = self.opened.iter();
         let events = events.filter_map(|counter| Some((counter.id, counter.event.read().ok()?)));
-        events.chain(self.moved())
+        events.chain(self.statistic_counts())
     }
 
-    /// The counts of the statistics while the counters were enabled. One that cannot be read is left
-    /// out.
-    fn moved(&self) -> BTreeMap<u32, Count> {
-        let Some(since) = &self.since else { return self.counted.clone() };
-        let now = self.statistics.read(mono_ns() as u64);
-        let enabled = now.time - since.time;
-        let mut moved = BTreeMap::new();
-        for ((id, now), (_, since)) in now.bytes.iter().zip(&since.bytes) {
-            let (Some(now), Some(since)) = (*now, *since) else { continue };
+    /// The counts of the statistics while the counters were enabled. One that cannot be read is
+    /// left out.
+    fn statistic_counts(&self) -> BTreeMap<u32, Count> {
+        let Some(start) = &self.start_sample else { return self.earlier_counts.clone() };
+        let current = self.statistics.read(mono_ns() as u64);
+        let enabled = current.time_ns - start.time_ns;
+        let mut counts = BTreeMap::new();
+        for ((id, current_bytes), (_, start_bytes)) in current.bytes.iter().zip(&start.bytes) {
+            let (Some(bytes_now), Some(bytes_before)) = (*current_bytes, *start_bytes) else {
+                continue;
+            };
             // A device that begins anew begins at 0.
-            let value = now.checked_sub(since).unwrap_or(now);
-            let before = self.counted.get(id).copied().unwrap_or_default();
-            moved.insert(*id, Count { value, enabled, running: enabled }.after(before));
+            let value = bytes_now.checked_sub(bytes_before).unwrap_or(bytes_now);
+            let earlier = self.earlier_counts.get(id).copied().unwrap_or_default();
+            counts.insert(*id, Count { value, enabled, running: enabled }.add_earlier(earlier));
         }
-        moved
+        counts
     }
 }

@@ -1,8 +1,8 @@
-//! The BPF programs that see who holds which device: those that follow the files of watched devices,
-//! and the iterator over the files of all processes.
+//! The BPF programs that see who holds which device: those that follow the files of watched
+//! devices, and the iterator over the files of all processes.
 //!
-//! Guarantee: if the kernel lacks what it takes to follow files, they can still be read now and then, and
-//! a text says so.
+//! Guarantee: if the kernel lacks what it takes to follow files, they can still be read now and
+//! then, and a text says so.
 #![expect(
     unsafe_code,
     reason = "bpf(2) has no safe wrapper for an iterator that is read repeatedly"
@@ -21,9 +21,9 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use uncore_trace_common::config;
 use uncore_trace_common::record::FileEvent;
 
-use super::btf::Types;
-use super::counters::bpf;
-use super::programs::{attach_raw, find, loaded};
+use super::btf::KernelTypes;
+use super::counters::bpf_call;
+use super::programs::{attach_raw, check_load, find_program};
 use crate::clock::mono_ns;
 
 /// The programs, none of which every recording attaches.
@@ -41,8 +41,8 @@ const FORK: &str = "sched_process_fork";
 /// Visits all files; also the name of what it iterates over.
 pub(super) const ITERATOR: &str = "task_file";
 
-/// Processes and devices that the programs remember, 1 MiB of kernel memory. Servers of GPUs have some
-/// thousand processes with some ten devices each at most.
+/// Processes and devices that the programs remember, 1 MiB of kernel memory. Servers of GPUs have
+/// some thousand processes with some ten devices each at most.
 const REMEMBERED: u32 = 1 << 13;
 
 /// Processes and devices in a reading, 20 MiB.
@@ -55,7 +55,8 @@ const KEY: [usize; 3] =
 /// Size of the buffer that the iterator fills, in bytes: whole records.
 const CHUNK: usize = 512 * size_of::<FileEvent>();
 
-/// Major numbers have 12 bits: `MINORBITS` is 20 of 32 (`include/linux/kdev_t.h`, Linux 6.1 to 7.2).
+/// Major numbers have 12 bits: `MINORBITS` is 20 of 32 (`include/linux/kdev_t.h`, Linux 6.1 to
+/// 7.2).
 const MAJORS: u32 = 1 << 12;
 
 /// `BPF_LINK_CREATE`, `BPF_ITER_CREATE` and `BPF_TRACE_ITER`, `include/uapi/linux/bpf.h`.
@@ -65,7 +66,7 @@ const TRACE_ITER: u32 = 28;
 
 /// The first fields of `union bpf_attr` for `BPF_LINK_CREATE`.
 #[repr(C)]
-struct Link {
+struct LinkCreateAttr {
     prog_fd: u32,
     target_fd: u32,
     attach_type: u32,
@@ -74,7 +75,7 @@ struct Link {
 
 /// The fields of `union bpf_attr` for `BPF_ITER_CREATE`.
 #[repr(C)]
-struct Create {
+struct IterCreateAttr {
     link_fd: u32,
     flags: u32,
 }
@@ -97,18 +98,18 @@ const OFFSETS: [(&str, (&str, &str)); 12] = [
 
 /// What the running kernel has of it.
 #[derive(Debug)]
-pub(super) struct Kernel(Vec<(&'static str, u64)>);
+pub(super) struct HolderSettings(Vec<(&'static str, u64)>);
 
-impl Kernel {
+impl HolderSettings {
     /// Looks up what the programs need.
-    pub(super) fn of(types: &Types) -> Result<Self> {
+    pub(super) fn from_types(types: &KernelTypes) -> Result<Self> {
         let offset =
-            |&(global, (structure, member))| Ok((global, types.offset(structure, member)?));
+            |&(global, (structure, member))| Ok((global, types.member_offset(structure, member)?));
         OFFSETS.iter().map(offset).collect::<Result<_>>().map(Self)
     }
 
     /// Sets the programs' globals and sizes their maps.
-    pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+    pub(super) fn apply_settings<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         for (name, value) in &self.0 {
             loader.override_global(name, value, true);
         }
@@ -119,50 +120,55 @@ impl Kernel {
 
 /// The files of watched devices that all processes had open.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct OpenFiles {
     /// When they were read, ns on `CLOCK_MONOTONIC`: begin and end.
-    pub span: (u64, u64),
+    pub span_ns: (u64, u64),
     /// Records of the programs, one after the other.
     pub records: Vec<u8>,
 }
 
-impl Files {
+impl OpenFiles {
     /// The bytes of each record.
-    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn each_record(&self) -> impl Iterator<Item = &[u8]> {
         self.records.chunks_exact(size_of::<FileEvent>())
     }
 }
 
 /// The attached programs.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(super) struct HolderPrograms {
     iterator: OwnedFd,
     /// Why files are not followed, if they are not.
     pub(super) unfollowed: Option<String>,
 }
 
-impl Holders {
-    /// Loads and attaches the programs for devices with these major numbers; `true` for block devices.
+impl HolderPrograms {
+    /// Loads and attaches the programs for devices with these major numbers; `true` for block
+    /// devices.
     ///
     /// # Errors
     ///
     /// The kernel has no type information of its own, or refuses to iterate over files.
-    pub(super) fn attach(
+    pub(super) fn attach_programs(
         ebpf: &mut Ebpf,
         kernel: Option<&Btf>,
         majors: impl Iterator<Item = (bool, u32)>,
     ) -> Result<Self> {
         let kernel = kernel.context("this kernel has no BTF of its own")?;
-        watch(ebpf, majors)?;
-        let program: &mut Iter = find(ebpf, ITERATOR)?;
-        loaded(ITERATOR, program.load(ITERATOR, kernel))?;
+        watch_majors(ebpf, majors)?;
+        let program: &mut Iter = find_program(ebpf, ITERATOR)?;
+        check_load(ITERATOR, program.load(ITERATOR, kernel))?;
         let program = program.fd().context("the iterator is not loaded")?.as_fd().as_raw_fd();
-        let mut link =
-            Link { prog_fd: program as u32, target_fd: 0, attach_type: TRACE_ITER, flags: 0 };
-        let iterator = bpf(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
+        let mut link = LinkCreateAttr {
+            prog_fd: program as u32,
+            target_fd: 0,
+            attach_type: TRACE_ITER,
+            flags: 0,
+        };
+        let iterator = bpf_call(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let iterator = unsafe { OwnedFd::from_raw_fd(iterator) };
-        let unfollowed = follow(ebpf, kernel).err().map(|error| format!("{error:#}"));
+        let unfollowed = follow_files(ebpf, kernel).err().map(|error| format!("{error:#}"));
         Ok(Self { iterator, unfollowed })
     }
 
@@ -171,18 +177,18 @@ impl Holders {
     /// # Errors
     ///
     /// The kernel refuses, or more than [`MOST_SEEN`] processes have files of devices.
-    pub(super) fn read(&self) -> Result<Files> {
-        let begin = mono_ns() as u64;
-        let mut create = Create { link_fd: self.iterator.as_raw_fd() as u32, flags: 0 };
-        let opened = bpf(ITER_CREATE, &mut create).context("cannot read all files")?;
+    pub(super) fn read_files(&self) -> Result<OpenFiles> {
+        let begin_ns = mono_ns() as u64;
+        let mut create = IterCreateAttr { link_fd: self.iterator.as_raw_fd() as u32, flags: 0 };
+        let opened = bpf_call(ITER_CREATE, &mut create).context("cannot read all files")?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let mut file = unsafe { File::from_raw_fd(opened) };
         let mut records = Vec::new();
         let mut seen: HashSet<[u32; 3]> = HashSet::new();
         let mut chunk = vec![0; CHUNK];
         loop {
-            // The kernel gives whole records (`bpf_seq_read`, kernel/bpf/bpf_iter.c, Linux 6.1 to 7.2), and
-            // fewer than the buffer has room for; the next read goes on.
+            // The kernel gives whole records (`bpf_seq_read`, kernel/bpf/bpf_iter.c, Linux 6.1 to
+            // 7.2), and fewer than the buffer has room for; the next read goes on.
             let len = match file.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(len) => len,
@@ -191,33 +197,33 @@ impl Holders {
             };
             for bytes in chunk[..len].chunks_exact(size_of::<FileEvent>()) {
                 // A process may have a million files of one device.
-                if seen.insert(KEY.map(|at| number(bytes, at))) {
+                if seen.insert(KEY.map(|offset| u32_at(bytes, offset))) {
                     records.extend_from_slice(bytes);
                 }
                 ensure!(seen.len() <= MOST_SEEN, "too many processes have files of devices open");
             }
         }
-        Ok(Files { span: (begin, mono_ns() as u64), records })
+        Ok(OpenFiles { span_ns: (begin_ns, mono_ns() as u64), records })
     }
 }
 
 /// The number at this place of a record.
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
 }
 
 /// Loads and attaches the programs that follow files.
-fn follow(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+fn follow_files(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
     for name in ENTRIES {
-        let program: &mut FEntry = find(ebpf, name)?;
-        loaded(name, program.load(name, kernel))?;
+        let program: &mut FEntry = find_program(ebpf, name)?;
+        check_load(name, program.load(name, kernel))?;
         program.attach().with_context(|| format!("cannot attach to the function {name}"))?;
     }
     attach_raw(ebpf, FORK, FORK)
 }
 
 /// Sets the bits of the major numbers.
-fn watch(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<()> {
+fn watch_majors(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<()> {
     let map = ebpf.map_mut("WATCHED").context("the BPF object has no map WATCHED")?;
     let mut map: Array<_, u64> =
         map.try_into().context("the BPF map WATCHED is of another type")?;
@@ -237,19 +243,19 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use aya::VerifierLogLevel;
-    use aya::maps::{ArrayOfMaps, MapData, RingBuf};
+    use aya::maps::{MapData, RingBuf};
 
     use super::super::counters::CounterArray;
-    use super::super::{Options, Timer, programs, rings};
+    use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
-    use crate::discover::nodes::Number;
-    use crate::drain::{FileChange, FileEvent, Record, decode};
+    use crate::discover::nodes::DeviceNumber;
+    use crate::drain::{DrainedRecord, FileChange, FileRecord, decode_record};
 
-    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`Holders`];
-    /// it stands for one that every machine has.
+    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of
+    /// [`HolderPrograms`]; it stands for one that every machine has.
     const MEM: (bool, u32) = (false, 1);
     /// `/dev/full`.
-    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+    const FULL: DeviceNumber = DeviceNumber { is_block: false, major: 1, minor: 7 };
 
     /// One process opens a file and sends it to another.
     const SEND: &str = "
@@ -268,15 +274,15 @@ print(os.getpid(), child)
 
     struct Case {
         rings: Vec<RingBuf<MapData>>,
-        holders: Holders,
+        holders: HolderPrograms,
         _ebpf: Ebpf,
     }
 
     impl Case {
         fn new() -> Self {
-            let types = Types::read(super::super::btf::VMLINUX.as_ref()).unwrap();
-            let kernel = Kernel::of(&types).unwrap();
-            let options = Options {
+            let types = KernelTypes::read(super::super::btf::VMLINUX.as_ref()).unwrap();
+            let kernel = HolderSettings::from_types(&types).unwrap();
+            let options = SessionOptions {
                 tick_ns: 1_000_000,
                 slices: false,
                 sample_on_sched: false,
@@ -287,34 +293,36 @@ print(os.getpid(), child)
                 timer: Timer::Auto,
                 buffer_bytes: 1 << 22,
             };
-            let online: Vec<u32> = crate::open::online("/".as_ref()).unwrap();
+            let online: Vec<u32> = crate::open::online_cpus("/".as_ref()).unwrap();
             let possible = online.iter().max().unwrap() + 1;
             let counters = CounterArray::create(1).unwrap();
-            let (some, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
+            let (btf_sources, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
             let mut ebpf =
-                programs::load(&options, possible, false, &counters, &types, some, log).unwrap();
-            let mut of_cpus: ArrayOfMaps<_, _> = ebpf.map_mut("RINGS").unwrap().try_into().unwrap();
-            let rings = rings::make(&mut of_cpus, &online, possible, 1 << 22).unwrap();
-            let own = Btf::from_sys_fs().unwrap();
-            let holders = Holders::attach(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
+                programs::load_object(&options, possible, false, &counters, &types, btf_sources, log)
+                    .unwrap();
+            let rings = rings::make_rings(&mut ebpf, &online, possible, 1 << 22).unwrap();
+            let own_types = Btf::from_sys_fs().unwrap();
+            let holders =
+                HolderPrograms::attach_programs(&mut ebpf, Some(&own_types), [MEM].into_iter()).unwrap();
             Self { rings, holders, _ebpf: ebpf }
         }
 
-        /// What was reported of `/dev/full` since the last call, and all copies, in the order of time.
-        fn events(&mut self) -> Vec<FileEvent> {
-            let mut found = Vec::new();
+        /// What was reported of `/dev/full` since the last call, and all copies, in the order of
+        /// time.
+        fn events(&mut self) -> Vec<FileRecord> {
+            let mut file_records = Vec::new();
             for ring in &mut self.rings {
                 while let Some(record) = ring.next() {
-                    let Ok(Record::File(event)) = decode(&record) else { continue };
+                    let Ok(DrainedRecord::File(event)) = decode_record(&record) else { continue };
                     let is_fork = matches!(event.change, FileChange::Fork(_));
-                    found.extend((is_fork || event.number == FULL).then_some(event));
+                    file_records.extend((is_fork || event.number == FULL).then_some(event));
                 }
             }
-            found.sort_by_key(|event| event.time);
-            found
+            file_records.sort_by_key(|event| event.time_ns);
+            file_records
         }
 
-        fn of(&mut self, pid: u32) -> Vec<FileChange> {
+        fn changes_of(&mut self, pid: u32) -> Vec<FileChange> {
             let events = self.events();
             events.iter().filter(|event| event.task.pid == pid).map(|event| event.change).collect()
         }
@@ -332,30 +340,32 @@ print(os.getpid(), child)
     #[test]
     fn the_files_of_all_processes_can_be_read_again_and_again() {
         let case = Case::new();
-        let own = || {
-            let files = case.holders.read().unwrap();
-            assert!(files.span.0 < files.span.1, "{files:?}");
+        let own_records = || {
+            let files = case.holders.read_files().unwrap();
+            assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
             let is_own = |bytes: &&[u8]| {
-                let Ok(Record::File(event)) = decode(bytes) else { panic!("{bytes:?}") };
+                let Ok(DrainedRecord::File(event)) = decode_record(bytes) else {
+                    panic!("{bytes:?}")
+                };
                 assert!(event.number.major == MEM.1 && event.task.cgroup_id > 0, "{event:?}");
                 event.change == FileChange::Seen && (event.number, event.task.pid) == (FULL, id())
             };
-            files.each().filter(is_own).count()
+            files.each_record().filter(is_own).count()
         };
-        let before = own();
-        let (one, other) = (full(), full());
-        assert_eq!(own(), 1);
-        drop((one, other));
+        let before = own_records();
+        let (first_file, second_file) = (full(), full());
+        assert_eq!(own_records(), 1);
+        drop((first_file, second_file));
         let place = place();
-        assert_eq!(own(), before);
+        assert_eq!(own_records(), before);
         drop(place);
         // That of another process.
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
         let of_child = || {
-            let files = case.holders.read().unwrap();
-            let records = files.each().filter_map(|bytes| decode(bytes).ok());
-            let its = |record: &Record| matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
-            records.filter(its).count()
+            let files = case.holders.read_files().unwrap();
+            let records = files.each_record().filter_map(|bytes| decode_record(bytes).ok());
+            let is_of_child = |record: &DrainedRecord| matches!(record, DrainedRecord::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
+            records.filter(is_of_child).count()
         };
         // While it executes its program it still has the copy that is closed then.
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -377,33 +387,33 @@ print(os.getpid(), child)
         // A second file of the same device changes nothing, however the process gets it.
         let first = full();
         let (second, third) = (full(), first.try_clone().unwrap());
-        assert_eq!(case.of(id()), [FileChange::Got]);
+        assert_eq!(case.changes_of(id()), [FileChange::Got]);
         drop((first, third));
         // Other files are not reported, nor is a place.
         drop(place());
         for _ in 0..1000 {
             drop(File::open("/proc/self/stat").unwrap());
         }
-        assert_eq!(case.of(id()), []);
+        assert_eq!(case.changes_of(id()), []);
         // A child has a copy until it executes another program.
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert_eq!(case.of(pid), [FileChange::Fork(id()), FileChange::Left]);
+        assert_eq!(case.changes_of(pid), [FileChange::Fork(id()), FileChange::Left]);
         drop(second);
-        assert_eq!(case.of(id()), [FileChange::Left]);
+        assert_eq!(case.changes_of(id()), [FileChange::Left]);
         let sent = Command::new("python3").args(["-c", SEND]).output().unwrap();
         let pids = String::from_utf8(sent.stdout).unwrap();
         let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
         let events = case.events();
         for pid in pids {
-            let of = events.iter().filter(|event| event.task.pid == pid);
-            let all = of
+            let pid_events = events.iter().filter(|event| event.task.pid == pid);
+            let all = pid_events
                 .clone()
                 .map(|event| event.change)
-                .filter(|it| !matches!(it, FileChange::Fork(_)));
+                .filter(|change| !matches!(change, FileChange::Fork(_)));
             assert_eq!(all.collect::<Vec<_>>(), [FileChange::Got, FileChange::Left], "{pid}");
-            assert!(of.clone().all(|event| event.task.cgroup_id > 0), "{events:?}");
+            assert!(pid_events.clone().all(|event| event.task.cgroup_id > 0), "{events:?}");
         }
         // The threads of other tests may have made children; nothing of them is left.
         assert!(

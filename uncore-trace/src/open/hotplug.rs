@@ -22,11 +22,11 @@ use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::CpuState;
 
 use super::open_counter::{self, Layout, OpenCounter};
-use super::perf::{Event, Request};
+use super::perf::{EventRequest, PerfEvent};
 use super::pmu;
 use super::programs;
-use super::sampler::{self, Running};
-use super::session::{Follower, Session};
+use super::sampler::{self, RunningSampler};
+use super::session::{CpuFollower, Session};
 use super::shared;
 use crate::bounds;
 use crate::count::Count;
@@ -41,11 +41,11 @@ const MOVE: Duration = Duration::from_millis(500);
 
 /// A change of the CPUs or of the counters that they read.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct CpuSetChange {
     /// CPUs that went offline.
-    pub gone: Vec<u32>,
+    pub went_offline: Vec<u32>,
     /// CPUs that came online.
-    pub came: Vec<u32>,
+    pub came_online: Vec<u32>,
     /// Counters that stopped.
     pub stopped: Vec<Stopped>,
     /// Counters that were stopped on purpose; they do not start again.
@@ -62,12 +62,12 @@ pub struct Stopped {
     /// Its total count.
     pub count: Count,
     /// What made it stop.
-    pub why: Why,
+    pub why: StopCause,
 }
 
 /// Why a counter stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum StopCause {
     /// Its CPU went offline.
     Cpu,
     /// Its PMU was removed: the driver was unloaded or unbound from the device, and the kernel
@@ -82,7 +82,12 @@ impl Session {
     /// Finds the CPU that can read each counter, and has it read there. It does nothing unless
     /// `online` differs from the last call, a counter has no reader yet, or `hint` reports a
     /// problem. All records that were in the ring before must have been fed.
-    pub fn follow(&mut self, online: &[u32], root: &Path, hint: bool) -> Result<Option<Change>> {
+    pub fn follow_cpus(
+        &mut self,
+        online: &[u32],
+        root: &Path,
+        hint: bool,
+    ) -> Result<Option<CpuSetChange>> {
         let Some(running) = &self.running else {
             return Ok(None);
         };
@@ -94,10 +99,10 @@ impl Session {
         if as_before && !hint && self.follower.unsettled.is_none() {
             return Ok(None);
         }
-        let mut change = Change {
-            gone: not_in(&self.follower.online, online),
-            came: not_in(online, &self.follower.online),
-            ..Change::default()
+        let mut change = CpuSetChange {
+            went_offline: not_in(&self.follower.online, online),
+            came_online: not_in(online, &self.follower.online),
+            ..CpuSetChange::default()
         };
         online.clone_into(&mut self.follower.online);
         let readers: Vec<Option<u32>> = self.opened.iter().map(|counter| counter.reader).collect();
@@ -114,7 +119,7 @@ impl Session {
         let mut settled = self.opened.iter().all(|counter| counter.is_settled(online));
         // All counters get new slots together: a sample is identified by its first slot alone.
         if moved || !reopened.is_empty() || self.has_lost_a_timer()? {
-            settled &= self.place()?;
+            settled &= self.place_counters()?;
             change.layouts = Some(self.layouts.clone());
         }
         // The time to settle starts again with every change, since drivers follow each of them.
@@ -126,17 +131,17 @@ impl Session {
 
     /// Clears the programs' state of an offline CPU, so that its time begins anew when it comes
     /// back.
-    pub fn forget(&mut self, cpu: u32) -> Result<()> {
+    pub fn reset_cpu(&mut self, cpu: u32) -> Result<()> {
         self.cpus
             .set(cpu, CpuState::default(), 0)
             .with_context(|| format!("cannot write the state of CPU {cpu}"))
     }
 
     /// The CPUs that went offline since the last look. `online` lists those that are online.
-    pub fn take_gone(&mut self, online: &[u32]) -> Vec<u32> {
-        let gone = not_in(&self.follower.online, online);
+    pub fn take_offline(&mut self, online: &[u32]) -> Vec<u32> {
+        let offline = not_in(&self.follower.online, online);
         online.clone_into(&mut self.follower.online);
-        gone
+        offline
     }
 
     /// Whether a PMU that was removed has come back since the last call.
@@ -162,11 +167,11 @@ impl Session {
                 continue;
             }
             if let Ok(count) = counter.event.read() {
-                counter.base = count.after(counter.base);
+                counter.base = count.add_earlier(counter.base);
             }
             // A driver that finds no CPU for a counter leaves it on its CPU.
             let has_cpu = counter.reader.is_some_and(|cpu| self.follower.online.contains(&cpu));
-            let why = if has_cpu && !counter.per_cpu { Why::Pmu } else { Why::Cpu };
+            let why = if has_cpu && !counter.per_cpu { StopCause::Pmu } else { StopCause::Cpu };
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
             stopped.push(Stopped { id: counter.id, count: counter.base, why });
         }
@@ -178,8 +183,10 @@ impl Session {
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
         let (mut reopened, mut refused) = (Vec::new(), false);
         for index in 0..self.opened.len() {
-            let Some(counter) =
-                self.opened.get_mut(index).filter(|its| its.stopped && !its.retired)
+            let Some(counter) = self
+                .opened
+                .get_mut(index)
+                .filter(|candidate| candidate.stopped && !candidate.retired)
             else {
                 continue;
             };
@@ -194,12 +201,12 @@ impl Session {
                 Some(leader) if leader.stopped => continue,
                 Some(leader) => vec![leader.request.cpu],
                 None if counter.per_cpu => vec![counter.request.cpu],
-                None => counter.candidates(root),
+                None => counter.reopen_cpus(root),
             };
             let online = cpus.into_iter().filter(|cpu| self.follower.online.contains(cpu));
-            let mut tries = online.map(|cpu| Request { attr_type, cpu, ..counter.request });
+            let mut tries = online.map(|cpu| EventRequest { attr_type, cpu, ..counter.request });
             let opened = tries.find_map(|request| {
-                match Event::open(&request, leader.map(|leader| &leader.event)) {
+                match PerfEvent::open(&request, leader.map(|leader| &leader.event)) {
                     Ok(event) => Some((request, event)),
                     Err(error) => {
                         refused |= error.raw_os_error() == Some(libc::EACCES);
@@ -235,19 +242,21 @@ impl Session {
             if counter.idle.is_some() {
                 // The driver is moving the counter, or it has stopped: what a read says now does
                 // not hold.
-                let gone = counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
-                if gone && let Some(counter) = self.opened.get_mut(index) {
+                let is_offline =
+                    counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
+                if is_offline && let Some(counter) = self.opened.get_mut(index) {
                     counter.reader = None;
                 }
                 continue;
             }
-            let (old, place) = (counter.reader, (counter.pmu.clone(), counter.reader));
+            let (old, pmu_and_reader) = (counter.reader, (counter.pmu.clone(), counter.reader));
             // A probe interrupts a CPU. So the last reader is tried first, then the CPU on which
             // another counter of the same PMU was just found, then the rest.
-            let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&place).copied()).collect();
-            let candidates = self.follower.candidates(root, counter);
+            let mut cpus: Vec<u32> =
+                old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
+            let candidates = self.follower.likely_readers(root, counter);
             cpus.extend(candidates);
-            self.offer(index)?;
+            self.offer_to_probe(index)?;
             let mut reader = None;
             for cpu in cpus {
                 if self.follower.online.contains(&cpu) && self.can_read(cpu)? {
@@ -256,7 +265,7 @@ impl Session {
                 }
             }
             if let Some(cpu) = reader {
-                known.insert(place, cpu);
+                known.insert(pmu_and_reader, cpu);
             }
             if let Some(counter) = self.opened.get_mut(index) {
                 counter.reader = reader;
@@ -273,7 +282,7 @@ impl Session {
         2 * self.opened.len() as u32
     }
 
-    pub(super) fn offer(&self, index: usize) -> Result<()> {
+    pub(super) fn offer_to_probe(&self, index: usize) -> Result<()> {
         let Some(counter) = self.opened.get(index) else {
             return Ok(());
         };
@@ -285,7 +294,7 @@ impl Session {
     /// Whether the counter in the probe's slot can be read on `cpu`.
     pub(super) fn can_read(&mut self, cpu: u32) -> Result<bool> {
         let slot = u64::from(self.probe_slot());
-        let program: &mut RawTracePoint = programs::find(&mut self.ebpf, "probe")?;
+        let program: &mut RawTracePoint = programs::find_program(&mut self.ebpf, "probe")?;
         let mut options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
         if let Some(argument) = options.args.first_mut() {
             *argument = slot;
@@ -295,7 +304,7 @@ impl Session {
     }
 
     fn has_lost_a_timer(&self) -> Result<bool> {
-        if !self.running.as_ref().is_some_and(Running::has_timers) {
+        if !self.running.as_ref().is_some_and(RunningSampler::has_timers) {
             return Ok(false);
         }
         for &cpu in self.layouts.keys() {
@@ -308,22 +317,22 @@ impl Session {
 
     /// Gives every counter that has a reader a slot, and has it read there. `false` if a CPU could
     /// not be reached yet.
-    pub(super) fn place(&mut self) -> Result<bool> {
+    pub(super) fn place_counters(&mut self) -> Result<bool> {
         self.drop_excess_counters();
-        let before: Vec<u32> = self.layouts.keys().copied().collect();
+        let readers_before: Vec<u32> = self.layouts.keys().copied().collect();
         // The other half: the slots in use stay valid until every CPU has its new layout.
         self.follower.upper_half = !self.follower.upper_half;
-        let first = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
-        self.layouts = open_counter::lay_out(&mut self.opened, first);
+        let first_slot = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
+        self.layouts = open_counter::lay_out(&mut self.opened, first_slot);
         for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {
-            self.put(counter)?;
+            self.put_in_slot(counter)?;
         }
         self.find_others()?;
         let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
             return Ok(true);
         };
-        let settled = running.reassign(ebpf, samplers, &before, layouts)?;
-        shared::assign(samplers, layouts)?;
+        let settled = running.reassign(ebpf, samplers, &readers_before, layouts)?;
+        shared::assign_others(samplers, layouts)?;
         Ok(settled)
     }
 
@@ -348,10 +357,10 @@ impl Session {
 impl OpenCounter {
     /// The CPUs on which the counter can be opened again and still be the same. On another CPU the
     /// driver may give the counter of another package.
-    fn candidates(&self, root: &Path) -> Vec<u32> {
+    fn reopen_cpus(&self, root: &Path) -> Vec<u32> {
         let mut cpus = self.past_readers.clone();
         if self.single
-            && let Some(mask) = pmu::cpumask(root, &self.pmu)
+            && let Some(mask) = pmu::read_cpumask(root, &self.pmu)
             && mask.len() == 1
         {
             cpus.extend(mask.iter());
@@ -366,7 +375,7 @@ impl OpenCounter {
             return Some(self.request.attr_type);
         }
         let attr_type = pmu::attr_type(root, &self.pmu)?;
-        (pmu::place(root, &self.pmu) == self.place).then_some(attr_type)
+        (pmu::device_directory(root, &self.pmu) == self.directory).then_some(attr_type)
     }
 
     /// Whether the counter needs no further look.
@@ -376,11 +385,11 @@ impl OpenCounter {
     }
 }
 
-impl Follower {
+impl CpuFollower {
     /// The CPUs on which a PMU's counter may be, the most likely first: those of its `cpumask`,
     /// then those with numbers near that of its first CPU, which are mostly in the same package.
-    fn candidates(&self, root: &Path, counter: &OpenCounter) -> Vec<u32> {
-        let mask = pmu::cpumask(root, &counter.pmu);
+    fn likely_readers(&self, root: &Path, counter: &OpenCounter) -> Vec<u32> {
+        let mask = pmu::read_cpumask(root, &counter.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
         // Some counters can be read on any CPU of their package. The kernel takes a CPU that is
         // coming up or going down for one of package 0 (`__perf_event_read_cpu`,

@@ -11,7 +11,7 @@ use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use uncore_trace_common::config::{self, MISSING};
 
-use super::btf::Types;
+use super::btf::KernelTypes;
 use super::programs::attach_raw;
 use crate::bounds;
 
@@ -33,10 +33,10 @@ pub(super) const PROGRAMS: [&str; 8] = [
 ];
 
 /// A path through nested members; the offsets are added.
-type Path = &'static [(&'static str, &'static str)];
+type MemberPath = &'static [(&'static str, &'static str)];
 
 /// What the programs for block devices require.
-const BLOCK: [(&str, Path); 7] = [
+const BLOCK: [(&str, MemberPath); 7] = [
     (config::REQUEST_QUEUE, &[("request", "q")]),
     (config::REQUEST_FLAGS, &[("request", "cmd_flags")]),
     (config::REQUEST_LEN, &[("request", "__data_len")]),
@@ -54,7 +54,7 @@ const OPERATIONS: [(&str, &str); 3] = [
 ];
 
 /// What the programs for network interfaces require.
-const NET: [(&str, Path); 9] = [
+const NET: [(&str, MemberPath); 9] = [
     (config::SKB_LEN, &[("sk_buff", "len")]),
     (config::SKB_SK, &[("sk_buff", "sk")]),
     (config::SKB_DEV, &[("sk_buff", "dev")]),
@@ -68,7 +68,7 @@ const NET: [(&str, Path); 9] = [
 
 /// What a kernel may lack. Then the cgroup is that of the current task (`CONFIG_BLK_CGROUP`,
 /// `CONFIG_SOCK_CGROUP_DATA`), and there is one network namespace (`CONFIG_NET_NS`).
-const OPTIONAL: [(&str, Path); 6] = [
+const OPTIONAL: [(&str, MemberPath); 6] = [
     (config::BIO_BLKG, &[("bio", "bi_blkg")]),
     (config::BLKG_BLKCG, &[("blkcg_gq", "blkcg")]),
     (config::BLKCG_CGROUP, &[("blkcg", "css"), ("cgroup_subsys_state", "cgroup")]),
@@ -79,7 +79,7 @@ const OPTIONAL: [(&str, Path); 6] = [
 
 /// What the running kernel offers to these programs.
 #[derive(Debug, Default)]
-pub(super) struct Kernel {
+pub(super) struct IoSettings {
     settings: Vec<(&'static str, u64)>,
     /// Programs to attach, in this order. They have the names of their tracepoints.
     programs: Vec<&'static str>,
@@ -87,42 +87,43 @@ pub(super) struct Kernel {
     unseen: Vec<String>,
 }
 
-impl Kernel {
+impl IoSettings {
     /// Looks up what the programs need.
-    pub(super) fn of(types: &Types) -> Self {
-        let mut own = Self { settings: vec![(config::IO_WANTED, 1)], ..Self::default() };
-        let block = offsets(types, &BLOCK).and_then(|found| {
-            let value = |&(global, name)| Ok((global, types.value("req_op", name)?));
+    pub(super) fn from_types(types: &KernelTypes) -> Self {
+        let mut io_settings = Self { settings: vec![(config::IO_WANTED, 1)], ..Self::default() };
+        let block = member_offsets(types, &BLOCK).and_then(|block_offsets| {
+            let value = |&(global, name)| Ok((global, types.enumerator_value("req_op", name)?));
             let operations: Result<Vec<_>> = OPERATIONS.iter().map(value).collect();
-            Ok([found, operations?].concat())
+            Ok([block_offsets, operations?].concat())
         });
-        own.take("block", block, types, block_programs(types));
-        let net = offsets(types, &NET);
+        io_settings.add_programs("block", block, types, block_programs(types));
+        let net = member_offsets(types, &NET);
         let programs = ["net_dev_start_xmit", "netif_receive_skb", "skb_copy_datagram_iovec"];
-        own.take("network", net, types, programs.into());
+        io_settings.add_programs("network", net, types, programs.into());
         for &(global, path) in &OPTIONAL {
-            own.settings.push((global, offset(types, path).unwrap_or(MISSING)));
+            io_settings.settings.push((global, path_offset(types, path).unwrap_or(MISSING)));
         }
-        own
+        io_settings
     }
 
-    fn take(
+    fn add_programs(
         &mut self,
-        kind: &str,
-        found: Result<Vec<(&'static str, u64)>>,
-        types: &Types,
+        device_type: &str,
+        offsets: Result<Vec<(&'static str, u64)>>,
+        types: &KernelTypes,
         programs: Vec<&'static str>,
     ) {
         let missing = programs.iter().find(|name| !types.has_tracepoint(name));
-        match (found, missing) {
-            (Ok(found), None) => {
-                self.settings.extend(found);
+        match (offsets, missing) {
+            (Ok(found_offsets), None) => {
+                self.settings.extend(found_offsets);
                 self.programs.extend(programs);
             }
             (Ok(_), Some(name)) => {
-                self.unseen.push(format!("{kind} devices: this kernel has no tracepoint {name}"));
+                self.unseen
+                    .push(format!("{device_type} devices: this kernel has no tracepoint {name}"));
             }
-            (Err(error), _) => self.unseen.push(format!("{kind} devices: {error:#}")),
+            (Err(error), _) => self.unseen.push(format!("{device_type} devices: {error:#}")),
         }
     }
 
@@ -137,7 +138,7 @@ impl Kernel {
     }
 
     /// Sets the programs' globals and sizes their maps, for `cpus` possible CPUs.
-    pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
+    pub(super) fn apply_settings<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
         for (name, value) in &self.settings {
             loader.override_global(name, value, true);
         }
@@ -146,7 +147,7 @@ impl Kernel {
     }
 
     /// Loads and attaches the programs.
-    pub(super) fn attach(&self, ebpf: &mut Ebpf) -> Result<()> {
+    pub(super) fn attach_programs(&self, ebpf: &mut Ebpf) -> Result<()> {
         for name in &self.programs {
             attach_raw(ebpf, name, name)?;
         }
@@ -156,7 +157,7 @@ impl Kernel {
     /// The number of events that the kernel did not pass to a program, because it was already
     /// running on that CPU: `recursion_misses` of the program's fdinfo (`bpf_prog_show_fdinfo`,
     /// kernel/bpf/syscall.c, Linux 6.1 to 7.2).
-    pub(super) fn missed(&self, ebpf: &Ebpf) -> u64 {
+    pub(super) fn missed_events(&self, ebpf: &Ebpf) -> u64 {
         let missed = self.programs.iter().filter_map(|name| {
             let Some(Program::RawTracePoint(program)) = ebpf.program(name) else {
                 return None;
@@ -171,21 +172,24 @@ impl Kernel {
 }
 
 /// Since Linux 6.5 a tracepoint runs for each request in the context of its submitter.
-fn block_programs(types: &Types) -> Vec<&'static str> {
-    let end = ["block_rq_merge", "block_rq_complete"];
-    let begin: &[_] = if types.has_tracepoint("block_io_start") {
+fn block_programs(types: &KernelTypes) -> Vec<&'static str> {
+    let end_programs = ["block_rq_merge", "block_rq_complete"];
+    let begin_programs: &[_] = if types.has_tracepoint("block_io_start") {
         &["block_io_start"]
     } else {
         &["block_rq_insert", "block_rq_issue"]
     };
     // If only the end of a request is seen, it has no owner.
-    begin.iter().copied().chain(end).collect()
+    begin_programs.iter().copied().chain(end_programs).collect()
 }
 
-fn offsets(types: &Types, wanted: &[(&'static str, Path)]) -> Result<Vec<(&'static str, u64)>> {
-    wanted.iter().map(|&(global, path)| Ok((global, offset(types, path)?))).collect()
+fn member_offsets(
+    types: &KernelTypes,
+    wanted: &[(&'static str, MemberPath)],
+) -> Result<Vec<(&'static str, u64)>> {
+    wanted.iter().map(|&(global, path)| Ok((global, path_offset(types, path)?))).collect()
 }
 
-fn offset(types: &Types, path: Path) -> Result<u64> {
-    path.iter().map(|(structure, member)| types.offset(structure, member)).sum()
+fn path_offset(types: &KernelTypes, path: MemberPath) -> Result<u64> {
+    path.iter().map(|(structure, member)| types.member_offset(structure, member)).sum()
 }

@@ -30,27 +30,29 @@ mod verifier;
 mod visit;
 mod witness;
 
-pub use self::barrier::{Barrier, Call, barrier};
-pub use self::btf::{MAKE, Types, elsewhere};
+pub use self::barrier::{Barrier, Call, barrier_to_call};
+pub use self::btf::{KernelTypes, MAKE, find_elsewhere};
 pub use self::counting::Counting;
-pub use self::drops::Drops;
-pub use self::holders::Files;
-pub use self::hotplug::{Change, Stopped, Why};
+pub use self::drops::DropCounts;
+pub use self::holders::OpenFiles;
+pub use self::hotplug::{CpuSetChange, StopCause, Stopped};
 pub use self::limits::{LEAST_MEMORY, files_needed};
-pub use self::online::{Online, online};
-pub use self::open_counter::{Layout, Placed, try_counter};
-pub use self::options::{Options, Timer};
+pub use self::online::{OnlineCpus, online_cpus};
+pub use self::open_counter::{Layout, PlacedCounter, try_counter};
+pub use self::options::{SessionOptions, Timer};
 pub use self::privileges::Privileges;
 pub use self::session::{Session, Unopened};
-pub use self::statistics::{Sampled, Statistics};
-pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, try_program, verify};
-pub use self::witness::Meter;
+pub use self::statistics::{DeviceStatistics, StatisticsSample};
+pub use self::verifier::{
+    MOST_INSTRUCTIONS, VerifiedProgram, VerifierEffort, try_program, verify_programs,
+};
+pub use self::witness::HookMeter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.
 const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";
 
 /// The error of an act that takes the system call bpf.
-fn refused(act: &str, error: &(dyn std::error::Error + 'static)) -> String {
+fn bpf_refusal(act: &str, error: &(dyn std::error::Error + 'static)) -> String {
     match barrier::barrier_in(Call::Bpf, error) {
         Some(barrier) => format!("{act} ({barrier}; see `uncore-trace doctor`; {SAMPLE})"),
         None => act.to_owned(),

@@ -14,14 +14,14 @@ use crate::discover::CpuList;
 /// opening and reading it takes five times as long as reading it (117 and 23 us on an idle virtual
 /// machine).
 #[derive(Debug)]
-pub struct Online {
+pub struct OnlineCpus {
     path: PathBuf,
     file: File,
     text: Vec<u8>,
     cpus: Vec<u32>,
 }
 
-impl Online {
+impl OnlineCpus {
     /// Opens the list of the machine whose sysfs is under `root`.
     ///
     /// # Errors
@@ -29,8 +29,8 @@ impl Online {
     /// The file cannot be opened.
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("sys/devices/system/cpu/online");
-        let file =
-            bounds::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = bounds::open_regular(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path, file, text: Vec::new(), cpus: Vec::new() })
     }
 
@@ -39,7 +39,7 @@ impl Online {
     /// # Errors
     ///
     /// The list cannot be read, or is not a list of CPUs.
-    pub fn look(&mut self) -> Result<&[u32]> {
+    pub fn read_cpus(&mut self) -> Result<&[u32]> {
         // A file of sysfs is generated anew when it is read from its begin, and has at most one
         // page of the kernel (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`,
         // fs/seq_file.c, Linux 6.18). That may be more than one read here returns.
@@ -68,9 +68,9 @@ impl Online {
 ///
 /// # Errors
 ///
-/// Those of [`Online::open`] and [`Online::look`].
-pub fn online(root: &Path) -> Result<Vec<u32>> {
-    Online::open(root)?.look().map(<[u32]>::to_vec)
+/// Those of [`OnlineCpus::open`] and [`OnlineCpus::read_cpus`].
+pub fn online_cpus(root: &Path) -> Result<Vec<u32>> {
+    OnlineCpus::open(root)?.read_cpus().map(<[u32]>::to_vec)
 }
 
 #[cfg(test)]
@@ -80,29 +80,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_look_is_of_now() {
+    fn each_reading_of_the_online_cpus_is_current() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/devices/system/cpu");
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("online"), "0-2\n").unwrap();
-        let mut online = Online::open(root.path()).unwrap();
-        assert_eq!(online.look().unwrap(), [0, 1, 2]);
-        assert_eq!(online.look().unwrap(), [0, 1, 2]);
+        let mut online = OnlineCpus::open(root.path()).unwrap();
+        assert_eq!(online.read_cpus().unwrap(), [0, 1, 2]);
+        assert_eq!(online.read_cpus().unwrap(), [0, 1, 2]);
         fs::write(dir.join("online"), "0,2\n").unwrap();
-        assert_eq!(online.look().unwrap(), [0, 2]);
+        assert_eq!(online.read_cpus().unwrap(), [0, 2]);
         let even: Vec<u32> = (0..4096).step_by(2).collect();
         let list: Vec<String> = even.iter().map(u32::to_string).collect();
         fs::write(dir.join("online"), format!("{}\n", list.join(","))).unwrap();
-        assert_eq!(online.look().unwrap(), even);
+        assert_eq!(online.read_cpus().unwrap(), even);
         fs::write(dir.join("online"), "0-\n").unwrap();
-        let error = format!("{:#}", online.look().unwrap_err());
+        let error = format!("{:#}", online.read_cpus().unwrap_err());
         assert!(error.contains("cannot understand") && error.contains("cpu/online"), "{error}");
     }
 
     #[test]
     fn a_machine_without_the_list_is_an_error() {
         let root = tempfile::tempdir().unwrap();
-        let error = format!("{:#}", online(root.path()).unwrap_err());
+        let error = format!("{:#}", online_cpus(root.path()).unwrap_err());
         assert!(error.contains("cannot open") && error.contains("cpu/online"), "{error}");
     }
 }

@@ -8,15 +8,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::barrier::{Call, barrier};
-use super::perf::{Event, Request};
+use super::barrier::{Call, barrier_to_call};
+use super::perf::{EventRequest, PerfEvent};
 use super::session::Unopened;
 use crate::count::Count;
 use crate::plan::Counter;
 
 /// A counter's entry in a [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedCounter {
     /// Its id in the plan.
     pub id: u32,
     /// The count to add to its readings.
@@ -27,15 +27,15 @@ pub struct Placed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// The first slot. It identifies the samples of these counters.
-    pub first: u32,
+    pub first_slot: u32,
     /// The counters. Those that are read at every switch come first.
-    pub counters: Vec<Placed>,
+    pub counters: Vec<PlacedCounter>,
     /// Number of counters that are read at every switch.
     pub at_switch: u32,
     /// Number of counters, the last ones, that other CPUs read at their switches too.
     pub shared: u32,
     /// These CPUs.
-    pub others: Vec<u32>,
+    pub other_cpus: Vec<u32>,
 }
 
 impl Layout {
@@ -59,7 +59,7 @@ pub(super) struct OpenCounter {
     /// The PMU instance.
     pub pmu: String,
     /// The PMU's directory in sysfs, if it has one.
-    pub place: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Whether its PMU was missing at the last look.
     pub absent: bool,
     /// Whether it counts its own CPU only.
@@ -69,11 +69,11 @@ pub(super) struct OpenCounter {
     /// Whether other CPUs read it at their switches.
     pub shared: bool,
     /// How it was opened last.
-    pub request: Request,
+    pub request: EventRequest,
     /// Index of its group leader.
     pub leader: Option<usize>,
     /// The perf event.
-    pub event: Event,
+    pub event: PerfEvent,
     /// The CPU that reads it, if any.
     pub reader: Option<u32>,
     /// All CPUs that have read it.
@@ -95,28 +95,30 @@ pub(super) struct OpenCounter {
 }
 
 /// Opens all counters that are perf events, disabled. Also returns those that could not be opened.
-pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
-    let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
+pub(super) fn open_counters(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
+    let (mut opened_counters, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
     for counter in counters.iter().filter(|counter| !counter.is_statistic()) {
         let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
         let event = match leader {
             Some(None) => Err("the leader of its group could not be opened".to_owned()),
-            Some(Some(index)) => open_one(counter, all.get(index).map(|counter| &counter.event)),
-            None => open_one(counter, None),
+            Some(Some(index)) => {
+                open_event(counter, opened_counters.get(index).map(|counter| &counter.event))
+            }
+            None => open_event(counter, None),
         };
         match event {
             Ok(event) => {
-                index_of.insert(counter.id, all.len());
-                all.push(OpenCounter {
+                index_of.insert(counter.id, opened_counters.len());
+                opened_counters.push(OpenCounter {
                     id: counter.id,
                     pmu: counter.pmu.clone(),
-                    place: None,
+                    directory: None,
                     absent: false,
                     per_cpu: counter.per_cpu,
                     at_switch: counter.at_switch,
                     shared: false,
-                    request: request(counter),
+                    request: event_request(counter),
                     leader: leader.flatten(),
                     event,
                     reader: Some(counter.cpu),
@@ -124,7 +126,7 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
                     socket: counter.socket,
                     single: counters
                         .iter()
-                        .all(|other| other.pmu != counter.pmu || other.cpu == counter.cpu),
+                        .all(|peer| peer.pmu != counter.pmu || peer.cpu == counter.cpu),
                     base: Count::default(),
                     stopped: false,
                     retired: false,
@@ -135,24 +137,24 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
             Err(reason) => unopened.push(Unopened { counter: counter.id, reason }),
         }
     }
-    (all, unopened)
+    (opened_counters, unopened)
 }
 
-/// Assigns a slot to every counter that has a reader, from slot `first` on. The counters of a CPU
-/// get consecutive slots.
-pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layout> {
+/// Assigns a slot to every counter that has a reader, from slot `first_slot` on. The counters of a
+/// CPU get consecutive slots.
+pub(super) fn lay_out(counters: &mut [OpenCounter], first_slot: u32) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
-    let mut slots = first..;
-    let readers: BTreeSet<u32> = all.iter().filter_map(|counter| counter.reader).collect();
+    let mut slots = first_slot..;
+    let readers: BTreeSet<u32> = counters.iter().filter_map(|counter| counter.reader).collect();
     for cpu in readers {
-        let mut own: Vec<&mut OpenCounter> =
-            all.iter_mut().filter(|counter| counter.reader == Some(cpu)).collect();
-        own.sort_by_key(|counter| (!counter.at_switch, counter.shared));
-        for counter in own {
+        let mut counters_of_cpu: Vec<&mut OpenCounter> =
+            counters.iter_mut().filter(|counter| counter.reader == Some(cpu)).collect();
+        counters_of_cpu.sort_by_key(|counter| (!counter.at_switch, counter.shared));
+        for counter in counters_of_cpu {
             counter.slot = slots.next().unwrap_or(u32::MAX);
-            let empty = Layout { first: counter.slot, ..Layout::default() };
+            let empty = Layout { first_slot: counter.slot, ..Layout::default() };
             let layout = layouts.entry(cpu).or_insert(empty);
-            layout.counters.push(Placed { id: counter.id, base: counter.base });
+            layout.counters.push(PlacedCounter { id: counter.id, base: counter.base });
             layout.at_switch += u32::from(counter.at_switch);
             layout.shared += u32::from(counter.shared);
         }
@@ -160,8 +162,8 @@ pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layo
     layouts
 }
 
-const fn request(counter: &Counter) -> Request {
-    Request {
+const fn event_request(counter: &Counter) -> EventRequest {
+    EventRequest {
         attr_type: counter.attr_type,
         config: counter.config,
         cpu: counter.cpu,
@@ -170,14 +172,14 @@ const fn request(counter: &Counter) -> Request {
     }
 }
 
-fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> {
-    Event::open(&request(counter), leader).map_err(|error| {
+fn open_event(counter: &Counter, leader: Option<&PerfEvent>) -> Result<PerfEvent, String> {
+    PerfEvent::open(&event_request(counter), leader).map_err(|error| {
         format!(
             "perf_event_open of {}/{}/ on CPU {} failed: {}",
             counter.pmu,
             counter.event,
             counter.cpu,
-            explain(&error, &counter.pmu, leader.is_some())
+            explain_errno(&error, &counter.pmu, leader.is_some())
         )
     })
 }
@@ -188,13 +190,13 @@ fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> 
 ///
 /// The kernel refuses it.
 pub fn try_counter(counter: &Counter) -> io::Result<()> {
-    Event::open(&request(counter), None).map(drop)
+    PerfEvent::open(&event_request(counter), None).map(drop)
 }
 
 /// What the errno means for a counting event of this PMU, alone or in a group, and what to do about
 /// it.
-fn explain(error: &io::Error, pmu: &str, is_in_group: bool) -> String {
-    if let Some(barrier) = barrier(Call::Perf, error) {
+fn explain_errno(error: &io::Error, pmu: &str, is_in_group: bool) -> String {
+    if let Some(barrier) = barrier_to_call(Call::Perf, error) {
         return format!("{error}: {barrier}; see `uncore-trace doctor`");
     }
     let hint = match error.raw_os_error() {
@@ -225,13 +227,16 @@ fn is_amd_uncore(pmu: &str) -> bool {
 
 /// Disables all counters that count, one right after the other, and warns of the first failure. The
 /// kernel may have revoked an event; the counts of the others are still valid.
-pub(super) fn disable(counters: &[OpenCounter]) {
+pub(super) fn disable_counters(counters: &[OpenCounter]) {
     let counting = counters.iter().filter(|counter| !counter.stopped);
-    let failed: Vec<_> =
-        counting.filter_map(|its| Some((its.id, its.event.disable().err()?))).collect();
+    let failed: Vec<_> = counting
+        .filter_map(|candidate| Some((candidate.id, candidate.event.disable().err()?)))
+        .collect();
     if let Some((id, error)) = failed.first() {
-        let others = failed.len() - 1;
-        log::warn!("cannot disable counter {id} (and {others} more): {error}; its count may go on");
+        let other_failures = failed.len() - 1;
+        log::warn!(
+            "cannot disable counter {id} (and {other_failures} more): {error}; its count may go on"
+        );
     }
 }
 
@@ -243,12 +248,12 @@ mod tests {
     fn a_group_that_amd_refuses_has_too_many_counters() {
         let error = io::Error::from_raw_os_error(libc::EINVAL);
         for pmu in ["amd_df", "amd_l3_1", "amd_umc_11"] {
-            let text = explain(&error, pmu, true);
+            let text = explain_errno(&error, pmu, true);
             assert!(text.contains("too many counters at once"), "{text}");
-            assert!(explain(&error, pmu, false).contains("refuses this encoding"), "{pmu}");
+            assert!(explain_errno(&error, pmu, false).contains("refuses this encoding"), "{pmu}");
         }
         for pmu in ["amd_iommu_0", "uncore_imc_0"] {
-            assert!(explain(&error, pmu, true).contains("refuses this encoding"), "{pmu}");
+            assert!(explain_errno(&error, pmu, true).contains("refuses this encoding"), "{pmu}");
         }
     }
 }

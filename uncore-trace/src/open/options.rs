@@ -3,7 +3,7 @@
 /// How to record, beyond what the plan says.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
-pub struct Options {
+pub struct SessionOptions {
     /// Nanoseconds between two readings.
     pub tick_ns: u64,
     /// Record every slice.

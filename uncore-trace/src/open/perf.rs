@@ -17,14 +17,14 @@ use crate::count::Count;
 
 /// An open counter; closed when dropped.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct PerfEvent {
     fd: OwnedFd,
-    leads: bool,
+    is_leader: bool,
 }
 
 /// The counter to open.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct EventRequest {
     /// `type` of the PMU.
     pub attr_type: u32,
     /// `config` to `config4`.
@@ -37,14 +37,14 @@ pub(super) struct Request {
     pub exclusive: bool,
 }
 
-impl Event {
+impl PerfEvent {
     /// Opens a counter on its CPU, disabled, for all tasks. A member of a group starts to count
     /// when its leader is enabled.
     ///
-    /// Only the encoding is set, `exclusive` for counters that take turns, and `exclude_guest` where a
-    /// core PMU needs it: uncore PMUs refuse
-    /// `exclude_*` and sampling, and events in a perf event array refuse `inherit`.
-    pub(super) fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
+    /// Only the encoding is set, `exclusive` for counters that take turns, and `exclude_guest`
+    /// where a core PMU needs it: uncore PMUs refuse `exclude_*` and sampling, and events in a perf
+    /// event array refuse `inherit`.
+    pub(super) fn open(request: &EventRequest, leader: Option<&Self>) -> io::Result<Self> {
         let [config, config1, config2, config3, config4] = request.config;
         let mut attr = perf_event_attr { type_: request.attr_type, config, ..Default::default() };
         // A kernel with a shorter structure accepts this one if the fields that it does not know
@@ -75,17 +75,17 @@ impl Event {
         }
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, leads: leader.is_none() })
+        Ok(Self { fd, is_leader: leader.is_none() })
     }
 
     /// Starts counting; a member of a group follows its leader.
     pub(super) fn enable(&self) -> io::Result<()> {
-        self.control(ioctls::ENABLE)
+        self.control_event(ioctls::ENABLE)
     }
 
     /// Stops counting; a member of a group follows its leader.
     pub(super) fn disable(&self) -> io::Result<()> {
-        self.control(ioctls::DISABLE)
+        self.control_event(ioctls::DISABLE)
     }
 
     /// Its count, or its last count if its CPU went offline.
@@ -108,13 +108,13 @@ impl Event {
     /// increases.
     pub(super) fn is_enabled(&self) -> bool {
         match (self.read(), self.read()) {
-            (Ok(before), Ok(after)) => after.enabled > before.enabled,
+            (Ok(first_read), Ok(second_read)) => second_read.enabled > first_read.enabled,
             _ => false,
         }
     }
 
-    fn control(&self, ioctl: unsafe fn(i32, u32) -> i32) -> io::Result<()> {
-        if !self.leads {
+    fn control_event(&self, ioctl: unsafe fn(i32, u32) -> i32) -> io::Result<()> {
+        if !self.is_leader {
             return Ok(());
         }
         // SAFETY: a perf event descriptor, and an ioctl that takes a flag and no pointer.
@@ -125,7 +125,7 @@ impl Event {
     }
 }
 
-impl AsFd for Event {
+impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

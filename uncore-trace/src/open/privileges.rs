@@ -42,23 +42,23 @@ impl Privileges {
     }
 
     /// Whether these capabilities are effective.
-    pub const fn has(self, capabilities: CapabilitySet) -> bool {
+    pub const fn has_capabilities(self, capabilities: CapabilitySet) -> bool {
         self.effective.contains(capabilities)
     }
 
     /// Whether `perf_event_paranoid` does not apply: `perfmon_capable()` of the kernel.
-    pub const fn perfmon(self) -> bool {
-        self.admin() || self.initial_namespace && self.has(CapabilitySet::PERFMON)
+    pub const fn is_perfmon_capable(self) -> bool {
+        self.is_admin() || self.initial_namespace && self.has_capabilities(CapabilitySet::PERFMON)
     }
 
     /// Whether the process has all privileges.
-    pub const fn admin(self) -> bool {
-        self.initial_namespace && self.has(CapabilitySet::SYS_ADMIN)
+    pub const fn is_admin(self) -> bool {
+        self.initial_namespace && self.has_capabilities(CapabilitySet::SYS_ADMIN)
     }
 
     /// Whether BPF programs may be loaded: `bpf_capable()` of the kernel.
-    pub const fn bpf(self) -> bool {
-        self.admin() || self.initial_namespace && self.has(CapabilitySet::BPF)
+    pub const fn is_bpf_capable(self) -> bool {
+        self.is_admin() || self.initial_namespace && self.has_capabilities(CapabilitySet::BPF)
     }
 
     /// Whether an executed program can get both capabilities.

@@ -12,18 +12,18 @@ use rustix::system::uname;
 use uncore_trace_common::config;
 
 use super::barrier::{self, Call};
-use super::btf::Types;
+use super::btf::KernelTypes;
 use super::counters::CounterArray;
-use super::options::Options;
-use super::{holders, io, refused};
+use super::options::SessionOptions;
+use super::{bpf_refusal, holders, io};
 use crate::discover::release::is_realtime;
 
 /// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
 /// Raw tracepoint programs that not every recording attaches: two run on a CPU through
-/// `BPF_PROG_TEST_RUN`, `others` is only for counters that several CPUs read, and [`RAW_SWITCH`] for
-/// kernels without BTF.
+/// `BPF_PROG_TEST_RUN`, `others` is only for counters that several CPUs read, and [`RAW_SWITCH`]
+/// for kernels without BTF.
 const SELDOM: [&str; 4] = ["others", "probe", RAW_SWITCH, "run_on_cpu"];
 
 /// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints.
@@ -43,25 +43,26 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
 ];
 
-/// How the lines of the verifier's statistics begin (`print_verification_stats`, kernel/bpf/verifier.c,
-/// Linux 6.1 to 7.2).
+/// How the lines of the verifier's statistics begin (`print_verification_stats`,
+/// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 const STATISTICS: [&str; 4] =
     ["verification time ", "stack depth ", "insns processed ", "processed "];
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io`
-/// that I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or attached yet. `log` is the level of the verifier's
-/// log for programs that it refuses.
-pub(super) fn load(
-    options: &Options,
+/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io` that
+/// I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or
+/// attached yet. `log` is the level of the verifier's log for programs that it refuses.
+pub(super) fn load_object(
+    options: &SessionOptions,
     cpus: u32,
     at_switch: bool,
     counters: &CounterArray,
-    types: &Types,
-    (io, files): (Option<&io::Kernel>, Option<&holders::Kernel>),
+    types: &KernelTypes,
+    (io, files): (Option<&io::IoSettings>, Option<&holders::HolderSettings>),
     log: VerifierLogLevel,
 ) -> Result<Ebpf> {
-    let offset = |(_, (structure, member)): &(_, (&str, &str))| types.offset(structure, member);
+    let offset =
+        |(_, (structure, member)): &(_, (&str, &str))| types.member_offset(structure, member);
     let offsets: Vec<u64> = OFFSETS.iter().map(offset).collect::<Result<_>>()?;
     let settings = [
         (config::TICK_NS, options.tick_ns),
@@ -85,40 +86,41 @@ pub(super) fn load(
     // Turns have the numbers of CPUs plus one.
     loader.map_max_entries("TURN_READ", cpus + 1);
     if let Some(io) = io {
-        io.set(&mut loader, cpus);
+        io.apply_settings(&mut loader, cpus);
     }
     if let Some(files) = files {
-        files.set(&mut loader);
+        files.apply_settings(&mut loader);
     }
-    let ebpf = loader.load(&object()?).map_err(|error| {
-        anyhow!(one_line(&error)).context(refused("cannot create the BPF maps", &error))
+    let ebpf = loader.load(&decompress_object()?).map_err(|error| {
+        anyhow!(one_line(&error)).context(bpf_refusal("cannot create the BPF maps", &error))
     })?;
     match ebpf.map("COUNTERS") {
-        Some(Map::PerfEventArray(map)) => replace(map, counters)?,
+        Some(Map::PerfEventArray(map)) => replace_counters(map, counters)?,
         _ => bail!("the BPF object has no map COUNTERS"),
     }
     Ok(ebpf)
 }
 
 /// The object, decompressed.
-fn object() -> Result<Vec<u8>> {
+fn decompress_object() -> Result<Vec<u8>> {
     let mut object = Vec::new();
     let read = ZlibDecoder::new(OBJECT).read_to_end(&mut object);
     read.context("the BPF object of this program is damaged")?;
     Ok(object)
 }
 
-fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
+fn replace_counters(map: &MapData, counters: &CounterArray) -> Result<()> {
     use std::os::fd::AsFd as _;
     counters.take_place_of(map.fd().as_fd()).context("cannot put the perf event array in its place")
 }
 
 /// Loads and attaches the programs that every recording needs: all raw tracepoint programs except
-/// those for I/O and for files of devices, each to the tracepoint of its name. `sched_switch` is last, because time is
-/// accounted from there on: by then the programs that keep names correct see every change.
-pub(super) fn attach(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
+/// those for I/O and for files of devices, each to the tracepoint of its name. `sched_switch` is
+/// last, because time is accounted from there on: by then the programs that keep names correct see
+/// every change.
+pub(super) fn attach_programs(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
     let realtime = is_realtime(&uname().version().to_string_lossy());
-    let others = |name: &&str| {
+    let is_for_every_recording = |name: &&str| {
         let left_out = SELDOM.contains(name) || realtime && OF_SOFTIRQS.contains(name);
         !left_out && !io::PROGRAMS.contains(name) && !holders::PROGRAMS.contains(name)
     };
@@ -126,30 +128,30 @@ pub(super) fn attach(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
         .programs()
         .filter(|(_, program)| matches!(program, Program::RawTracePoint(_)))
         .map(|(name, _)| name)
-        .filter(others)
+        .filter(is_for_every_recording)
         .map(str::to_owned)
         .collect();
     for name in &names {
         attach_raw(ebpf, name, name)?;
     }
     let Some(kernel) = kernel else { return attach_raw(ebpf, RAW_SWITCH, "sched_switch") };
-    let program: &mut BtfTracePoint = find(ebpf, "sched_switch")?;
-    loaded("sched_switch", program.load("sched_switch", kernel))?;
+    let program: &mut BtfTracePoint = find_program(ebpf, "sched_switch")?;
+    check_load("sched_switch", program.load("sched_switch", kernel))?;
     program.attach().context("cannot attach to the tracepoint sched_switch")?;
     Ok(())
 }
 
 /// Loads a raw tracepoint program and attaches it to a tracepoint.
 pub(super) fn attach_raw(ebpf: &mut Ebpf, name: &str, tracepoint: &str) -> Result<()> {
-    let program: &mut RawTracePoint = find(ebpf, name)?;
-    loaded(name, program.load())?;
+    let program: &mut RawTracePoint = find_program(ebpf, name)?;
+    check_load(name, program.load())?;
     let attached = program.attach(tracepoint);
     attached.with_context(|| format!("cannot attach to the tracepoint {tracepoint}"))?;
     Ok(())
 }
 
 /// The program of this name and type.
-pub(super) fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
+pub(super) fn find_program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
 where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
@@ -160,15 +162,15 @@ where
 }
 
 /// Turns a failed load into one line, without the verifier's long log.
-pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
+pub(super) fn check_load(name: &str, result: Result<(), ProgramError>) -> Result<()> {
     result.map_err(|error| {
         let reason = match &error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 let log = verifier_log.to_string();
-                let said = said(&log).map(|line| format!(": {line}"));
-                format!("{io_error}{}", said.unwrap_or_default())
+                let message = verifier_message(&log).map(|line| format!(": {line}"));
+                format!("{io_error}{}", message.unwrap_or_default())
             }
-            other => one_line(other),
+            other_error => one_line(other_error),
         };
         let why = barrier::barrier_in(Call::Bpf, &error);
         let why = why.map(|barrier| format!("{barrier}; ")).unwrap_or_default();
@@ -179,8 +181,8 @@ pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()>
 }
 
 /// What the verifier says: the last line of its log before the statistics.
-fn said(log: &str) -> Option<&str> {
-    let is_statistic = |line: &str| STATISTICS.iter().any(|begin| line.starts_with(begin));
+fn verifier_message(log: &str) -> Option<&str> {
+    let is_statistic = |line: &str| STATISTICS.iter().any(|prefix| line.starts_with(prefix));
     let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
     Some(lines.find(|line| !is_statistic(line))?.trim_end_matches('.'))
 }
@@ -207,24 +209,24 @@ mod tests {
     const ATOMIC_ADD: (u8, u32) = (0xdb, 0);
     const OUTPUT: (u8, u32) = (0x85, 130);
 
-    fn number<const N: usize>(bytes: &[u8], at: usize) -> usize {
+    fn read_number<const N: usize>(bytes: &[u8], offset: usize) -> usize {
         let mut number = [0; 8];
-        number[..N].copy_from_slice(&bytes[at..at + N]);
+        number[..N].copy_from_slice(&bytes[offset..offset + N]);
         usize::from_le_bytes(number)
     }
 
     /// The code of each section of an object that has some.
     fn code(object: &[u8]) -> Vec<&[u8]> {
         let (sections, size, count) =
-            (number::<8>(object, 0x28), number::<2>(object, 0x3a), number::<2>(object, 0x3c));
-        let headers = (0..count).map(|at| &object[sections + at * size..]);
+            (read_number::<8>(object, 0x28), read_number::<2>(object, 0x3a), read_number::<2>(object, 0x3c));
+        let headers = (0..count).map(|index| &object[sections + index * size..]);
         // SHT_PROGBITS with SHF_EXECINSTR.
-        let code = headers.filter(|it| number::<4>(it, 4) == 1 && number::<8>(it, 8) & 4 != 0);
-        code.map(|it| &object[number::<8>(it, 0x18)..][..number::<8>(it, 0x20)]).collect()
+        let code = headers.filter(|header| read_number::<4>(header, 4) == 1 && read_number::<8>(header, 8) & 4 != 0);
+        code.map(|header| &object[read_number::<8>(header, 0x18)..][..read_number::<8>(header, 0x20)]).collect()
     }
 
     #[test]
-    fn what_the_verifier_says_comes_before_its_statistics() {
+    fn the_message_of_the_verifier_is_the_line_before_its_statistics() {
         let why = "0: (85) call bpf_timer_init#169\nbpf_timer cannot be used for PREEMPT_RT.\n";
         let processed = "processed 23 insns (limit 1000000) max_states_per_insn 0 total_states 1\n";
         for statistics in [
@@ -234,21 +236,25 @@ mod tests {
             format!("stack depth 24+0 max 24\ninsns processed 23\n{processed}\n"),
         ] {
             let log = format!("{why}{statistics}");
-            assert_eq!(said(&log), Some("bpf_timer cannot be used for PREEMPT_RT"), "{log}");
-            assert_eq!(said(&statistics), None);
+            assert_eq!(
+                verifier_message(&log),
+                Some("bpf_timer cannot be used for PREEMPT_RT"),
+                "{log}"
+            );
+            assert_eq!(verifier_message(&statistics), None);
         }
     }
 
     /// A program that interrupts another on the same CPU counts in the same place.
     #[test]
-    fn what_is_dropped_is_counted_in_one_instruction() {
-        let object = object().unwrap();
+    fn programs_count_dropped_records_by_atomic_addition() {
+        let object = decompress_object().unwrap();
         let mut senders = 0;
         for section in code(&object) {
             let count = |(code, constant)| {
                 let instructions = section.chunks_exact(8);
                 instructions
-                    .filter(|it| it[0] == code && number::<4>(it, 4) == constant as usize)
+                    .filter(|instruction| instruction[0] == code && read_number::<4>(instruction, 4) == constant as usize)
                     .count()
             };
             senders += usize::from(count(OUTPUT) > 0);

@@ -5,9 +5,10 @@
 //! of CPUs has a ring.
 
 use anyhow::{Context as _, Result};
+use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, Map, MapData, RingBuf};
 
-use super::counters::create;
+use super::counters::create_map;
 
 /// Most CPUs that share a ring, so that they wait for its lock for less than 1 % of a tick of 1 ms
 /// (docs/cost.md).
@@ -19,16 +20,22 @@ const RINGBUF: u32 = 27;
 /// The smallest ring: a page of any kernel.
 const LEAST_BYTES: u32 = 1 << 16;
 
-/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into `of_cpus`.
-pub(super) fn make(
-    of_cpus: &mut ArrayOfMaps<&mut MapData, RingBuf<MapData>>,
+/// Makes rings of `bytes` together, and puts the ring of each of `possible` CPUs into the map
+/// `RINGS`.
+pub(super) fn make_rings(
+    ebpf: &mut Ebpf,
     online: &[u32],
     possible: u32,
     bytes: u32,
 ) -> Result<Vec<RingBuf<MapData>>> {
-    let number = number(online.len()).min((bytes / LEAST_BYTES).max(1));
+    let mut rings_of_cpus: ArrayOfMaps<_, _> = ebpf
+        .map_mut("RINGS")
+        .context("the BPF object has no map RINGS")?
+        .try_into()
+        .context("the BPF map RINGS is of another type")?;
+    let number = ring_count(online.len()).min((bytes / LEAST_BYTES).max(1));
     let ring = || -> Result<RingBuf<MapData>> {
-        let map = MapData::from_fd(create(RINGBUF, (0, 0), bytes / number)?)?;
+        let map = MapData::from_fd(create_map(RINGBUF, (0, 0), bytes / number)?)?;
         Ok(Map::from_map_data(map)?.try_into()?)
     };
     let rings: Vec<_> = (0..number)
@@ -36,23 +43,23 @@ pub(super) fn make(
         .collect::<Result<_>>()
         .context("cannot make a ring buffer (a smaller --buffer needs less memory)")?;
     for cpu in 0..possible {
-        if let Some(ring) = rings.get(group(cpu, online, number as usize)) {
-            of_cpus.set(cpu, ring, 0).context("cannot write the map RINGS")?;
+        if let Some(ring) = rings.get(ring_of_cpu(cpu, online, number as usize)) {
+            rings_of_cpus.set(cpu, ring, 0).context("cannot write the map RINGS")?;
         }
     }
     Ok(rings)
 }
 
 /// Number of rings for `cpus` CPUs: a power of two, as the bytes of all rings and of each.
-pub(super) fn number(cpus: usize) -> u32 {
+pub(super) fn ring_count(cpus: usize) -> u32 {
     (cpus.div_ceil(CPUS_OF_RING) as u32).next_power_of_two()
 }
 
 /// The ring of a CPU: neighbours share one, and each ring has the same number of CPUs that are
 /// online. A CPU that is offline has the ring of those beside it.
-fn group(cpu: u32, online: &[u32], rings: usize) -> usize {
-    let before = online.partition_point(|&it| it < cpu);
-    (before * rings / online.len().max(1)).min(rings - 1)
+fn ring_of_cpu(cpu: u32, online: &[u32], rings: usize) -> usize {
+    let cpus_before = online.partition_point(|&online_cpu| online_cpu < cpu);
+    (cpus_before * rings / online.len().max(1)).min(rings - 1)
 }
 
 #[cfg(test)]
@@ -62,16 +69,16 @@ mod tests {
     /// How many CPUs write to each ring.
     fn sizes(online: impl Iterator<Item = u32>) -> Vec<usize> {
         let online: Vec<u32> = online.collect();
-        let mut sizes = vec![0; number(online.len()) as usize];
+        let mut sizes = vec![0; ring_count(online.len()) as usize];
         let len = sizes.len();
         for &cpu in &online {
-            sizes[group(cpu, &online, len)] += 1;
+            sizes[ring_of_cpu(cpu, &online, len)] += 1;
         }
         sizes
     }
 
     #[test]
-    fn groups_are_equal_and_small() {
+    fn groups_of_cpus_are_equal_and_small() {
         for cpus in [1, 2, 16] {
             assert_eq!(sizes(0..cpus), [cpus as usize]);
         }
@@ -83,11 +90,11 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_ring() {
+    fn neighbouring_cpus_share_a_ring() {
         let online: Vec<u32> = (0..64).collect();
-        assert_eq!([0, 31, 32, 63].map(|cpu| group(cpu, &online, 2)), [0, 0, 1, 1]);
+        assert_eq!([0, 31, 32, 63].map(|cpu| ring_of_cpu(cpu, &online, 2)), [0, 0, 1, 1]);
         // They can come later.
-        assert_eq!(group(1000, &online, 2), 1);
-        assert_eq!(group(7, &[], 1), 0);
+        assert_eq!(ring_of_cpu(1000, &online, 2), 1);
+        assert_eq!(ring_of_cpu(7, &[], 1), 0);
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use super::counters::bpf;
+use super::counters::bpf_call;
 
 /// `BPF_PROG_TEST_RUN` and `BPF_F_TEST_RUN_ON_CPU`, include/uapi/linux/bpf.h.
 const PROG_TEST_RUN: libc::c_int = 10;
@@ -43,6 +43,6 @@ pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
         cpu,
         ..TestRun::default()
     };
-    bpf(PROG_TEST_RUN, &mut attr)?;
+    bpf_call(PROG_TEST_RUN, &mut attr)?;
     Ok(())
 }

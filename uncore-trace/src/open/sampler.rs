@@ -29,20 +29,20 @@ use super::options::Timer;
 use super::programs;
 use super::run_on_cpu::run_on_cpu;
 use super::shared;
-use super::visit::visit;
-use crate::confine::{self, Needs};
+use super::visit::visit_cpus;
+use crate::confine::{self, ThreadNeeds};
 
 /// The running sampler.
 #[derive(Debug)]
-pub(super) struct Running {
-    thread: Option<Thread>,
+pub(super) struct RunningSampler {
+    thread: Option<SamplerThread>,
     /// The timer in use.
     pub timer: Timer,
 }
 
 /// Starts sampling on `readers`, and makes each of `cpus` switch tasks once, so that the running
 /// task is known from the start.
-pub(super) fn start(
+pub(super) fn start_sampler(
     ebpf: &mut Ebpf,
     kernel: Option<&Btf>,
     samplers: &mut Array<MapData, Sampler>,
@@ -50,10 +50,10 @@ pub(super) fn start(
     tick_ns: u64,
     readers: &[u32],
     cpus: &[u32],
-) -> Result<Running> {
+) -> Result<RunningSampler> {
     if wanted != Timer::RunOnCpu {
-        match arm(ebpf, kernel, samplers, readers, cpus) {
-            Ok(()) => return Ok(Running { thread: None, timer: Timer::Pinned }),
+        match arm_timers(ebpf, kernel, samplers, readers, cpus) {
+            Ok(()) => return Ok(RunningSampler { thread: None, timer: Timer::Pinned }),
             Err(error) if wanted == Timer::Pinned => {
                 return Err(error)
                     .context("cannot start the BPF timers (`--timer run-on-cpu` needs none)");
@@ -62,21 +62,21 @@ pub(super) fn start(
                 log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU");
             }
         }
-        let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
+        let program: &mut BtfTracePoint = programs::find_program(ebpf, "arm")?;
         // The program may not be loaded at all.
         program.unload().ok();
         for &cpu in readers {
             set_state(samplers, cpu, SAMPLER_OFF)?;
         }
     }
-    visit(cpus)?;
-    let thread = Thread::start(ebpf, tick_ns, readers.to_vec())?;
-    Ok(Running { thread: Some(thread), timer: Timer::RunOnCpu })
+    visit_cpus(cpus)?;
+    let thread = SamplerThread::start(ebpf, tick_ns, readers.to_vec())?;
+    Ok(RunningSampler { thread: Some(thread), timer: Timer::RunOnCpu })
 }
 
 /// Starts the pinned timers. The program that starts them stays loaded, because reader CPUs may be
 /// added later.
-fn arm(
+fn arm_timers(
     ebpf: &mut Ebpf,
     kernel: Option<&Btf>,
     samplers: &mut Array<MapData, Sampler>,
@@ -88,8 +88,8 @@ fn arm(
     for &cpu in readers {
         set_state(samplers, cpu, SAMPLER_WANTED)?;
     }
-    let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
-    programs::loaded("arm", program.load("sched_switch", kernel))?;
+    let program: &mut BtfTracePoint = programs::find_program(ebpf, "arm")?;
+    programs::check_load("arm", program.load("sched_switch", kernel))?;
     let unreachable = arm_wanted(ebpf, cpus)?;
     for &cpu in readers {
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
@@ -108,24 +108,24 @@ fn arm(
 /// Starts the requested timers: this process visits the CPUs, and the program `arm` starts a timer
 /// on each. Returns the CPUs that could not be visited.
 fn arm_wanted(ebpf: &mut Ebpf, cpus: &[u32]) -> Result<Vec<u32>> {
-    let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
+    let program: &mut BtfTracePoint = programs::find_program(ebpf, "arm")?;
     let link = program.attach().context("cannot attach to the tracepoint sched_switch")?;
-    let unreachable = visit(cpus);
+    let unreachable = visit_cpus(cpus);
     program.detach(link).context("cannot detach from the tracepoint sched_switch")?;
     unreachable
 }
 
 /// Sets what a CPU has to read.
-pub(super) fn assign(
+pub(super) fn assign_layout(
     samplers: &mut Array<MapData, Sampler>,
     cpu: u32,
     layout: &Layout,
     state: u32,
 ) -> Result<()> {
-    let (first, at_switch) = (layout.first, layout.at_switch);
-    let turn = if layout.others.is_empty() { 0 } else { shared::turn(cpu) };
+    let (first_slot, at_switch) = (layout.first_slot, layout.at_switch);
+    let turn = if layout.other_cpus.is_empty() { 0 } else { shared::turn_number(cpu) };
     let len = layout.counters.len() as u32;
-    let sampler = Sampler { first, len, at_switch, state, turn, ..Sampler::default() };
+    let sampler = Sampler { first: first_slot, len, at_switch, state, turn, ..Sampler::default() };
     samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")
 }
 
@@ -140,18 +140,18 @@ fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Re
     samplers.set(cpu, Sampler { state, ..sampler }, 0).context("cannot write the map SAMPLERS")
 }
 
-impl Running {
-    /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in `before`.
-    /// `false` if a CPU could not be reached yet.
+impl RunningSampler {
+    /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in
+    /// `readers_before`. `false` if a CPU could not be reached yet.
     pub(super) fn reassign(
         &self,
         ebpf: &mut Ebpf,
         samplers: &mut Array<MapData, Sampler>,
-        before: &[u32],
+        readers_before: &[u32],
         layouts: &BTreeMap<u32, Layout>,
     ) -> Result<bool> {
-        for &cpu in before.iter().filter(|cpu| !layouts.contains_key(cpu)) {
-            assign(samplers, cpu, &Layout::default(), SAMPLER_OFF)?;
+        for &cpu in readers_before.iter().filter(|cpu| !layouts.contains_key(cpu)) {
+            assign_layout(samplers, cpu, &Layout::default(), SAMPLER_OFF)?;
         }
         let mut wanted = Vec::new();
         for (&cpu, layout) in layouts {
@@ -161,10 +161,10 @@ impl Running {
                 wanted.push(cpu);
             }
             let state = if runs { state } else { SAMPLER_WANTED };
-            assign(samplers, cpu, layout, state)?;
+            assign_layout(samplers, cpu, layout, state)?;
         }
         if let Some(thread) = &self.thread {
-            *lock(&thread.readers) = layouts.keys().copied().collect();
+            *lock_readers(&thread.readers) = layouts.keys().copied().collect();
             return Ok(true);
         }
         if wanted.is_empty() {
@@ -207,21 +207,21 @@ impl Running {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct SamplerThread {
     stop: Arc<AtomicBool>,
     unreached: Arc<AtomicBool>,
     readers: Arc<Mutex<Vec<u32>>>,
     handle: JoinHandle<()>,
 }
 
-fn lock(readers: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
+fn lock_readers(readers: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
     readers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Thread {
+impl SamplerThread {
     fn start(ebpf: &mut Ebpf, tick_ns: u64, readers: Vec<u32>) -> Result<Self> {
-        let program: &mut RawTracePoint = programs::find(ebpf, "run_on_cpu")?;
-        programs::loaded("run_on_cpu", program.load())?;
+        let program: &mut RawTracePoint = programs::find_program(ebpf, "run_on_cpu")?;
+        programs::check_load("run_on_cpu", program.load())?;
         // The thread owns a second descriptor of the program.
         let program = program.fd().context("cannot get the BPF program run_on_cpu")?;
         let program = program.try_clone().context("cannot get the BPF program run_on_cpu")?;
@@ -232,7 +232,7 @@ impl Thread {
             (Arc::clone(&stop), Arc::clone(&unreached), Arc::clone(&readers));
         let handle = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || sample(&program, tick_ns, &asked, &stopped, &missed))
+            .spawn(move || sample_ticks(&program, tick_ns, &asked, &stopped, &missed))
             .context("cannot start the sampler's thread")?;
         Ok(Self { stop, unreached, readers, handle })
     }
@@ -243,7 +243,7 @@ impl Thread {
     }
 }
 
-fn sample(
+fn sample_ticks(
     program: &ProgramFd,
     tick_ns: u64,
     readers: &Mutex<Vec<u32>>,
@@ -254,17 +254,17 @@ fn sample(
         log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
     }
     let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
-    confine::thread(&Needs { capabilities, ..Needs::default() });
+    confine::restrict_thread(&ThreadNeeds { capabilities, ..ThreadNeeds::default() });
     while !stop.load(Ordering::Relaxed) {
-        let next = (now() / tick_ns + 1) * tick_ns;
+        let next_ns = (monotonic_ns() / tick_ns + 1) * tick_ns;
         let until = Timespec {
-            tv_sec: (next / 1_000_000_000) as i64,
-            tv_nsec: (next % 1_000_000_000) as i64,
+            tv_sec: (next_ns / 1_000_000_000) as i64,
+            tv_nsec: (next_ns % 1_000_000_000) as i64,
         };
         if clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {
             continue;
         }
-        for &cpu in lock(readers).iter() {
+        for &cpu in lock_readers(readers).iter() {
             // A CPU that cannot be reached has no reading, and the tables show that.
             if run_on_cpu(program.as_fd(), cpu).is_err() {
                 unreached.store(true, Ordering::Relaxed);
@@ -289,7 +289,7 @@ fn go_first() -> io::Result<()> {
     Ok(())
 }
 
-fn now() -> u64 {
+fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -6,24 +6,24 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use aya::maps::{Array, ArrayOfMaps, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler};
 
-use super::btf::Types;
+use super::btf::KernelTypes;
 use super::counters::CounterArray;
-use super::drops::Drops;
-use super::holders::{self, Files, Holders};
+use super::drops::DropCounts;
+use super::holders::{self, HolderPrograms, OpenFiles};
 use super::open_counter::{self, Layout, OpenCounter};
-use super::options::{Options, Timer};
-use super::sampler::{self, Running};
-use super::statistics::Statistics;
-use super::{SAMPLE, io, limits, pmu, programs, refused, rings, shared};
+use super::options::{SessionOptions, Timer};
+use super::sampler::{self, RunningSampler};
+use super::statistics::DeviceStatistics;
+use super::{SAMPLE, bpf_refusal, io, limits, pmu, programs, rings, shared};
 use crate::count::Count;
-use crate::discover::nodes::Drivers;
+use crate::discover::nodes::DeviceDrivers;
 use crate::plan::Plan;
 
 /// A counter that could not be opened.
@@ -37,13 +37,13 @@ pub struct Unopened {
 
 /// What devices move is recorded too.
 struct IoPrograms {
-    kernel: io::Kernel,
+    kernel: io::IoSettings,
     cpus: Array<MapData, IoState>,
 }
 
 /// What is known of the CPUs.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct CpuFollower {
     /// The CPUs that were online at the last look.
     pub(super) online: Vec<u32>,
     pub(super) upper_half: bool,
@@ -53,7 +53,7 @@ pub(super) struct Follower {
     pub(super) was_refused: bool,
 }
 
-impl Follower {
+impl CpuFollower {
     /// A recording begins with these CPUs online.
     fn new(online: &[u32]) -> Self {
         Self { online: online.to_vec(), upper_half: false, unsettled: None, was_refused: false }
@@ -63,27 +63,27 @@ impl Follower {
 /// An open recording. Fields are in the order in which they must be dropped: the sampler's thread
 /// before the programs it runs, the programs (and with them their links) before the counters.
 pub struct Session {
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningSampler>,
     rings: Vec<RingBuf<MapData>>,
     pub(super) cpus: Array<MapData, CpuState>,
     pub(super) samplers: Array<MapData, Sampler>,
     drops: PerCpuArray<MapData, DropsAbi>,
     io: Option<IoPrograms>,
     /// The programs that see who holds which device; or why that is not seen.
-    holders: Option<Result<Holders, String>>,
+    holders: Option<Result<HolderPrograms, String>>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
-    /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once the
-    /// programs are loaded.
+    /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once
+    /// the programs are loaded.
     kernel: Option<Btf>,
     /// Whether the kernel has its own BTF.
     has_types: bool,
     pub(super) layouts: BTreeMap<u32, Layout>,
     pub(super) opened: Vec<OpenCounter>,
-    statistics: Statistics,
+    statistics: DeviceStatistics,
     unopened: Vec<Unopened>,
-    pub(super) follower: Follower,
-    options: Options,
+    pub(super) follower: CpuFollower,
+    options: SessionOptions,
     /// Two slots for each counter, and one for the probe: see [`super::hotplug`].
     pub(super) counters: CounterArray,
 }
@@ -107,21 +107,21 @@ impl Session {
         root: &Path,
         online: &[u32],
         possible: u32,
-        options: Options,
+        options: SessionOptions,
         btf: Option<&Path>,
     ) -> Result<Self> {
         limits::ensure_memory()?;
         limits::ensure_files(limits::files_needed(&plan.counters, online.len()))?;
-        let (mut opened, mut unopened) = open_counter::open(&plan.counters);
-        let (statistics, unread) = Statistics::open(&plan.counters, root);
+        let (mut opened, mut unopened) = open_counter::open_counters(&plan.counters);
+        let (statistics, unread) = DeviceStatistics::open(&plan.counters, root);
         unopened.extend(unread);
         for counter in &mut opened {
-            counter.place = pmu::place(root, &counter.pmu);
+            counter.directory = pmu::device_directory(root, &counter.pmu);
         }
         if opened.is_empty() && statistics.is_empty() {
-            let first = unopened.first().map(|unopened| unopened.reason.as_str());
-            let first = first.unwrap_or("the plan is empty");
-            bail!("no counter could be opened: {first}; {SAMPLE}");
+            let reason = unopened.first().map(|unopened| unopened.reason.as_str());
+            let reason = reason.unwrap_or("the plan is empty");
+            bail!("no counter could be opened: {reason}; {SAMPLE}");
         }
         let layouts = open_counter::lay_out(&mut opened, 0);
         let too_many = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
@@ -132,45 +132,51 @@ impl Session {
             );
         }
         let counters = CounterArray::create(2 * opened.len() as u32 + 1).map_err(|error| {
-            let act = refused("cannot make the perf event array", &error);
+            let act = bpf_refusal("cannot make the perf event array", &error);
             anyhow::Error::new(error).context(act)
         })?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         // First, because its error names the way out.
-        let (types, is_own) = Types::of_kernel(btf)?;
-        let own = || Btf::from_sys_fs().context("cannot read the kernel's BTF");
-        let kernel = is_own.then(own).transpose()?;
-        let io = options.io.then(|| io::Kernel::of(&types));
+        let (types, is_own) = KernelTypes::of_kernel(btf)?;
+        let read_btf = || Btf::from_sys_fs().context("cannot read the kernel's BTF");
+        let kernel = is_own.then(read_btf).transpose()?;
+        let io = options.io.then(|| io::IoSettings::from_types(&types));
         // Without a driver of such devices nothing is attached.
-        let drivers = if options.holders { Drivers::read(root) } else { Drivers::default() };
-        let files = (!drivers.is_empty()).then(|| holders::Kernel::of(&types));
+        let drivers =
+            if options.holders { DeviceDrivers::read(root) } else { DeviceDrivers::default() };
+        let files = (!drivers.is_empty()).then(|| holders::HolderSettings::from_types(&types));
         let log = VerifierLogLevel::default();
-        let some = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));
-        let mut ebpf = programs::load(&options, possible, at_switch, &counters, &types, some, log)?;
+        let kernel_settings = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));
+        let mut ebpf = programs::load_object(
+            &options,
+            possible,
+            at_switch,
+            &counters,
+            &types,
+            kernel_settings,
+            log,
+        )?;
         drop(types);
-        let mut of_cpus: ArrayOfMaps<_, _> = ebpf
-            .map_mut("RINGS")
-            .context("the BPF object has no map RINGS")?
-            .try_into()
-            .context("the BPF map RINGS is of another type")?;
-        let rings = rings::make(&mut of_cpus, online, possible, options.buffer_bytes)?;
-        let cpus = take(&mut ebpf, "CPUS")?;
-        let samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
-        let drops = take(&mut ebpf, "DROPS")?;
+        let rings = rings::make_rings(&mut ebpf, online, possible, options.buffer_bytes)?;
+        let cpus = take_map(&mut ebpf, "CPUS")?;
+        let samplers: Array<MapData, Sampler> = take_map(&mut ebpf, "SAMPLERS")?;
+        let drops = take_map(&mut ebpf, "DROPS")?;
         let logger = EbpfLogger::init(&mut ebpf).context("cannot read the BPF programs' log")?;
         if let Some(io) = &io {
-            io.attach(&mut ebpf)?;
+            io.attach_programs(&mut ebpf)?;
         }
         let holders = files.map(|files| {
-            let attach = |_| Holders::attach(&mut ebpf, kernel.as_ref(), drivers.majors());
+            let attach = |_| {
+                HolderPrograms::attach_programs(&mut ebpf, kernel.as_ref(), drivers.major_numbers())
+            };
             files.and_then(attach).map_err(|error| format!("{error:#}"))
         });
-        programs::attach(&mut ebpf, kernel.as_ref())?;
+        programs::attach_programs(&mut ebpf, kernel.as_ref())?;
         // A recorder cannot load programs after it is confined.
-        let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
-        programs::loaded("probe", probe.load())?;
+        let probe: &mut RawTracePoint = programs::find_program(&mut ebpf, "probe")?;
+        programs::check_load("probe", probe.load())?;
         let io = match io {
-            Some(kernel) => Some(IoPrograms { kernel, cpus: take(&mut ebpf, "IO")? }),
+            Some(kernel) => Some(IoPrograms { kernel, cpus: take_map(&mut ebpf, "IO")? }),
             None => None,
         };
         let mut session = Self {
@@ -189,26 +195,26 @@ impl Session {
             opened,
             statistics,
             unopened,
-            follower: Follower::new(online),
+            follower: CpuFollower::new(online),
             options,
             counters,
         };
         for counter in &session.opened {
-            session.put(counter)?;
+            session.put_in_slot(counter)?;
         }
         if session.options.sample_on_sched {
-            session.share()?;
+            session.share_counters()?;
         }
         let Self { layouts, samplers, .. } = &mut session;
         for (&cpu, layout) in &*layouts {
-            sampler::assign(samplers, cpu, layout, SAMPLER_OFF)?;
+            sampler::assign_layout(samplers, cpu, layout, SAMPLER_OFF)?;
         }
-        shared::assign(samplers, layouts)?;
+        shared::assign_others(samplers, layouts)?;
         Ok(session)
     }
 
     /// Puts a counter into its slot.
-    pub(super) fn put(&self, counter: &OpenCounter) -> Result<()> {
+    pub(super) fn put_in_slot(&self, counter: &OpenCounter) -> Result<()> {
         self.counters
             .insert(counter.slot, counter.event.as_fd())
             .context("cannot put a counter into the perf event array")
@@ -224,7 +230,7 @@ impl Session {
             }
             kernel => kernel,
         };
-        let running = sampler::start(
+        let running = sampler::start_sampler(
             &mut self.ebpf,
             kernel.as_ref(),
             &mut self.samplers,
@@ -248,7 +254,7 @@ impl Session {
         if let Some(mut running) = self.running.take() {
             running.stop(&mut self.samplers, &readers)?;
         }
-        open_counter::disable(&self.opened);
+        open_counter::disable_counters(&self.opened);
         for (name, program) in self.ebpf.programs_mut() {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),
@@ -271,11 +277,11 @@ impl Session {
 
     /// The counts of all counters that are counting, or were until [`Session::stop`]. A counter
     /// that cannot be read is left out.
-    pub fn counts(&self) -> Vec<(u32, Count)> {
+    pub fn current_counts(&self) -> Vec<(u32, Count)> {
         let counting =
             self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
         let count = |counter: &OpenCounter| {
-            Some((counter.id, counter.event.read().ok()?.after(counter.base)))
+            Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
         };
         counting.filter_map(count).collect()
     }
@@ -286,12 +292,12 @@ impl Session {
     }
 
     /// Number of open counters.
-    pub const fn opened(&self) -> usize {
+    pub const fn opened_count(&self) -> usize {
         self.opened.len() + self.statistics.len()
     }
 
     /// The counters that are read from the kernel's statistics.
-    pub const fn statistics(&self) -> &Statistics {
+    pub const fn statistics(&self) -> &DeviceStatistics {
         &self.statistics
     }
 
@@ -310,8 +316,8 @@ impl Session {
         self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
     }
 
-    /// Whether it is seen who holds which device: that was asked for, a driver of such devices is loaded,
-    /// and the kernel can do it.
+    /// Whether it is seen who holds which device: that was asked for, a driver of such devices is
+    /// loaded, and the kernel can do it.
     pub const fn sees_holders(&self) -> bool {
         matches!(self.holders, Some(Ok(_)))
     }
@@ -329,8 +335,8 @@ impl Session {
     /// # Errors
     ///
     /// The kernel refuses.
-    pub fn files(&self) -> Option<Result<Files>> {
-        Some(self.holders.as_ref()?.as_ref().ok()?.read())
+    pub fn open_files(&self) -> Option<Result<OpenFiles>> {
+        Some(self.holders.as_ref()?.as_ref().ok()?.read_files())
     }
 
     /// The unsent state of `cpu`, and that of its I/O if it is recorded.
@@ -343,10 +349,10 @@ impl Session {
     }
 
     /// What was dropped so far.
-    pub fn drops(&self) -> Result<Drops> {
+    pub fn drop_counts(&self) -> Result<DropCounts> {
         let values = self.drops.get(&0, 0).context("cannot read the map DROPS")?;
-        let mut sum = Drops::of(&values);
-        sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed(&self.ebpf));
+        let mut sum = DropCounts::sum_cpus(&values);
+        sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed_events(&self.ebpf));
         Ok(sum)
     }
 
@@ -356,7 +362,7 @@ impl Session {
     }
 }
 
-fn take<T>(ebpf: &mut Ebpf, name: &str) -> Result<T>
+fn take_map<T>(ebpf: &mut Ebpf, name: &str) -> Result<T>
 where
     T: TryFrom<aya::maps::Map, Error = aya::maps::MapError>,
 {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::session::Unopened;
 use crate::bounds;
 use crate::discover::statistics::DeviceKind;
-use crate::plan::{Counter, Direction};
+use crate::plan::{Counter, IoDirection};
 
 /// Size of a sector in the file `stat`, bytes (Documentation/block/stat.rst, Linux 7.2).
 const SECTOR: u64 = 512;
@@ -20,7 +20,7 @@ const LEN: usize = 512;
 
 /// A counter and its file.
 #[derive(Debug)]
-struct Source {
+struct StatisticFile {
     counter: u32,
     file: File,
     /// Which of the file's numbers it is, from 0.
@@ -31,28 +31,28 @@ struct Source {
 
 /// The counters of a plan that are read from sysfs.
 #[derive(Debug, Default)]
-pub struct Statistics {
-    sources: Vec<Source>,
+pub struct DeviceStatistics {
+    sources: Vec<StatisticFile>,
 }
 
 /// The bytes that the devices have moved so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sampled {
+pub struct StatisticsSample {
     /// Time of the reading, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// By counter: bytes since the device exists, or `None` if the file cannot be read.
     pub bytes: Vec<(u32, Option<u64>)>,
 }
 
-impl Statistics {
+impl DeviceStatistics {
     /// Opens the files of those of `counters` that are read from sysfs, which is below `root`. Also
     /// returns those that could not be opened.
     pub(super) fn open(counters: &[Counter], root: &Path) -> (Self, Vec<Unopened>) {
         let (mut sources, mut unopened) = (Vec::new(), Vec::new());
-        for counter in counters.iter().filter(|its| its.is_statistic()) {
-            let Some((path, field, unit)) = place(counter, root) else { continue };
-            match bounds::open(&path) {
-                Ok(file) => sources.push(Source { counter: counter.id, file, field, unit }),
+        for counter in counters.iter().filter(|candidate| candidate.is_statistic()) {
+            let Some((path, field, unit)) = counter_file(counter, root) else { continue };
+            match bounds::open_regular(&path) {
+                Ok(file) => sources.push(StatisticFile { counter: counter.id, file, field, unit }),
                 Err(error) => unopened.push(Unopened {
                     counter: counter.id,
                     reason: format!("cannot read {}: {error}", path.display()),
@@ -77,14 +77,14 @@ impl Statistics {
         self.sources.is_empty()
     }
 
-    /// Reads all of them. `now` is the time before the first is read, ns on `CLOCK_MONOTONIC`.
-    pub fn read(&self, now: u64) -> Sampled {
+    /// Reads all of them. `now_ns` is the time before the first is read, ns on `CLOCK_MONOTONIC`.
+    pub fn read(&self, now_ns: u64) -> StatisticsSample {
         let bytes = self.sources.iter().map(|source| (source.counter, source.read()));
-        Sampled { time: now, bytes: bytes.collect() }
+        StatisticsSample { time_ns: now_ns, bytes: bytes.collect() }
     }
 }
 
-impl Source {
+impl StatisticFile {
     fn read(&self) -> Option<u64> {
         let mut text = [0; LEN];
         let len = self.file.read_at(&mut text, 0).ok()?;
@@ -95,27 +95,27 @@ impl Source {
 }
 
 /// The file of a counter, the place of its number in it, and the bytes of one count.
-fn place(counter: &Counter, root: &Path) -> Option<(PathBuf, usize, u64)> {
+fn counter_file(counter: &Counter, root: &Path) -> Option<(PathBuf, usize, u64)> {
     let scope = counter.io.as_ref()?;
     let device = scope.devices.first()?;
     let class = root.join("sys/class");
-    Some(match (kind(counter), scope.direction) {
+    Some(match (device_kind(counter), scope.direction) {
         // Sectors read and written.
-        (DeviceKind::Disk, Direction::Read) => {
+        (DeviceKind::Disk, IoDirection::Read) => {
             (class.join("block").join(device).join("stat"), 2, SECTOR)
         }
-        (DeviceKind::Disk, Direction::Write) => {
+        (DeviceKind::Disk, IoDirection::Write) => {
             (class.join("block").join(device).join("stat"), 6, SECTOR)
         }
-        (DeviceKind::Net, Direction::Read) => {
+        (DeviceKind::Net, IoDirection::Read) => {
             (class.join("net").join(device).join("statistics/rx_bytes"), 0, 1)
         }
-        (DeviceKind::Net, Direction::Write) => {
+        (DeviceKind::Net, IoDirection::Write) => {
             (class.join("net").join(device).join("statistics/tx_bytes"), 0, 1)
         }
     })
 }
 
-fn kind(counter: &Counter) -> DeviceKind {
+fn device_kind(counter: &Counter) -> DeviceKind {
     if counter.family == "net" { DeviceKind::Net } else { DeviceKind::Disk }
 }

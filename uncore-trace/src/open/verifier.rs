@@ -11,10 +11,10 @@ use aya::{Btf, Ebpf, VerifierLogLevel};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::btf::{Types, VMLINUX};
+use super::btf::{KernelTypes, VMLINUX};
 use super::counters::CounterArray;
-use super::options::{Options, Timer};
-use super::{holders, io, programs, refused};
+use super::options::{SessionOptions, Timer};
+use super::{bpf_refusal, holders, io, programs};
 
 /// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
 /// include/linux/bpf.h, Linux 6.1 to 7.2.
@@ -24,7 +24,7 @@ pub const MOST_INSTRUCTIONS: u32 = 1_000_000;
 const CPUS: u32 = 2;
 
 /// All options of the programs: code that is switched off is not verified.
-const ALL: Options = Options {
+const ALL_OPTIONS: SessionOptions = SessionOptions {
     tick_ns: 1_000_000,
     slices: true,
     sample_on_sched: true,
@@ -39,7 +39,7 @@ const ALL: Options = Options {
 
 /// The verifier's figures for one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
+pub struct VerifierEffort {
     /// Instructions processed. An instruction on several paths counts once for each.
     pub instructions: u32,
     /// States that were kept for comparison, over all instructions.
@@ -50,11 +50,11 @@ pub struct Effort {
 
 /// A program of the object, and the verifier's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedProgram {
     /// Its name.
     pub program: String,
     /// The figures, or the reason for a refusal in one line.
-    pub effort: Result<Effort, String>,
+    pub effort: Result<VerifierEffort, String>,
 }
 
 /// Verifies each program that a recording can load on this kernel, with all options on, in the
@@ -65,15 +65,16 @@ pub struct Verified {
 /// # Errors
 ///
 /// The maps cannot be created, or the kernel does not report its figures.
-pub fn verify() -> Result<Vec<Verified>> {
-    let counters = array()?;
+pub fn verify_programs() -> Result<Vec<VerifiedProgram>> {
+    let counters = one_slot_array()?;
     let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
-    let types = Types::read(VMLINUX.as_ref())?;
-    let io = io::Kernel::of(&types);
-    let files = holders::Kernel::of(&types).ok();
+    let types = KernelTypes::read(VMLINUX.as_ref())?;
+    let io = io::IoSettings::from_types(&types);
+    let files = holders::HolderSettings::from_types(&types).ok();
     let stats = VerifierLogLevel::STATS;
-    let some = (Some(&io), files.as_ref());
-    let mut ebpf = programs::load(&ALL, CPUS, true, &counters, &types, some, stats)?;
+    let kernel_settings = (Some(&io), files.as_ref());
+    let mut ebpf =
+        programs::load_object(&ALL_OPTIONS, CPUS, true, &counters, &types, kernel_settings, stats)?;
     let unused = |name: &str| {
         io::PROGRAMS.contains(&name) && !io.programs().contains(&name)
             || holders::PROGRAMS.contains(&name) && files.is_none()
@@ -82,8 +83,8 @@ pub fn verify() -> Result<Vec<Verified>> {
         ebpf.programs().map(|(name, _)| name.to_owned()).filter(|name| !unused(name)).collect();
     names.sort();
     let _none = NoDescriptors::new().context("cannot lower the limit of open files")?;
-    let all = names.into_iter().map(|name| one(&mut ebpf, &kernel, name));
-    all.filter_map(Result::transpose).collect()
+    let results = names.into_iter().map(|name| verify_program(&mut ebpf, &kernel, name));
+    results.filter_map(Result::transpose).collect()
 }
 
 /// Loads one program, without attaching it or keeping it loaded. Returns the kernel's answer.
@@ -96,25 +97,26 @@ pub fn try_program() -> Result<std::io::Result<()>> {
         Ok(counters) => counters,
         Err(error) => return Ok(Err(error)),
     };
-    let (types, _) = Types::of_kernel(None)?;
+    let (types, _) = KernelTypes::of_kernel(None)?;
     let log = VerifierLogLevel::default();
-    let mut ebpf = programs::load(&ALL, CPUS, false, &counters, &types, (None, None), log)?;
-    let program: &mut RawTracePoint = programs::find(&mut ebpf, "run_on_cpu")?;
+    let mut ebpf =
+        programs::load_object(&ALL_OPTIONS, CPUS, false, &counters, &types, (None, None), log)?;
+    let program: &mut RawTracePoint = programs::find_program(&mut ebpf, "run_on_cpu")?;
     match program.load() {
         Err(ProgramError::LoadError { io_error, .. }) => Ok(Err(io_error)),
-        loaded => programs::loaded("run_on_cpu", loaded).map(Ok),
+        loaded => programs::check_load("run_on_cpu", loaded).map(Ok),
     }
 }
 
-fn array() -> Result<CounterArray> {
+fn one_slot_array() -> Result<CounterArray> {
     CounterArray::create(1).map_err(|error| {
-        let act = refused("cannot make the perf event array", &error);
+        let act = bpf_refusal("cannot make the perf event array", &error);
         anyhow::Error::new(error).context(act)
     })
 }
 
 /// `None` for a program that a recording does without, because the machine forbids its type.
-fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<Verified>> {
+fn verify_program(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<VerifiedProgram>> {
     let program = ebpf.program_mut(&name).with_context(|| format!("there is no program {name}"))?;
     let loaded = match program {
         // All programs of this type in the object are for this tracepoint.
@@ -123,7 +125,7 @@ fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<Verified>> 
         // Those of these types have the names of what they are attached to.
         Program::FEntry(program) => program.load(&name, kernel),
         Program::Iter(program) => program.load(&name, kernel),
-        other => bail!("the BPF program {name} is of the type {:?}", other.prog_type()),
+        unexpected => bail!("the BPF program {name} is of the type {:?}", unexpected.prog_type()),
     };
     let log = match &loaded {
         Err(ProgramError::LoadError { io_error, verifier_log })
@@ -140,28 +142,28 @@ fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<Verified>> 
             return Ok(None);
         }
         Err(ProgramError::LoadError { io_error, .. }) => {
-            return Ok(Some(Verified { program: name, effort: Err(io_error.to_string()) }));
+            return Ok(Some(VerifiedProgram { program: name, effort: Err(io_error.to_string()) }));
         }
         _ => String::new(),
     };
     ensure!(loaded.is_err(), "the BPF program {name} was loaded without a descriptor");
-    let effort = effort(&log)
+    let effort = parse_effort(&log)
         .with_context(|| format!("the kernel does not say what verifying {name} took: {log:?}"))?;
-    Ok(Some(Verified { program: name, effort: Ok(effort) }))
+    Ok(Some(VerifiedProgram { program: name, effort: Ok(effort) }))
 }
 
 /// Parses the line of `print_verification_stats` (kernel/bpf/verifier.c, Linux 6.1 to 7.2).
-fn effort(log: &str) -> Option<Effort> {
+fn parse_effort(log: &str) -> Option<VerifierEffort> {
     let line = log.lines().rev().find(|line| line.starts_with("processed "))?;
     let words: Vec<&str> = line.split_whitespace().collect();
-    let after = |name| {
-        let at = words.iter().position(|&word| word == name)?;
-        words.get(at + 1)?.parse().ok()
+    let number_after = |name| {
+        let index = words.iter().position(|&word| word == name)?;
+        words.get(index + 1)?.parse().ok()
     };
-    Some(Effort {
-        instructions: after("processed")?,
-        states: after("total_states")?,
-        peak_states: after("peak_states")?,
+    Some(VerifierEffort {
+        instructions: number_after("processed")?,
+        states: number_after("total_states")?,
+        peak_states: number_after("peak_states")?,
     })
 }
 
@@ -170,9 +172,9 @@ struct NoDescriptors(Rlimit);
 
 impl NoDescriptors {
     fn new() -> Result<Self, Errno> {
-        let before = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: before.maximum })?;
-        Ok(Self(before))
+        let previous_limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: previous_limit.maximum })?;
+        Ok(Self(previous_limit))
     }
 }
 
@@ -192,9 +194,9 @@ mod tests {
     fn the_line_of_the_statistics_is_read() {
         let log = "verification time 321 usec\nstack depth 24+0\nprocessed 187 insns (limit 1000000) \
                    max_states_per_insn 1 total_states 17 peak_states 12 mark_read 6\n";
-        let wanted = Effort { instructions: 187, states: 17, peak_states: 12 };
-        assert_eq!(effort(log), Some(wanted));
-        assert_eq!(effort("processed 187 insns (limit 1000000)"), None);
-        assert_eq!(effort(""), None);
+        let wanted = VerifierEffort { instructions: 187, states: 17, peak_states: 12 };
+        assert_eq!(parse_effort(log), Some(wanted));
+        assert_eq!(parse_effort("processed 187 insns (limit 1000000)"), None);
+        assert_eq!(parse_effort(""), None);
     }
 }

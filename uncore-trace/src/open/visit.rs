@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Runs for a moment on each of `cpus`, in a thread of its own. Returns the CPUs that could not be
 /// visited: they are offline, or outside this process's cpuset.
-pub(super) fn visit(cpus: &[u32]) -> Result<Vec<u32>> {
+pub(super) fn visit_cpus(cpus: &[u32]) -> Result<Vec<u32>> {
     let cpus = cpus.to_vec();
     thread::Builder::new()
         .name("visit".to_owned())

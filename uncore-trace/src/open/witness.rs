@@ -7,7 +7,7 @@ use anyhow::Result;
 use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
 
-use super::hotplug::{Change, SETTLE, Stopped, Why};
+use super::hotplug::{CpuSetChange, SETTLE, StopCause, Stopped};
 use super::programs;
 use super::session::Session;
 use crate::count::Count;
@@ -18,39 +18,45 @@ const LEAST_RUNS: u64 = 1000;
 /// While this exists, the kernel measures the run time of BPF programs (`BPF_ENABLE_STATS`, Linux
 /// >= 5.8), with two more clock readings at each run of every program.
 #[derive(Debug)]
-pub struct Meter {
+pub struct HookMeter {
     _stats: OwnedFd,
-    time: Duration,
+    run_time: Duration,
     runs: u64,
 }
 
 impl Session {
     /// Starts to measure the run time of the hook of `sched_switch`; `None` if the kernel cannot.
-    pub fn meter(&mut self) -> Option<Meter> {
+    pub fn start_meter(&mut self) -> Option<HookMeter> {
         let stats = enable_stats(Stats::RunTime).ok()?;
         let (time, runs) = self.hook_runs()?;
-        Some(Meter { _stats: stats, time, runs })
+        Some(HookMeter { _stats: stats, run_time: time, runs })
     }
 
     /// Average run time of the hook since then over all CPUs, including its readings, ns. `None`
     /// after too few runs.
-    pub fn hook_ns(&mut self, since: &Meter) -> Option<f64> {
+    pub fn hook_ns(&mut self, since: &HookMeter) -> Option<f64> {
         let (time, runs) = self.hook_runs()?;
         let runs = runs.saturating_sub(since.runs);
-        let time = time.saturating_sub(since.time);
+        let time = time.saturating_sub(since.run_time);
         (runs >= LEAST_RUNS).then(|| time.as_nanos() as f64 / runs as f64)
     }
 
     fn hook_runs(&mut self) -> Option<(Duration, u64)> {
-        let program: &mut BtfTracePoint = programs::find(&mut self.ebpf, "sched_switch").ok()?;
+        let program: &mut BtfTracePoint =
+            programs::find_program(&mut self.ebpf, "sched_switch").ok()?;
         let info = program.info().ok()?;
         Some((info.run_time(), info.run_count()))
     }
 
     /// The current counts of these counters. Counters that stopped or cannot be read are left out.
     pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
-        let those = self.opened.iter().filter(|its| ids.contains(&its.id) && !its.stopped);
-        those.filter_map(|its| Some((its.id, its.event.read().ok()?.after(its.base)))).collect()
+        let counters =
+            self.opened.iter().filter(|counter| ids.contains(&counter.id) && !counter.stopped);
+        counters
+            .filter_map(|counter| {
+                Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
+            })
+            .collect()
     }
 
     /// Stops these counters for good, which must not be in a group. They are no longer read and
@@ -59,26 +65,35 @@ impl Session {
     /// # Errors
     ///
     /// The other counters cannot be given their new slots.
-    pub fn retire(&mut self, ids: &[u32]) -> Result<Change> {
-        let mut change = Change::default();
-        for counter in self.opened.iter_mut().filter(|its| ids.contains(&its.id) && !its.retired) {
+    pub fn retire_counters(&mut self, ids: &[u32]) -> Result<CpuSetChange> {
+        let mut change = CpuSetChange::default();
+        for counter in self
+            .opened
+            .iter_mut()
+            .filter(|candidate| ids.contains(&candidate.id) && !candidate.retired)
+        {
             counter.retired = true;
             change.retired.push(counter.id);
             if counter.stopped {
                 continue;
             }
             if let Ok(count) = counter.event.read() {
-                counter.base = count.after(counter.base);
+                counter.base = count.add_earlier(counter.base);
             }
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            change.stopped.push(Stopped { id: counter.id, count: counter.base, why: Why::Purpose });
+            change.stopped.push(Stopped {
+                id: counter.id,
+                count: counter.base,
+                why: StopCause::Purpose,
+            });
         }
-        let settled = self.place()?;
+        let settled = self.place_counters()?;
         change.layouts = Some(self.layouts.clone());
         if !settled {
             self.follower.unsettled = Some(Instant::now() + SETTLE);
         }
-        for counter in self.opened.iter().filter(|its| change.retired.contains(&its.id)) {
+        for counter in self.opened.iter().filter(|candidate| change.retired.contains(&candidate.id))
+        {
             if let Err(error) = counter.event.disable() {
                 log::info!("cannot disable counter {}: {error}", counter.id);
             }

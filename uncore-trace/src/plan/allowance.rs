@@ -13,7 +13,7 @@ pub const MOST_READINGS: f64 = 250_000.0;
 
 /// The allowed cost of a witness, and its expected cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Allowance {
+pub struct WitnessAllowance {
     /// Part of each CPU's time, in percent; 0: no witness is opened.
     pub percent: f64,
     /// Context switches per second and CPU, averaged over the online CPUs; `None` if not measured.
@@ -22,7 +22,7 @@ pub struct Allowance {
 
 /// Why a witness is not opened.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Refusal {
+pub enum WitnessRefusal {
     /// The allowed cost is 0.
     Never,
     /// Its readings would take this part of each CPU's time, in percent.
@@ -33,48 +33,53 @@ pub enum Refusal {
     Room,
 }
 
-impl Allowance {
+impl WitnessAllowance {
     /// Readings per second and CPU: one per switch and one per tick.
-    fn readings(self, tick_ns: u64) -> Option<f64> {
+    fn reading_rate(self, tick_ns: u64) -> Option<f64> {
         Some(self.switches? + 1e9 / tick_ns as f64)
     }
 
     /// The part of each CPU's time that a witness takes, in percent; `None` if the rate of switches
     /// is unknown.
-    pub fn cost(self, tick_ns: u64) -> Option<f64> {
-        self.readings(tick_ns).map(|readings| percent(readings, READ_NS))
+    pub fn witness_cost(self, tick_ns: u64) -> Option<f64> {
+        self.reading_rate(tick_ns).map(|readings| percent(readings, READ_NS))
     }
 
     /// Why no witness is opened on `cpus` CPUs; the one with most counters reads `counters`.
-    pub fn refusal(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<Refusal> {
+    pub fn refusal_reason(
+        self,
+        tick_ns: u64,
+        cpus: usize,
+        counters: usize,
+    ) -> Option<WitnessRefusal> {
         if self.percent <= 0.0 {
-            return Some(Refusal::Never);
+            return Some(WitnessRefusal::Never);
         }
         if counters >= MAX_COUNTERS {
-            return Some(Refusal::Room);
+            return Some(WitnessRefusal::Room);
         }
-        if let Some(cost) = self.cost(tick_ns).filter(|cost| *cost > self.percent) {
-            return Some(Refusal::Time(cost));
+        if let Some(cost) = self.witness_cost(tick_ns).filter(|cost| *cost > self.percent) {
+            return Some(WitnessRefusal::Time(cost));
         }
-        let all = self.readings(tick_ns).map(|each| each * cpus as f64);
-        all.filter(|all| *all > MOST_READINGS).map(Refusal::Readings)
+        let total_rate = self.reading_rate(tick_ns).map(|rate| rate * cpus as f64);
+        total_rate.filter(|total| *total > MOST_READINGS).map(WitnessRefusal::Readings)
     }
 
     /// The reason as text.
-    pub fn explain(self, refusal: Refusal) -> String {
+    pub fn explain_refusal(self, refusal: WitnessRefusal) -> String {
         let percent = self.percent;
         match refusal {
-            Refusal::Never => "--witness-budget is 0".to_owned(),
-            Refusal::Time(cost) => format!(
+            WitnessRefusal::Never => "--witness-budget is 0".to_owned(),
+            WitnessRefusal::Time(cost) => format!(
                 "at {:.0} context switches a second it would take {cost:.1} % of the time of each \
                  CPU, and --witness-budget is {percent} %",
                 self.switches.unwrap_or_default()
             ),
-            Refusal::Readings(readings) => format!(
+            WitnessRefusal::Readings(readings) => format!(
                 "the CPUs would read it {readings:.0} times a second, and the recorder takes \
                  {MOST_READINGS:.0} readings a second at most: choose a longer --tick"
             ),
-            Refusal::Room => {
+            WitnessRefusal::Room => {
                 format!("a CPU reads {MAX_COUNTERS} counters already, which is all it can")
             }
         }
@@ -92,27 +97,32 @@ mod tests {
 
     const TICK_NS: u64 = 1_000_000;
 
-    fn refusal(percent: f64, switches: f64, cpus: usize) -> Option<Refusal> {
-        Allowance { percent, switches: Some(switches) }.refusal(TICK_NS, cpus, 3)
+    fn refusal(percent: f64, switches: f64, cpus: usize) -> Option<WitnessRefusal> {
+        WitnessAllowance { percent, switches: Some(switches) }.refusal_reason(TICK_NS, cpus, 3)
     }
 
     #[test]
     fn a_witness_is_opened_within_its_budget_and_not_above_it() {
         // 1000 ticks and 21 000 switches of 0.9 us are 1.98 %.
         assert_eq!(refusal(2.0, 21_000.0, 2), None);
-        assert!(matches!(refusal(2.0, 22_000.0, 2), Some(Refusal::Time(cost)) if cost > 2.0));
-        assert_eq!(refusal(0.0, 0.0, 2), Some(Refusal::Never));
+        assert!(
+            matches!(refusal(2.0, 22_000.0, 2), Some(WitnessRefusal::Time(cost)) if cost > 2.0)
+        );
+        assert_eq!(refusal(0.0, 0.0, 2), Some(WitnessRefusal::Never));
         // 144 CPUs with 1000 ticks and 800 switches each: too many readings for one recorder.
-        let many = Some(Refusal::Readings(259_200.0));
+        let many = Some(WitnessRefusal::Readings(259_200.0));
         assert_eq!(refusal(2.0, 800.0, 144), many);
-        let longer = Allowance { percent: 2.0, switches: Some(800.0) };
-        assert_eq!(longer.refusal(10 * TICK_NS, 144, 3), None);
-        assert_eq!(longer.refusal(TICK_NS, 2, MAX_COUNTERS), Some(Refusal::Room));
+        let longer = WitnessAllowance { percent: 2.0, switches: Some(800.0) };
+        assert_eq!(longer.refusal_reason(10 * TICK_NS, 144, 3), None);
+        assert_eq!(longer.refusal_reason(TICK_NS, 2, MAX_COUNTERS), Some(WitnessRefusal::Room));
     }
 
     #[test]
-    fn an_unknown_rate_of_switches_refuses_nothing() {
-        let unknown = Allowance { percent: 2.0, switches: None };
-        assert_eq!((unknown.cost(TICK_NS), unknown.refusal(TICK_NS, 1000, 0)), (None, None));
+    fn an_unknown_rate_of_switches_refuses_no_witness() {
+        let unknown = WitnessAllowance { percent: 2.0, switches: None };
+        assert_eq!(
+            (unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)),
+            (None, None)
+        );
     }
 }

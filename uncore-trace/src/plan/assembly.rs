@@ -5,46 +5,46 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::agree::{Agreement, cannot_lead};
-use super::io::Below;
-use super::links::Links;
+use super::agree::{RegisterTerms, cannot_lead};
+use super::io::DevicesBelow;
+use super::links::LinkBuilder;
 use super::notes::{self, by_pmu};
-use super::place::{Sight, Spot, offline_readers, spots};
-use super::resolve::{Resolved, Resolver};
-use super::told::{self, Told};
-use super::{Counter, Plan, Request, Role, behind, guests, io};
-use crate::catalog::budget::overcommitted;
-use crate::catalog::encode::raw;
+use super::place::{ReaderSpot, Sight, offline_readers, reader_spots};
+use super::resolve::{ResolvedEvent, Resolver};
+use super::told::{self, DeclaredCause};
+use super::{Counter, CounterRole, Plan, PlanRequest, behind, guests, io};
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
-use crate::catalog::family::Kind;
+use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
 /// Identity of a counter: attribute type, config words and CPU.
-type Identity = (u32, [u64; WORDS], u32);
+type EventIdentity = (u32, [u64; WORDS], u32);
 
 /// Collects the counters of a plan.
 #[derive(Debug)]
 pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
-    pub(super) seen: HashMap<Identity, u32>,
-    pub(super) agreement: Agreement,
+    pub(super) seen: HashMap<EventIdentity, u32>,
+    pub(super) agreement: RegisterTerms,
     /// What the user says of counters whose causes nothing else says.
-    told: Option<Told>,
+    declared_cause: Option<DeclaredCause>,
     /// The leaders of the groups that the user typed.
     pub(super) typed: HashSet<u32>,
     /// The names that the user gave to counters.
     labels: BTreeMap<u32, String>,
     /// The events, once for all CPUs on which they are read.
-    pub(super) events: Vec<Resolved<'a>>,
+    pub(super) events: Vec<ResolvedEvent<'a>>,
     /// The indices of those of each PMU.
     pub(super) events_of: HashMap<&'a str, Vec<usize>>,
     /// The counters that each leader leads.
     pub(super) siblings: HashMap<u32, Vec<u32>>,
     /// The links of the counters.
-    pub(super) links: Links,
+    pub(super) links: LinkBuilder,
     /// The last counter of each PMU, event and CPU that is no part of another one.
     wholes: HashMap<(String, String, u32), u32>,
     pub(super) plan: Plan,
@@ -55,27 +55,27 @@ struct OpenGroup<'e, 'a> {
     cpu: u32,
     leader: u32,
     /// Its leader.
-    first: &'e Resolved<'a>,
+    leader_event: &'e ResolvedEvent<'a>,
     /// The PMU of its members; `None` while all are software events.
     pmu: Option<&'e str>,
 }
 
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
-    pub(super) fn new(machine: &'a Machine, request: &Request) -> Self {
-        let Request { tick_ns, window_ns, told, .. } = *request;
+    pub(super) fn new(machine: &'a Machine, request: &PlanRequest) -> Self {
+        let PlanRequest { tick_ns, window_ns, declared_cause: declared, .. } = *request;
         let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
-            told,
+            declared_cause: declared,
             seen: HashMap::new(),
-            agreement: Agreement::default(),
+            agreement: RegisterTerms::default(),
             typed: HashSet::new(),
             labels: BTreeMap::new(),
             events: Vec::new(),
             events_of: HashMap::new(),
             siblings: HashMap::new(),
-            links: Links::default(),
+            links: LinkBuilder::default(),
             wholes: HashMap::new(),
             plan,
         }
@@ -83,8 +83,8 @@ impl<'a> Assembly<'a> {
 
     /// Adds counters outside groups. A PMU without a CPU to read it is an error if it is the only
     /// one, and a note otherwise.
-    pub(super) fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
-        for (event, spot) in self.placed(events, None)? {
+    pub(super) fn add_events(&mut self, events: &[ResolvedEvent<'a>]) -> Result<()> {
+        for (event, spot) in self.place_events(events, None)? {
             self.push(event, spot, None);
         }
         Ok(())
@@ -98,15 +98,15 @@ impl<'a> Assembly<'a> {
         &mut self,
         text: &str,
         weak: bool,
-        events: &[Resolved<'a>],
+        events: &[ResolvedEvent<'a>],
     ) -> Result<()> {
         let refused = too_large(text, weak, events)?;
-        let placed = self.placed(events, events.first())?;
+        let placed = self.place_events(events, events.first())?;
         let mut open: Vec<OpenGroup<'_, 'a>> = Vec::new();
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
         for (event, spot) in placed {
-            let software = event.words.family.is_some_and(|f| f.kind == Kind::Software);
+            let software = event.words.family.is_some_and(|f| f.kind == PmuKind::Software);
             let pmu = (!software).then_some(event.words.pmu.name.as_str());
             pmus.extend(pmu);
             let grouped = event.words.family.is_none_or(|family| family.groupable);
@@ -122,7 +122,7 @@ impl<'a> Assembly<'a> {
             // A group of the same PMU takes precedence over one with only software events.
             open.sort_by_key(|group| group.pmu != pmu);
             let group = open.iter_mut().find(mine);
-            let misled = group.as_ref().and_then(|group| cannot_lead(group.first, event));
+            let misled = group.as_ref().and_then(|group| cannot_lead(group.leader_event, event));
             if let Some(why) = misled {
                 ensure!(weak, "{}: {why}", printable(text));
                 alone.insert(event.words.pmu.name.as_str());
@@ -135,31 +135,33 @@ impl<'a> Assembly<'a> {
                 group.pmu = group.pmu.or(pmu);
             } else {
                 self.typed.insert(id);
-                open.push(OpenGroup { cpu, leader: id, first: event, pmu });
+                open.push(OpenGroup { cpu, leader: id, leader_event: event, pmu });
             }
         }
         if pmus.len() > 1 && alone.is_empty() {
-            self.note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
+            self.add_note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
         }
         if !alone.is_empty() {
             let weak = if weak { "" } else { ", not as a set" };
-            self.note(format!("{text}: this PMU cannot count in groups, opened one by one{weak}"));
+            self.add_note(format!(
+                "{text}: this PMU cannot count in groups, opened one by one{weak}"
+            ));
         }
         Ok(())
     }
 
     /// Each event with each of its reader CPUs; `leader` is the first member of a brace group.
-    fn placed<'e>(
+    fn place_events<'e>(
         &mut self,
-        events: &'e [Resolved<'a>],
-        leader: Option<&Resolved<'a>>,
-    ) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
+        events: &'e [ResolvedEvent<'a>],
+        leader: Option<&ResolvedEvent<'a>>,
+    ) -> Result<Vec<(&'e ResolvedEvent<'a>, ReaderSpot)>> {
         let mut placed = Vec::new();
         let mut unreadable = Vec::new();
         for event in events {
-            self.agreement.add(event, leader)?;
-            let spots = spots(self.machine, event.words, &event.encoded.event, event.die);
-            match spots.and_then(|spots| chosen(event, spots)) {
+            self.agreement.add_event(event, leader)?;
+            let spots = reader_spots(self.machine, event.words, &event.encoded.event, event.die);
+            match spots.and_then(|spots| chosen_spots(event, spots)) {
                 Ok(spots) => {
                     self.add_event(event.clone());
                     placed.extend(spots.into_iter().map(|spot| (event, spot)));
@@ -171,11 +173,11 @@ impl<'a> Assembly<'a> {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.warn(format!("{error:#}"));
+            self.add_warning(format!("{error:#}"));
         }
         for event in events {
             if let Some(why) = offline_readers(self.machine, event.words, &event.encoded.event) {
-                self.warn(why);
+                self.add_warning(why);
             }
         }
         Ok(placed)
@@ -184,36 +186,39 @@ impl<'a> Assembly<'a> {
     /// Adds a counter unless it exists. Returns its id and whether it is new.
     pub(super) fn push(
         &mut self,
-        event: &Resolved<'_>,
-        spot: Spot,
+        event: &ResolvedEvent<'_>,
+        spot: ReaderSpot,
         leader: Option<u32>,
     ) -> (u32, bool) {
-        let Spot { cpu, socket } = spot;
+        let ReaderSpot { cpu, socket } = spot;
         let encoded = &event.encoded;
         let id = self.plan.counters.len() as u32;
-        let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
+        let existing = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
         let key = (event.words.pmu.name.clone(), encoded.event.clone(), cpu);
         let part_of = if event.functions.is_empty() {
-            self.wholes.insert(key, there);
+            self.wholes.insert(key, existing);
             None
         } else {
             self.wholes.get(&key).copied()
         };
         let label = encoded.asides.label.as_ref();
-        if there != id {
-            self.name_again(there, label);
-            return (there, false);
+        if existing != id {
+            self.name_existing(existing, label);
+            return (existing, false);
         }
         let family = event.words.family;
-        let causes = event.causes().or_else(|| self.told.map(|told| [told.cause()].into()));
+        let causes = event
+            .possible_causes()
+            .or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
         let per_cpu = event.words.is_per_cpu();
-        let exact_by = family.and_then(|its| its.exact_by(&encoded.event));
-        let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
-        let sight = |causes| Sight::of(self.machine, event.words, &encoded.event, cpu, causes);
+        let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
+        let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);
+        let sight =
+            |causes| Sight::for_counter(self.machine, event.words, &encoded.event, cpu, causes);
         // Without known causes none of the count is divided.
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
         let causes = causes.unwrap_or_default();
-        let below = Below::of(self.machine, event.words, encoded, cpu);
+        let below = DevicesBelow::for_counter(self.machine, event.words, encoded, cpu);
         let has_devices = causes.contains(&Cause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
@@ -232,14 +237,14 @@ impl<'a> Assembly<'a> {
             sees,
             far,
             per_cpu,
-            exclude_guest: guests::excludes(self.machine, event.words),
+            exclude_guest: guests::excludes_guests(self.machine, event.words),
             at_switch: exact_by == Some(ExactBy::Readings),
-            exact_by: exact_by.filter(|by| *by != ExactBy::Readings),
+            exact_by: exact_by.filter(|method| *method != ExactBy::Readings),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
-            io: io::io(self.machine, event.words, encoded, below.as_ref()),
+            io: io::io_scope(self.machine, event.words, encoded, below.as_ref()),
             behind: if has_devices {
-                behind::of(self.machine, event, cpu, below.as_ref())
+                behind::counted_functions(self.machine, event, cpu, below.as_ref())
             } else {
                 Vec::new()
             },
@@ -247,18 +252,18 @@ impl<'a> Assembly<'a> {
             part_of,
             exclusive: false,
             leader,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         });
         if let Some(leader) = leader {
             self.siblings.entry(leader).or_default().push(id);
         }
-        self.links.add(self.machine, event, spot, id, below);
+        self.links.add_counter(self.machine, event, spot, id, below);
         (id, true)
     }
 
     /// Adds an event whose counters are planned.
-    pub(super) fn add_event(&mut self, event: Resolved<'a>) {
+    pub(super) fn add_event(&mut self, event: ResolvedEvent<'a>) {
         self.events_of.entry(&event.words.pmu.name).or_default().push(self.events.len());
         self.events.push(event);
     }
@@ -275,7 +280,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds a note, unless it exists.
-    pub(super) fn note(&mut self, note: String) {
+    pub(super) fn add_note(&mut self, note: String) {
         if !self.plan.notes.contains(&note) {
             self.plan.notes.push(note);
         }
@@ -286,35 +291,39 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// Some of the events would never run, or `--cause` is for none of them.
-    pub(super) fn finish(mut self, resolver: &Resolver<'_>, request: &Request) -> Result<Plan> {
+    pub(super) fn finish_plan(
+        mut self,
+        resolver: &Resolver<'_>,
+        request: &PlanRequest,
+    ) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
-        self.plan.warnings.extend(told::warning(&events, request)?);
-        if let Some(note) = told::note(&events, self.told) {
-            self.note(note);
+        self.plan.warnings.extend(told::unused_cause_warning(&events, request)?);
+        if let Some(note) = told::unknown_cause_note(&events, self.declared_cause) {
+            self.add_note(note);
         }
-        for note in notes::on(self.machine, &events)? {
-            self.note(note);
+        for note in notes::collect_notes(self.machine, &events)? {
+            self.add_note(note);
         }
         self.take_turns(&events);
-        if let Some(note) = guests::note(self.machine, &self.plan.counters) {
-            self.note(note);
+        if let Some(note) = guests::guests_note(self.machine, &self.plan.counters) {
+            self.add_note(note);
         }
-        for note in io::notes(&self.plan.counters) {
-            self.note(note);
+        for note in io::io_notes(&self.plan.counters) {
+            self.add_note(note);
         }
-        self.plan.links = std::mem::take(&mut self.links).finish(resolver, &self.plan);
-        self.label()?;
+        self.plan.links = std::mem::take(&mut self.links).finish_links(resolver, &self.plan);
+        self.apply_labels()?;
         Ok(self.plan)
     }
 
     /// Gives a name to a counter that is there. The name of a raw event (`rNNN`) changes none, and
     /// a counter keeps its first name.
-    fn name_again(&mut self, id: u32, label: Option<&String>) {
-        let Some(label) = label.filter(|label| raw(label).is_none()) else { return };
-        let first = self.labels.entry(id).or_insert_with(|| label.clone()).clone();
-        if first != *label {
-            let (label, first) = (printable(label), printable(&first));
-            self.note(format!("name={label}: the event is counted already, as {first}"));
+    fn name_existing(&mut self, id: u32, label: Option<&String>) {
+        let Some(label) = label.filter(|label| parse_raw(label).is_none()) else { return };
+        let existing_name = self.labels.entry(id).or_insert_with(|| label.clone()).clone();
+        if existing_name != *label {
+            let (label, shown_name) = (printable(label), printable(&existing_name));
+            self.add_note(format!("name={label}: the event is counted already, as {shown_name}"));
         }
     }
 
@@ -324,7 +333,7 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// Two events of a family would have one name, and be summed up as one event.
-    fn label(&mut self) -> Result<()> {
+    fn apply_labels(&mut self) -> Result<()> {
         let mut meant: HashMap<_, (&str, bool)> = HashMap::new();
         for counter in &self.plan.counters {
             let label = self.labels.get(&counter.id);
@@ -350,29 +359,33 @@ impl<'a> Assembly<'a> {
 }
 
 /// The reader CPUs of an event that `cpu=` leaves.
-fn chosen(event: &Resolved<'_>, mut spots: Vec<Spot>) -> Result<Vec<Spot>> {
+fn chosen_spots(event: &ResolvedEvent<'_>, mut spots: Vec<ReaderSpot>) -> Result<Vec<ReaderSpot>> {
     let Some(cpus) = &event.encoded.asides.cpus else { return Ok(spots) };
-    let all: CpuList = spots.iter().map(|spot| spot.cpu).collect();
+    let all_cpus: CpuList = spots.iter().map(|spot| spot.cpu).collect();
     spots.retain(|spot| cpus.contains(spot.cpu));
     ensure!(
         !spots.is_empty(),
-        "cpu={cpus}: {} is read on CPU {all}: name one of these",
+        "cpu={cpus}: {} is read on CPU {all_cpus}: name one of these",
         printable(&event.words.pmu.name)
     );
     Ok(spots)
 }
 
 /// The PMUs that cannot count their members of a group together. An error unless the group is weak.
-fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<HashSet<&'e str>> {
+fn too_large<'e>(
+    text: &str,
+    weak: bool,
+    events: &'e [ResolvedEvent<'_>],
+) -> Result<HashSet<&'e str>> {
     let mut refused = HashSet::new();
     for (words, members) in by_pmu(events) {
         if words.family.is_some_and(|family| !family.groupable) {
             continue;
         }
         let pmu = words.pmu.name.as_str();
-        let over = overcommitted(words, &members);
-        let Some(over) = over.iter().find(|over| !over.unsure) else { continue };
-        ensure!(weak, "{}: {}", printable(text), over.group_refusal(pmu));
+        let limits = find_overcommitted(words, &members);
+        let Some(limit) = limits.iter().find(|candidate| !candidate.unsure) else { continue };
+        ensure!(weak, "{}: {}", printable(text), limit.group_refusal(pmu));
         refused.insert(pmu);
     }
     Ok(refused)
@@ -388,7 +401,7 @@ impl Plan {
     }
 
     /// The reader CPUs, which need a timer.
-    pub fn owners(&self) -> CpuList {
+    pub fn reader_cpus(&self) -> CpuList {
         let events = self.counters.iter().filter(|counter| !counter.is_statistic());
         events.map(|counter| counter.cpu).collect()
     }

@@ -1,13 +1,13 @@
-//! Resolves what `-e` takes without a PMU: times of the measurement, software and hardware events, events
-//! of any PMU, `rNNN`, `TYPE:CONFIG`.
+//! Resolves what `-e` takes without a PMU: times of the measurement, software and hardware events,
+//! events of any PMU, `rNNN`, `TYPE:CONFIG`.
 
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::cache_names::is_cache_event;
-use crate::catalog::encode::raw;
-use crate::catalog::family::Kind;
-use crate::catalog::spec::{At, Term, TermValue, numeric};
-use crate::catalog::suggest::{did_you_misspell, list};
-use crate::catalog::words::Words;
+use crate::catalog::encode::parse_raw;
+use crate::catalog::family::PmuKind;
+use crate::catalog::spec::{ColumnError, Term, TermValue, parse_numeric};
+use crate::catalog::suggest::{did_you_misspell, list_names};
+use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
 /// perf's event for the length of the measurement. Every row of a recording has that anyway.
@@ -43,15 +43,19 @@ const RAW: u32 = 4;
 impl<'a> Resolver<'a> {
     /// Whether a name is one that can stand without a PMU.
     pub(super) fn is_event(&self, typed: &str) -> bool {
-        raw(typed).is_some()
-            || numeric(typed).is_some()
+        parse_raw(typed).is_some()
+            || parse_numeric(typed).is_some()
             || self.is_hardware_name(typed)
-            || self.words().any(|words| words.event(typed).is_some())
+            || self.pmu_words().any(|words| words.find_event(typed).is_some())
     }
 
-    /// A name without a PMU, with further terms: a time, a software or hardware event, an event of any
-    /// PMU, `rNNN`, `TYPE:CONFIG`.
-    pub(super) fn bare(&mut self, name: &Term, more: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
+    /// A name without a PMU, with further terms: a time, a software or hardware event, an event of
+    /// any PMU, `rNNN`, `TYPE:CONFIG`.
+    pub(super) fn resolve_bare(
+        &mut self,
+        name: &Term,
+        more_terms: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let typed = name.name.as_str();
         if self.times && TIMES.contains(&typed) {
             self.has_time = true;
@@ -62,50 +66,58 @@ impl<'a> Resolver<'a> {
                 "{typed} is a time of the command of `stat`, and not one of a cgroup: -e task-clock \
                  counts the time on CPUs"
             );
-            return Err(At::new(name.column, why));
+            return Err(ColumnError::new(name.column, why));
         }
         if typed == DURATION {
             let note = format!("{DURATION}: nothing to count, every row has its window's length");
             self.notes.push(note);
             return Ok(Vec::new());
         }
-        let terms: Vec<Term> = [name].into_iter().chain(more).cloned().collect();
-        let has =
-            |words: &Words<'_>| words.event(typed).is_some() && self.narrowing.opens(words.pmu);
-        let having: Vec<_> = self.words().filter(has).collect();
-        let symbolic =
-            |words: &Words<'_>| words.family.is_some_and(|family| family.kind != Kind::Uncore);
-        let (first, others): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
-        if !first.is_empty() {
-            return self.on_each(first, &terms, &[]);
+        let terms: Vec<Term> = [name].into_iter().chain(more_terms).cloned().collect();
+        let has_event = |words: &PmuWords<'_>| {
+            words.find_event(typed).is_some() && self.narrowing.opens_pmu(words.pmu)
+        };
+        let having: Vec<_> = self.pmu_words().filter(has_event).collect();
+        let symbolic = |words: &PmuWords<'_>| {
+            words.family.is_some_and(|family| family.kind != PmuKind::Uncore)
+        };
+        let (symbolic_pmus, uncore_pmus): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
+        if !symbolic_pmus.is_empty() {
+            return self.resolve_on_each(symbolic_pmus, &terms, &[]);
         }
         if self.is_hardware_name(typed) {
-            return Err(At::new(name.column, self.no_core(typed)));
+            return Err(ColumnError::new(name.column, self.no_core_message(typed)));
         }
-        if !others.is_empty() {
-            return self.on_each(others, &terms, &[]);
+        if !uncore_pmus.is_empty() {
+            return self.resolve_on_each(uncore_pmus, &terms, &[]);
         }
-        if let Some(config) = raw(typed) {
-            return self.raw(name, config, more);
+        if let Some(config) = parse_raw(typed) {
+            return self.resolve_raw(name, config, more_terms);
         }
-        match numeric(typed) {
-            Some((attr_type, config)) => self.numeric(name, attr_type, config, more),
-            None => Err(At::new(name.column, self.no_such_event(typed))),
+        match parse_numeric(typed) {
+            Some((attr_type, config)) => self.resolve_numeric(name, attr_type, config, more_terms),
+            None => Err(ColumnError::new(name.column, self.no_such_event(typed))),
         }
     }
 
     /// `rNNN` on every core PMU.
-    fn raw(&mut self, term: &Term, config: u64, more: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
-        let core = |words: &Words<'_>| words.family.is_some_and(|f| f.kind == Kind::Core);
-        let cores: Vec<_> = self.words().filter(core).collect();
+    fn resolve_raw(
+        &mut self,
+        term: &Term,
+        config: u64,
+        more_terms: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
+        let core = |words: &PmuWords<'_>| words.family.is_some_and(|f| f.kind == PmuKind::Core);
+        let cores: Vec<_> = self.pmu_words().filter(core).collect();
         if cores.is_empty() {
-            return Err(At::new(term.column, self.no_core(&term.name)));
+            return Err(ColumnError::new(term.column, self.no_core_message(&term.name)));
         }
-        let mut resolved = self.on_each(cores, &whole(term, config, more), &[])?;
+        let mut resolved =
+            self.resolve_on_each(cores, &config_terms(term, config, more_terms), &[])?;
         // The name of a raw event is what was typed, whatever else its name is.
         for event in resolved.iter_mut().filter(|event| event.encoded.config[0] == config) {
             event.encoded.asides.label.get_or_insert_with(|| format!("r{config:x}"));
-            if more.is_empty() {
+            if more_terms.is_empty() {
                 event.encoded.filter.clear();
             }
         }
@@ -113,52 +125,53 @@ impl<'a> Resolver<'a> {
     }
 
     /// `TYPE:CONFIG`: the type of a PMU, of generic events or, as 4, of raw events.
-    fn numeric(
+    fn resolve_numeric(
         &mut self,
         term: &Term,
         attr_type: u32,
         config: u64,
-        more: &[Term],
-    ) -> Result<Vec<Resolved<'a>>, At> {
+        more_terms: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let of_type: Vec<_> =
-            self.words().filter(|words| words.pmu.attr_type == attr_type).collect();
+            self.pmu_words().filter(|words| words.pmu.attr_type == attr_type).collect();
         if !of_type.is_empty() {
-            return self.on_each(of_type, &whole(term, config, more), &[]);
+            return self.resolve_on_each(of_type, &config_terms(term, config, more_terms), &[]);
         }
-        let generic = self.words().find_map(|words| words.generic(attr_type, config));
+        let generic = self.pmu_words().find_map(|words| words.generic_event(attr_type, config));
         if let Some(event) = generic {
-            return self.bare(&Term { name: event.name.to_owned(), ..term.clone() }, more);
+            return self
+                .resolve_bare(&Term { name: event.name.to_owned(), ..term.clone() }, more_terms);
         }
         if attr_type == RAW {
-            return self.raw(term, config, more);
+            return self.resolve_raw(term, config, more_terms);
         }
         let message = format!("no PMU here has the type {attr_type} and an event {config:#x}");
-        Err(At::new(term.column, message))
+        Err(ColumnError::new(term.column, message))
     }
 
     fn is_hardware_name(&self, typed: &str) -> bool {
-        let families = self.catalog.families.iter().filter(|family| family.kind == Kind::Core);
+        let families = self.catalog.families.iter().filter(|family| family.kind == PmuKind::Core);
         let mut names = families.flat_map(|family| &family.events).flat_map(|event| &event.names);
         names.any(|name| name.eq_ignore_ascii_case(typed)) || is_cache_event(typed)
     }
 
-    fn no_core(&self, typed: &str) -> String {
-        let uncore = self.words().filter(|words| words.event(typed).is_some());
+    fn no_core_message(&self, typed: &str) -> String {
+        let uncore = self.pmu_words().filter(|words| words.find_event(typed).is_some());
         let uncore: Vec<_> = uncore.map(|words| words.pmu.name.as_str()).collect();
         let instead = match uncore.as_slice() {
             [] => String::new(),
-            [first, ..] => format!("; an uncore PMU has one too: {}/{typed}/", printable(first)),
+            [pmu, ..] => format!("; an uncore PMU has one too: {}/{typed}/", printable(pmu)),
         };
         format!(
             "{typed} needs a core PMU and this machine shows none (a virtual machine without \
              counters?){instead}; the groups here are {}",
-            list(self.groups_here())
+            list_names(self.groups_here())
         )
     }
 
     fn no_such_event(&self, typed: &str) -> String {
-        let all = |words: Words<'a>| words.events().chain(words.vendor_events());
-        let names: Vec<_> = self.words().flat_map(all).map(|event| event.name).collect();
+        let all_events = |words: PmuWords<'a>| words.all_events().chain(words.vendor_events());
+        let names: Vec<_> = self.pmu_words().flat_map(all_events).map(|event| event.name).collect();
         let pmus = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
         if let Some(pmu) = self.machine.pmus.iter().find(|pmu| pmu.is_meant(typed)) {
             return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(&pmu.name));
@@ -175,8 +188,8 @@ impl<'a> Resolver<'a> {
 }
 
 /// A whole config word in place of the name `term`, with the terms after it.
-fn whole(term: &Term, config: u64, more: &[Term]) -> Vec<Term> {
+fn config_terms(term: &Term, config: u64, more_terms: &[Term]) -> Vec<Term> {
     let value = TermValue::Number(config);
-    let whole = Term { name: "config".to_owned(), value, column: term.column };
-    [whole].into_iter().chain(more.iter().cloned()).collect()
+    let config_term = Term { name: "config".to_owned(), value, column: term.column };
+    [config_term].into_iter().chain(more_terms.iter().cloned()).collect()
 }

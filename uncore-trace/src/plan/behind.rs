@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
-use super::io::Below;
-use super::resolve::Resolved;
-use crate::catalog::behind::{self, Side};
-use crate::catalog::words::Words;
+use super::io::DevicesBelow;
+use super::resolve::ResolvedEvent;
+use crate::catalog::behind::{self, AttachedSocket};
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::pci::{Address, Function};
+use crate::discover::pci::{PciAddress, PciFunction};
 
 /// PCI base class of network controllers (`PCI_BASE_CLASS_NETWORK`, `include/linux/pci_ids.h`).
 const NETWORK: u32 = 0x02;
@@ -18,9 +18,9 @@ const FEW: usize = 3;
 
 /// A function whose traffic a counter counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
+pub struct CountedFunction {
     /// Its address.
-    pub function: Address,
+    pub function: PciAddress,
     /// Whether it may move bytes of which nothing else is known while no process holds it: it is a
     /// network controller with a driver and no interface here, which may be in another network
     /// namespace.
@@ -38,65 +38,82 @@ impl Plan {
     }
 }
 
-/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
+/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not
+/// known.
 ///
 /// `below` is what is below its root ports.
-pub(super) fn of<'a>(
+pub(super) fn counted_functions<'a>(
     machine: &'a Machine,
-    event: &Resolved<'_>,
+    event: &ResolvedEvent<'_>,
     cpu: u32,
-    below: Option<&Below<'a>>,
-) -> Vec<Behind> {
+    below: Option<&DevicesBelow<'a>>,
+) -> Vec<CountedFunction> {
     let (words, counted) = (event.words, &event.functions);
-    let functions: Vec<&Function> = if counted.is_empty() {
+    let functions: Vec<&PciFunction> = if counted.is_empty() {
         let below = below.map(|below| below.functions.clone());
-        below.unwrap_or_else(|| of_rules(machine, words, cpu))
+        below.unwrap_or_else(|| functions_of_rule(machine, words, cpu))
     } else {
-        counted.iter().filter_map(|address| machine.devices.function(*address)).collect()
+        counted.iter().filter_map(|address| machine.devices.find_function(*address)).collect()
     };
-    let behind = |function: &Function| {
+    let behind = |function: &PciFunction| {
         let is_network = function.class >> 16 == NETWORK;
         let requests = machine.devices.names_of(function.address).next().is_some();
         let unseen = is_network && function.has_driver && !requests;
-        Behind { function: function.address, unseen, requests }
+        CountedFunction { function: function.address, unseen, requests }
     };
     functions.into_iter().map(behind).collect()
 }
 
 /// The same without root ports, if they are few enough to name a link.
-pub(super) fn few<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
-    let functions = of_rules(machine, words, cpu);
+pub(super) fn few_functions<'a>(
+    machine: &'a Machine,
+    words: PmuWords<'_>,
+    cpu: u32,
+) -> Vec<&'a PciFunction> {
+    let functions = functions_of_rule(machine, words, cpu);
     if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.
-fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+fn functions_of_rule<'a>(
+    machine: &'a Machine,
+    words: PmuWords<'_>,
+    cpu: u32,
+) -> Vec<&'a PciFunction> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
-    let is_here = |rule: &&behind::Behind| words.pmu.has_peer(rule.peer.as_ref());
-    let functions = |rule: &behind::Behind| -> Vec<&'a Function> {
-        let all = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-        all.filter(|function| {
-            rule.vendor.is_none_or(|vendor| function.vendor == vendor)
-                && rule.class.is_none_or(|class| function.class >> 16 == class)
-                && is_on(machine, function, rule.socket, cpu)
-        })
-        .collect()
+    let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
+    let functions = |rule: &behind::BehindRule| -> Vec<&'a PciFunction> {
+        let devices = machine.devices.pci.iter().filter(|function| !function.is_bridge());
+        devices
+            .filter(|function| {
+                rule.vendor.is_none_or(|vendor| function.vendor == vendor)
+                    && rule.class.is_none_or(|class| function.class >> 16 == class)
+                    && is_attached(machine, function, rule.socket, cpu)
+            })
+            .collect()
     };
-    let found = rules.iter().filter(is_here).map(functions).find(|found| !found.is_empty());
-    found.unwrap_or_default()
+    let first_match =
+        rules.iter().filter(is_here).map(functions).find(|matched| !matched.is_empty());
+    first_match.unwrap_or_default()
 }
 
-/// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
-/// all are attached to it.
-fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
+/// Whether a function is attached to this side of the socket of `cpu`. On a machine with one
+/// socket, all are attached to it.
+fn is_attached(
+    machine: &Machine,
+    function: &PciFunction,
+    attached_to: AttachedSocket,
+    cpu: u32,
+) -> bool {
     let cpus = &machine.cpus;
-    let own = cpus.place(cpu).package;
-    let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.place(cpu));
-    let at = match function.numa_node {
-        _ if cpus.has_one_package() => Some(own),
-        node => node.and_then(near).map(|place| place.package),
+    let package = cpus.cpu_location(cpu).package;
+    let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
+    let attached_package = match function.numa_node {
+        _ if cpus.has_one_package() => Some(package),
+        node => node.and_then(near).map(|location| location.package),
     };
-    at.is_some_and(|at| (at == own) == (side == Side::Own))
+    attached_package
+        .is_some_and(|attached| (attached == package) == (attached_to == AttachedSocket::Own))
 }
 
 #[cfg(test)]
@@ -105,19 +122,19 @@ mod tests {
 
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
-    use crate::plan::{Request, plan};
+    use crate::discover::captured_machine;
+    use crate::plan::{PlanRequest, plan};
 
     const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
 
-    /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
-    /// socket.
-    fn behind(machine: &str, event: &str, class: u32) -> (Vec<Behind>, Option<String>) {
-        let mut machine = captured(machine);
-        let root: Address = "0007:00:00.0".parse().unwrap();
+    /// What is behind the only counter of `event`, on a machine with a GPU or another device on
+    /// each socket.
+    fn behind(machine: &str, event: &str, class: u32) -> (Vec<CountedFunction>, Option<String>) {
+        let mut machine = captured_machine(machine);
+        let root: PciAddress = "0007:00:00.0".parse().unwrap();
         machine.devices.pci.clear();
         for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
-            machine.devices.pci.push(Function {
+            machine.devices.pci.push(PciFunction {
                 address: name.parse().unwrap(),
                 top: root,
                 class: class << 16,
@@ -129,25 +146,25 @@ mod tests {
                 speed: None,
             });
         }
-        let request = Request {
+        let request = PlanRequest {
             events: vec![event.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
-        let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
         assert!(plan.has_devices() != counter.behind.is_empty());
         (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))
     }
 
-    fn of(functions: &[(&str, bool)]) -> Vec<Behind> {
-        let of = |&(function, unseen): &(&str, bool)| Behind {
-            function: Address::from_str(function).unwrap(),
+    fn expected_functions(functions: &[(&str, bool)]) -> Vec<CountedFunction> {
+        let counted_function = |&(function, unseen): &(&str, bool)| CountedFunction {
+            function: PciAddress::from_str(function).unwrap(),
             unseen,
             requests: false,
         };
-        functions.iter().map(of).collect()
+        functions.iter().map(counted_function).collect()
     }
 
     #[test]
@@ -155,23 +172,23 @@ mod tests {
         for (socket, gpu) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
             for pmu in ["nvidia_nvlink_c2c0_pmu", "nvidia_nvlink_c2c1_pmu"] {
                 let event = format!("{pmu}_{socket}/rd_bytes_loc/");
-                let (found, link) = behind("grace-2s", &event, 0x03);
-                assert_eq!(found, of(&[(gpu, false)]), "{event}");
+                let (functions, link) = behind("grace-2s", &event, 0x03);
+                assert_eq!(functions, expected_functions(&[(gpu, false)]), "{event}");
                 assert!(link.unwrap().ends_with(&format!(" GPU {gpu}")));
             }
         }
-        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, expected_functions(&[("0009:01:00.0", false)]));
         // The other end is a CPU, which counts GPUs of the other socket and its CPUs.
         assert_eq!(behind("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", 0x03).0, []);
     }
 
     #[test]
-    fn without_a_gpu_it_is_the_other_socket() {
+    fn without_a_gpu_the_other_socket_is_behind_the_link() {
         // Network controllers without an interface here.
         let event = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
-        assert_eq!(behind("grace-2s", event, NETWORK).0, of(&[("0019:01:00.0", true)]));
+        assert_eq!(behind("grace-2s", event, NETWORK).0, expected_functions(&[("0019:01:00.0", true)]));
         let event = "nvidia_cnvlink_pmu_1/rd_bytes_loc/";
-        assert_eq!(behind("grace-2s", event, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(behind("grace-2s", event, 0x03).0, expected_functions(&[("0009:01:00.0", false)]));
         assert_eq!(behind("grace-2s", "nvidia_nvlink_c2c1_pmu_0/rd_bytes_loc/", NETWORK).0, []);
         // Traffic of CPUs.
         assert_eq!(behind("grace-2s", "nvidia_scf_pmu_0/cmem_rd_data/", 0x03).0, []);

@@ -1,24 +1,24 @@
 //! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
 //! Disks and interfaces are PMUs of their own too.
 //!
-//! Sysfs says where a device is attached; [`Ports`] of the PMU's family says what that means for
-//! the PMU. A device that no PMU can single out is an error: its traffic is never replaced by the
-//! total.
+//! Sysfs says where a device is attached; [`PortsRule`] of the PMU's family says what that means
+//! for the PMU. A device that no PMU can single out is an error: its traffic is never replaced by
+//! the total.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::Request;
+use super::PlanRequest;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::ports::{Locate, Ports};
+use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list};
-use crate::catalog::words::{WHOLE_WORDS, Words};
-use crate::discover::pci::{Address, Function};
+use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::catalog::words::{PmuWords, WHOLE_WORDS};
+use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
 
@@ -30,12 +30,12 @@ pub struct Subset {
     /// Its die, if one PMU serves several.
     pub die: Option<u32>,
     /// The functions that it counts beside the whole: see [`super::meters`].
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 impl Subset {
     /// `root_port=0x100`, `die 1`; `all` if it is the whole PMU.
-    pub fn text(&self) -> String {
+    pub fn describe_subset(&self) -> String {
         let terms = self.terms.iter().map(|(term, value)| format!("{term}={value:#x}"));
         let die = self.die.map(|die| format!("die {die}"));
         let text = [terms.collect::<Vec<_>>().join(","), die.unwrap_or_default()];
@@ -44,7 +44,7 @@ impl Subset {
     }
 
     /// Its terms, as if the user had typed them at `column`.
-    pub fn typed(&self, column: usize) -> impl Iterator<Item = Term> {
+    pub fn typed_terms(&self, column: usize) -> impl Iterator<Item = Term> {
         typed(&self.terms, column)
     }
 }
@@ -63,14 +63,14 @@ pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Ter
 pub struct Narrowing<'a> {
     pub(super) machine: &'a Machine,
     /// The requested functions; `None`: all.
-    wanted: Option<Vec<&'a Function>>,
+    wanted: Option<Vec<&'a PciFunction>>,
     /// The requested disks and interfaces; only used if `wanted` is given.
     named: BTreeSet<&'a str>,
     /// Why no PCIe counter can be narrowed to one of these.
     pub refused: Option<String>,
     per_port: bool,
     /// The functions that are counted on their own beside the whole, if any are.
-    pub(super) apart: Option<Vec<&'a Function>>,
+    pub(super) apart: Option<Vec<&'a PciFunction>>,
     /// Notes for the user, one line each.
     pub notes: BTreeSet<String>,
     /// Whether any counter was narrowed.
@@ -79,7 +79,7 @@ pub struct Narrowing<'a> {
 
 impl<'a> Narrowing<'a> {
     /// Narrows nothing.
-    pub fn none(machine: &'a Machine) -> Self {
+    pub fn whole_machine(machine: &'a Machine) -> Self {
         Self {
             machine,
             wanted: None,
@@ -97,9 +97,9 @@ impl<'a> Narrowing<'a> {
     /// # Errors
     ///
     /// No device has this name, or it has no statistics and no PMU can single it out.
-    pub fn new(machine: &'a Machine, catalog: &Catalog, request: &Request) -> Result<Self> {
+    pub fn new(machine: &'a Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Self> {
         let devices = &request.devices;
-        let mut narrowing = Self { per_port: request.per_port, ..Self::none(machine) };
+        let mut narrowing = Self { per_port: request.per_port, ..Self::whole_machine(machine) };
         if let Some(apart) = &request.per_device {
             narrowing.set_apart(devices, apart)?;
             return Ok(narrowing);
@@ -109,14 +109,14 @@ impl<'a> Narrowing<'a> {
         }
         let mut wanted = Vec::new();
         for device in devices {
-            let found = on_ports(machine, catalog, device);
-            let Some(its) = counted_by_kernel(machine, device) else {
-                wanted.extend(found?);
+            let functions = on_ports(machine, catalog, device);
+            let Some(device_name) = counted_by_kernel(machine, device) else {
+                wanted.extend(functions?);
                 continue;
             };
-            narrowing.named.insert(its);
-            match found {
-                Ok(found) => wanted.extend(found),
+            narrowing.named.insert(device_name);
+            match functions {
+                Ok(functions) => wanted.extend(functions),
                 Err(error) => narrowing.refused = Some(format!("{error:#}")),
             }
         }
@@ -138,20 +138,25 @@ impl<'a> Narrowing<'a> {
 
     /// Whether a group opens a PMU: of the disks and interfaces those that were requested, or else
     /// those that count no byte again.
-    pub fn opens(&self, pmu: &Pmu) -> bool {
-        let Some(its) = &pmu.statistics else { return true };
+    pub fn opens_pmu(&self, pmu: &Pmu) -> bool {
+        let Some(statistics) = &pmu.statistics else { return true };
         match self.wanted {
-            Some(_) => self.named.contains(its.device.as_str()),
-            None => !its.counts_again,
+            Some(_) => self.named.contains(statistics.device.as_str()),
+            None => !statistics.counts_again,
         }
     }
 
     /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
     /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
-    pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
+    pub fn select_subsets(
+        &mut self,
+        words: PmuWords<'_>,
+        event: &str,
+        typed: &[Term],
+    ) -> Vec<Subset> {
         let whole = vec![Subset::default()];
-        if let Some(its) = words.pmu.statistics.as_ref().filter(|_| self.wanted.is_some()) {
-            let is_named = self.named.contains(its.device.as_str());
+        if let Some(statistics) = words.pmu.statistics.as_ref().filter(|_| self.wanted.is_some()) {
+            let is_named = self.named.contains(statistics.device.as_str());
             self.used |= is_named;
             return if is_named { whole } else { Vec::new() };
         }
@@ -159,18 +164,18 @@ impl<'a> Narrowing<'a> {
             return whole;
         };
         // A whole config word includes the field. The first one also has the event in it.
-        let field = rule.term.as_ref().and_then(|term| words.format(term));
+        let field = rule.term.as_ref().and_then(|term| words.term_format(term));
         let in_word = |term: &Term| match (field, &term.value) {
             (Some(field), TermValue::Number(value)) => {
-                term.name == WHOLE_WORDS[field.word()]
-                    && (field.word() > 0 || value & field.mask() != 0)
+                term.name == WHOLE_WORDS[field.word_index()]
+                    && (field.word_index() > 0 || value & field.bit_mask() != 0)
             }
             _ => false,
         };
         let chosen = |term: &Term| {
             rule.term.as_ref() == Some(&term.name)
                 || in_word(term)
-                || rule.requester.as_ref().is_some_and(|one| one.term == term.name)
+                || rule.requester.as_ref().is_some_and(|id_filter| id_filter.term == term.name)
         };
         if typed.iter().any(chosen) {
             return whole;
@@ -179,61 +184,66 @@ impl<'a> Narrowing<'a> {
         if let Some(apart) = self.apart.clone() {
             return self.beside_whole(words, rule, event, &apart);
         }
-        let parts = match &self.wanted {
+        let subsets = match &self.wanted {
             Some(wanted) => {
                 let wanted = wanted.clone();
-                self.below(words, rule, &wanted, split)
+                self.subsets_below(words, rule, &wanted, split)
             }
             None if self.per_port && split => self.each_port(words, rule, event),
             None => return whole,
         };
-        self.used |= !parts.is_empty();
-        parts.into_iter().collect()
+        self.used |= !subsets.is_empty();
+        subsets.into_iter().collect()
     }
 
     /// The parts for the requested functions below the PMU.
-    fn below(
+    fn subsets_below(
         &mut self,
-        words: Words<'_>,
-        rule: &Ports,
-        wanted: &[&Function],
+        words: PmuWords<'_>,
+        rule: &PortsRule,
+        wanted: &[&PciFunction],
         split: bool,
     ) -> BTreeSet<Subset> {
-        let mut parts = BTreeSet::new();
+        let mut subsets = BTreeSet::new();
         for function in wanted {
-            let Some(at) = singled_out(self.machine, words, function) else { continue };
+            let Some(position) = singled_out(self.machine, words, function) else { continue };
             if !split {
-                parts.insert(Subset { die: at.die, ..Subset::default() });
+                subsets.insert(Subset { die: position.die, ..Subset::default() });
                 continue;
             }
-            let others = counted_with(self.machine, words, rule, function, at);
-            let part = part(self.machine, words, rule, function, at, &others);
+            let inseparable = counted_with(self.machine, words, rule, function, position);
+            let subset = select_subset(self.machine, words, rule, function, position, &inseparable);
             let pmu = printable(&words.pmu.name).into_owned();
-            let of = function.address;
-            let by_requester = rule.picks(&part.terms);
+            let address = function.address;
+            let by_requester = rule.picks_device(&subset.terms);
             if by_requester && has_one_register(words, rule) {
                 self.notes.insert(format!(
-                    "{pmu}: root port {} has other devices too, so {of} is picked by its requester \
+                    "{pmu}: root port {} has other devices too, so {address} is picked by its requester \
                      id; the PMU has one register for that, so counters of other traffic take turns with \
                      it",
                     function.top
                 ));
-            } else if !by_requester && !others.is_empty() {
-                let others = others.iter().map(Address::to_string);
+            } else if !by_requester && !inseparable.is_empty() {
+                let names = inseparable.iter().map(PciAddress::to_string);
                 self.notes.insert(format!(
-                    "{pmu}: what is counted for {of} has the traffic of {} too, below the same \
+                    "{pmu}: what is counted for {address} has the traffic of {} too, below the same \
                      {}",
-                    list(others),
-                    if at.port.is_some() { "root port" } else { "part of the PMU" }
+                    list_names(names),
+                    if position.port.is_some() { "root port" } else { "part of the PMU" }
                 ));
             }
-            parts.insert(part);
+            subsets.insert(subset);
         }
-        parts
+        subsets
     }
 
     /// A part for each root port: those with devices, or all if that is not known.
-    fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Subset> {
+    fn each_port(
+        &mut self,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
+        event: &str,
+    ) -> BTreeSet<Subset> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
@@ -244,7 +254,7 @@ impl<'a> Narrowing<'a> {
             }
             return BTreeSet::from([Subset::default()]);
         };
-        if words.format(term).is_none() {
+        if words.term_format(term).is_none() {
             self.notes.insert(format!(
                 "{}: this kernel has no term {term}, its root ports cannot be told apart",
                 printable(&words.pmu.name)
@@ -253,24 +263,24 @@ impl<'a> Narrowing<'a> {
         }
         let devices = self.machine.devices.pci.iter().filter(|function| !function.is_bridge());
         let with_devices =
-            devices.filter_map(|function| above(self.machine, words, function)?.port);
+            devices.filter_map(|function| find_position(self.machine, words, function)?.port);
         let mut numbers: BTreeSet<u32> = with_devices.filter(|port| *port < rule.count).collect();
         if numbers.is_empty() {
             // Bits that the default filter excludes are not root ports.
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
-        let part = |port: u32| {
+        let port_subset = |port: u32| {
             let terms = vec![(term.clone(), 1_u64 << port)];
             Subset { terms, ..Subset::default() }
         };
-        numbers.into_iter().map(part).collect()
+        numbers.into_iter().map(port_subset).collect()
     }
 }
 
 /// The position of a function in a PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub struct PortPosition {
     /// Number of its root port in the PMU.
     pub port: Option<u32>,
     /// Its die, if one PMU serves several.
@@ -280,55 +290,63 @@ pub struct At {
 }
 
 /// The position of the function in the PMU; `None` if the PMU does not count it.
-pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
+pub fn find_position(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    function: &PciFunction,
+) -> Option<PortPosition> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
-    let Address { domain, bus, device, function: number } = top;
+    let PciAddress { domain, bus, device, function: number } = top;
     let (bus, device, number) = (u64::from(bus), u64::from(device), u64::from(number));
-    let is = |suffix: String| words.pmu.name.ends_with(&suffix);
-    let here = |port| Some(At { port, die: None, any_of_die: false });
+    let has_suffix = |suffix: String| words.pmu.name.ends_with(&suffix);
+    let at_port = |port| Some(PortPosition { port, die: None, any_of_die: false });
     match ports.by {
         Locate::GraceDomain => {
             let (socket, port) = (domain >> 4, domain & 0xf);
-            if is(format!("_{socket}")) && port < ports.count { here(Some(port)) } else { None }
+            if has_suffix(format!("_{socket}")) && port < ports.count {
+                at_port(Some(port))
+            } else {
+                None
+            }
         }
         Locate::Tegra410Dvsec => {
             let port = function.tegra?;
             let (socket, complex) = (port.socket, port.root_complex);
             let port = u32::from(port.port);
-            let mine = is(format!("_{socket}_rc_{complex}")) && port < ports.count;
-            if mine { here(Some(port)) } else { None }
+            let mine = has_suffix(format!("_{socket}_rc_{complex}")) && port < ports.count;
+            if mine { at_port(Some(port)) } else { None }
         }
         Locate::DwcName => {
             let sbdf = u64::from(domain) << 16 | bus << 8 | device << 3 | number;
-            if is(format!("_{sbdf:x}")) { here(None) } else { None }
+            if has_suffix(format!("_{sbdf:x}")) { at_port(None) } else { None }
         }
         Locate::PcieBdfName => {
             let sbdf = u64::from(domain) << 24 | bus << 16 | device << 8 | number;
-            if is(format!("_{sbdf:x}")) { here(None) } else { None }
+            if has_suffix(format!("_{sbdf:x}")) { at_port(None) } else { None }
         }
         Locate::HisiBdfRange => {
             // The kernel compares within the domain of the PMU, which is not in its files. All root
             // ports of Kunpeng are in domain 0.
             let range = words.pmu.bdf_range.as_ref()?;
-            if domain == 0 && range.contains(&top.requester()) { here(None) } else { None }
+            if domain == 0 && range.contains(&top.requester_id()) { at_port(None) } else { None }
         }
         Locate::HnsBdfRange => {
             // As above, but the driver compares the function itself (`hns3_pmu_valid_bdf`,
             // drivers/perf/hisilicon/hns3_pmu.c, Linux 7.2).
-            let Address { domain, .. } = function.address;
+            let PciAddress { domain, .. } = function.address;
             let range = words.pmu.bdf_range.as_ref()?;
-            let is_its = domain == 0 && range.contains(&function.address.requester());
-            if is_its { here(None) } else { None }
+            let is_its = domain == 0 && range.contains(&function.address.requester_id());
+            if is_its { at_port(None) } else { None }
         }
         Locate::Iort => {
             stream_of(machine, words, function)?;
-            here(None)
+            at_port(None)
         }
         // Linux has no die* files of the stacks of Sapphire Rapids and later.
         Locate::IntelDie if words.pmu.dies.is_empty() => {
             let die = die_of(machine, function)?;
-            Some(At { port: None, die: Some(die), any_of_die: true })
+            Some(PortPosition { port: None, die: Some(die), any_of_die: true })
         }
         Locate::IntelDie => {
             let root_bus = |text: &str| {
@@ -337,7 +355,7 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
             };
             let mut dies = words.pmu.dies.iter();
             let (die, _) = dies.find(|(_, text)| root_bus(text) == Some((domain, bus)))?;
-            Some(At { port: None, die: Some(*die), any_of_die: false })
+            Some(PortPosition { port: None, die: Some(*die), any_of_die: false })
         }
     }
 }
@@ -345,100 +363,107 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
 /// The id by which the PMU knows a function; `None` if the PMU does not count it.
 pub(super) fn id_of(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
-    function: &Function,
+    words: PmuWords<'_>,
+    ports: &PortsRule,
+    function: &PciFunction,
 ) -> Option<u64> {
     match ports.by {
         Locate::Iort => stream_of(machine, words, function),
-        _ => Some(u64::from(function.address.requester())),
+        _ => Some(u64::from(function.address.requester_id())),
     }
 }
 
-/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its registers
-/// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
-fn stream_of(machine: &Machine, words: Words<'_>, function: &Function) -> Option<u64> {
+/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its
+/// registers (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
+fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<u64> {
     let (_, page) = words.pmu.name.rsplit_once('_')?;
-    machine.streams.of(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
+    machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
 }
 
 /// Whether all counters of the PMU share the register for the id of a device.
-pub(super) fn has_one_register(words: Words<'_>, ports: &Ports) -> bool {
-    let one = words.family.and_then(|family| family.one_value.as_ref());
+pub(super) fn has_one_register(words: PmuWords<'_>, ports: &PortsRule) -> bool {
+    let rule = words.family.and_then(|family| family.one_value.as_ref());
     let requester = ports.requester.as_ref();
-    one.zip(requester).is_some_and(|(one, requester)| one.terms.contains(&requester.term))
+    rule.zip(requester)
+        .is_some_and(|(one_value, requester)| one_value.terms.contains(&requester.term))
 }
 
 /// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
 /// `None` if the firmware reports no node.
-fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
+fn die_of(machine: &Machine, function: &PciFunction) -> Option<u32> {
     let near = || machine.cpus.die_number(machine.cpus.first_of_node(function.numa_node?)?);
     machine.cpus.only_die().or_else(near)
 }
 
-/// As [`above`]; also `None` if another PMU may be the one that counts it.
-pub(super) fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
-    above(machine, words, function).filter(|at| !at.any_of_die)
+/// As [`find_position`]; also `None` if another PMU may be the one that counts it.
+pub(super) fn singled_out(
+    machine: &Machine,
+    words: PmuWords<'_>,
+    function: &PciFunction,
+) -> Option<PortPosition> {
+    find_position(machine, words, function).filter(|position| !position.any_of_die)
 }
 
 /// The part of the PMU that counts the function.
-pub fn part(
+pub fn select_subset(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
-    function: &Function,
-    at: At,
-    others: &[Address],
+    words: PmuWords<'_>,
+    ports: &PortsRule,
+    function: &PciFunction,
+    position: PortPosition,
+    inseparable: &[PciAddress],
 ) -> Subset {
     let mut terms = Vec::new();
     // The port is enough if no other device is below it.
-    let by_port = ports.term.is_some() && others.is_empty();
+    let by_port = ports.term.is_some() && inseparable.is_empty();
     let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
     if let Some((requester, id)) = requester.zip(id_of(machine, words, ports, function)) {
-        terms.extend(requester.terms(id));
-    } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
+        terms.extend(requester.selecting_terms(id));
+    } else if let (Some(term), Some(port)) = (&ports.term, position.port) {
         // A kernel without the term counts all ports.
-        terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));
+        terms.extend(words.term_format(term).map(|_| (term.clone(), 1_u64 << port)));
     }
-    Subset { terms, die: at.die, functions: Vec::new() }
+    Subset { terms, die: position.die, functions: Vec::new() }
 }
 
 /// The other functions with traffic that the PMU cannot distinguish from this one, except by their
 /// requester id.
 pub fn counted_with(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
-    function: &Function,
-    at: At,
-) -> Vec<Address> {
-    if at.port.is_some() || ports.term.is_none() {
+    words: PmuWords<'_>,
+    ports: &PortsRule,
+    function: &PciFunction,
+    position: PortPosition,
+) -> Vec<PciAddress> {
+    if position.port.is_some() || ports.term.is_none() {
         return neighbours(machine, function);
     }
-    let same = |other: &&Function| {
-        other.address != function.address
-            && !other.is_bridge()
-            && above(machine, words, other) == Some(at)
+    let is_inseparable = |candidate: &&PciFunction| {
+        candidate.address != function.address
+            && !candidate.is_bridge()
+            && find_position(machine, words, candidate) == Some(position)
     };
-    machine.devices.pci.iter().filter(same).map(|other| other.address).collect()
+    machine.devices.pci.iter().filter(is_inseparable).map(|candidate| candidate.address).collect()
 }
 
 /// The other functions with traffic below the same function on the root bus.
-pub(super) fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
-    let all = machine.devices.pci.iter();
-    let others = all.filter(|other| {
-        other.top == function.top && other.address != function.address && !other.is_bridge()
+pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
+    let functions = machine.devices.pci.iter();
+    let neighbours = functions.filter(|candidate| {
+        candidate.top == function.top
+            && candidate.address != function.address
+            && !candidate.is_bridge()
     });
-    others.map(|other| other.address).collect()
+    neighbours.map(|neighbour| neighbour.address).collect()
 }
 
 /// The name of the disk or interface `device`, if the kernel counts its bytes; a leading `/dev/` is
 /// ignored.
 fn counted_by_kernel<'a>(machine: &'a Machine, device: &str) -> Option<&'a str> {
     let device = device.strip_prefix("/dev/").unwrap_or(device);
-    let mut all =
+    let mut device_names =
         machine.pmus.iter().filter_map(|pmu| Some(pmu.statistics.as_ref()?.device.as_str()));
-    all.find(|its| *its == device)
+    device_names.find(|name| *name == device)
 }
 
 /// The functions that a name after `--device` selects, if a PMU singles each of them out.
@@ -446,11 +471,11 @@ fn on_ports<'a>(
     machine: &'a Machine,
     catalog: &Catalog,
     device: &str,
-) -> Result<Vec<&'a Function>> {
-    let functions = functions(machine, device)?;
+) -> Result<Vec<&'a PciFunction>> {
+    let functions = selected_functions(machine, device)?;
     for function in &functions {
         let any = machine.pmus.iter().any(|pmu| {
-            let words = Words::new(catalog, pmu);
+            let words = PmuWords::new(catalog, pmu);
             words.family.is_some_and(|f| f.ports.is_some())
                 && singled_out(machine, words, function).is_some()
         });
@@ -460,24 +485,27 @@ fn on_ports<'a>(
 }
 
 /// The functions that a name after `--device` selects.
-pub(super) fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
+pub(super) fn selected_functions<'a>(
+    machine: &'a Machine,
+    device: &str,
+) -> Result<Vec<&'a PciFunction>> {
     let devices = &machine.devices;
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";
-    if let Ok(address) = device.parse::<Address>() {
-        let function = devices.function(address);
+    if let Ok(address) = device.parse::<PciAddress>() {
+        let function = devices.find_function(address);
         let missing = || anyhow!("there is no PCI device {address}; {listed}");
         return Ok(vec![function.ok_or_else(missing)?]);
     }
-    let Some(named) = devices.named(device) else {
-        let all = devices.block.iter().chain(&devices.net).map(|named| named.name.as_str());
-        bail!("there is no device {shown}{}; {listed}", did_you_mean(device, all));
+    let Some(named) = devices.find_named(device) else {
+        let names = devices.block.iter().chain(&devices.net).map(|named| named.name.as_str());
+        bail!("there is no device {shown}{}; {listed}", did_you_mean(device, names));
     };
     ensure!(
         !named.functions.is_empty(),
         "{shown} is not on PCI, so no root port is above it; {listed}"
     );
-    let known = named.functions.iter().filter_map(|address| devices.function(*address));
+    let known = named.functions.iter().filter_map(|address| devices.find_function(*address));
     let known: Vec<_> = known.collect();
     ensure!(!known.is_empty(), "{shown} is not in /sys/bus/pci/devices; {listed}");
     Ok(known)
@@ -488,10 +516,10 @@ pub(super) fn no_pmu(
     machine: &Machine,
     catalog: &Catalog,
     device: &str,
-    function: &Function,
+    function: &PciFunction,
 ) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
-        let ports = Words::new(catalog, pmu).family?.ports.as_ref()?;
+        let ports = PmuWords::new(catalog, pmu).family?.ports.as_ref()?;
         Some((pmu.name.as_str(), ports.by))
     });
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
@@ -505,7 +533,7 @@ pub(super) fn no_pmu(
         format!("below root port {}", function.top)
     };
     if names.is_empty() {
-        let why = kernels::reason(machine, catalog, Group::Pcie)
+        let why = kernels::gap_reason(machine, catalog, Group::Pcie)
             .unwrap_or_else(|| "uncore-trace doctor says whether a driver is missing".to_owned());
         return format!(
             "{device} is {below}, and no PMU of this machine tells root ports apart: {why}"
@@ -522,6 +550,6 @@ pub(super) fn no_pmu(
     };
     format!(
         "{device} is {below}, and no PMU here is known to count that{why} (PMUs: {})",
-        list(names)
+        list_names(names)
     )
 }

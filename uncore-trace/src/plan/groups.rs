@@ -3,149 +3,162 @@
 use anyhow::{Result, bail, ensure};
 
 use super::device::typed;
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{ResolvedEvent, Resolver};
 use super::traffic::AUTO;
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list};
-use crate::catalog::words::Words;
+use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
-/// Why the devices in [`Statistics::counts_again`] are left out.
+/// Why the devices in [`KernelCountedDevice::counts_again`] are left out.
 ///
-/// [`Statistics::counts_again`]: crate::discover::statistics::Statistics::counts_again
+/// [`KernelCountedDevice::counts_again`]:
+/// crate::discover::statistics::KernelCountedDevice::counts_again
 const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
                      one of them";
 
 /// A group that opens nothing here, with the reason if known.
-struct Missing {
+struct MissingGroup {
     group: Group,
     why: Option<String>,
 }
 
 impl<'a> Resolver<'a> {
-    /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto` is
-    /// all traffic, or else the groups host and io. With `allow_missing`, a group that opens nothing is a
-    /// warning if another one opens something.
+    /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto`
+    /// is all traffic, or else the groups host and io. With `allow_missing`, a group that opens
+    /// nothing is a warning if another one opens something.
     ///
     /// # Errors
     ///
     /// A name is not a group, or groups open nothing; one error lists all of them.
-    pub fn groups(&mut self, names: &[String], allow_missing: bool) -> Result<Vec<Resolved<'a>>> {
+    pub fn resolve_groups(
+        &mut self,
+        names: &[String],
+        allow_missing: bool,
+    ) -> Result<Vec<ResolvedEvent<'a>>> {
         let mut resolved = Vec::new();
         let mut missing = Vec::new();
         for typed in names {
             if typed == "all" {
-                resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.group(*group)));
+                resolved
+                    .extend(Group::ALL.iter().flat_map(|(group, _)| self.resolve_group(*group)));
                 continue;
             }
             if typed == AUTO {
-                let traffic = self.traffic();
+                let traffic = self.traffic_events();
                 let is_empty = traffic.is_empty();
                 resolved.extend(traffic);
                 if is_empty {
-                    self.notes.extend(self.by_name(None));
-                    resolved.extend(self.group(Group::Host));
-                    resolved.extend(self.group(Group::Io));
+                    self.notes.extend(self.by_name_hint(None));
+                    resolved.extend(self.resolve_group(Group::Host));
+                    resolved.extend(self.resolve_group(Group::Io));
                 }
                 continue;
             }
-            let Some(group) = Group::named(typed) else {
+            let Some(group) = Group::from_name(typed) else {
                 let known = || Group::ALL.iter().map(|(_, name)| *name).chain([AUTO, "all"]);
                 bail!(
                     "there is no group '{}'{}; the groups are {}",
                     printable(typed),
                     did_you_mean(typed, known()),
-                    list(known())
+                    list_names(known())
                 );
             };
-            let said = self.notes.len();
-            let opened = self.group(group);
+            let note_count = self.notes.len();
+            let opened = self.resolve_group(group);
             if opened.is_empty() {
-                let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let gap = kernels::reason(self.machine, self.catalog, group);
-                let why = gap.or_else(|| self.by_name(Some(group))).or_else(said);
-                missing.push(Missing { group, why });
+                let last_note =
+                    || self.notes.get(note_count).or(self.narrowing.refused.as_ref()).cloned();
+                let gap = kernels::gap_reason(self.machine, self.catalog, group);
+                let why = gap.or_else(|| self.by_name_hint(Some(group))).or_else(last_note);
+                missing.push(MissingGroup { group, why });
             }
             resolved.extend(opened);
         }
         if allow_missing && !resolved.is_empty() {
-            for Missing { group, why } in missing {
+            for MissingGroup { group, why } in missing {
                 let why = why.unwrap_or_else(|| "no PMU of this machine is in it".to_owned());
                 self.warnings.push(format!("the group {group} is not counted: {why}"));
             }
             return Ok(resolved);
         }
-        ensure!(missing.is_empty(), "{}", self.refusal(&missing, resolved.is_empty()));
+        ensure!(missing.is_empty(), "{}", self.refusal_text(&missing, resolved.is_empty()));
         Ok(resolved)
     }
 
     /// Why the groups of `-p` cannot be counted, in one line.
-    fn refusal(&self, missing: &[Missing], is_all: bool) -> String {
+    fn refusal_text(&self, missing: &[MissingGroup], is_all: bool) -> String {
         let offer = if is_all { "" } else { "; add --allow-missing to count the others" };
-        let mut parts = Vec::new();
-        let (with, without): (Vec<_>, Vec<_>) =
+        let mut sentences = Vec::new();
+        let (explained, unexplained): (Vec<_>, Vec<_>) =
             missing.iter().partition(|missing| missing.why.is_some());
-        for missing in with {
+        for missing in explained {
             let why = missing.why.as_deref().unwrap_or_default();
-            parts.push(format!("the group {} opens nothing on this machine: {why}", missing.group));
+            sentences
+                .push(format!("the group {} opens nothing on this machine: {why}", missing.group));
         }
-        if !without.is_empty() {
-            let plural = if without.len() > 1 { "s" } else { "" };
-            parts.push(format!(
+        if !unexplained.is_empty() {
+            let plural = if unexplained.len() > 1 { "s" } else { "" };
+            sentences.push(format!(
                 "no PMU of this machine is in the group{plural} {}; the groups here are {}; \
                  uncore-trace doctor says whether a driver is missing",
-                list(without.iter().map(|missing| missing.group.name())),
-                list(self.groups_here())
+                list_names(unexplained.iter().map(|missing| missing.group.name())),
+                list_names(self.groups_here())
             ));
         }
-        parts.join("; ") + offer
+        sentences.join("; ") + offer
     }
 
     /// The groups that open something on this machine.
     pub fn groups_here(&self) -> Vec<&'static str> {
-        let mut quiet = self.whole_again();
-        let mut opens = |group| !quiet.group(group).is_empty();
+        let mut quiet = self.quiet_copy();
+        let mut opens = |group| !quiet.resolve_group(group).is_empty();
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 
     /// All events that a group opens here: for each PMU, those that its family lists.
-    pub fn group(&mut self, group: Group) -> Vec<Resolved<'a>> {
+    pub fn resolve_group(&mut self, group: Group) -> Vec<ResolvedEvent<'a>> {
         let mut resolved = Vec::new();
         for family in &self.catalog.families {
             let Some(globs) = family.opens.get(&group) else { continue };
-            let (here, left_out): (Vec<_>, Vec<_>) =
-                self.of_family(family).partition(|words| self.narrowing.opens(words.pmu));
+            let (pmus, left_out): (Vec<_>, Vec<_>) =
+                self.family_pmus(family).partition(|words| self.narrowing.opens_pmu(words.pmu));
             if !self.narrowing.is_by_device() && !left_out.is_empty() {
-                let names = list(left_out.iter().map(|words| words.pmu.name.as_str()));
+                let names = list_names(left_out.iter().map(|words| words.pmu.name.as_str()));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
-            let has = |glob: &String| here.iter().any(|words| !words.matching(glob).is_empty());
-            if here.is_empty() || (!globs.iter().any(has) && self.is_replaced(family, group)) {
+            let has_match =
+                |glob: &String| pmus.iter().any(|words| !words.matching_events(glob).is_empty());
+            if pmus.is_empty() || (!globs.iter().any(has_match) && self.is_replaced(family, group))
+            {
                 continue;
             }
-            let mut all: Vec<&String> = self.persistent(family, group).iter().collect();
-            if let Some(better) = self.yields(family, group) {
+            let mut event_globs: Vec<&String> =
+                self.persistent_events(family, group).iter().collect();
+            if let Some(better) = self.better_family_for_group(family, group) {
                 self.notes.push(format!(
                     "{}: not opened for {group}, {better} counts the same traffic",
                     family.family
                 ));
                 // The better one may not count persistent memory.
-                all.retain(|_| !self.counts_persistent(better));
+                event_globs.retain(|_| !self.counts_persistent(better));
             } else {
-                for glob in globs.iter().filter(|glob| !has(glob)) {
+                for glob in globs.iter().filter(|glob| !has_match(glob)) {
                     self.notes.push(format!("{}: no event {glob} on this machine", family.family));
                 }
-                all.splice(0..0, globs);
+                event_globs.splice(0..0, globs);
             }
             let mut opened = Vec::new();
-            for words in &here {
-                opened.extend(all.iter().flat_map(|glob| self.matching(*words, glob, group)));
+            for words in &pmus {
+                opened.extend(
+                    event_globs.iter().flat_map(|glob| self.resolve_glob(*words, glob, group)),
+                );
             }
             if !self.narrowing.is_by_device() {
-                self.warnings.extend(Self::boxes_left_out(group, &here, &opened));
+                self.warnings.extend(Self::boxes_left_out(group, &pmus, &opened));
             }
             resolved.extend(opened);
         }
@@ -156,42 +169,50 @@ impl<'a> Resolver<'a> {
     }
 
     /// The family that counts the same traffic better, if it has an event for the group here.
-    fn yields(&self, family: &'a Family, group: Group) -> Option<&'a str> {
+    fn better_family_for_group(&self, family: &'a Family, group: Group) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
         self.opens_any(better, group).then_some(better)
     }
 
-    /// Whether another family counts the traffic of a better one that has no event for the group here.
+    /// Whether another family counts the traffic of a better one that has no event for the group
+    /// here.
     fn is_replaced(&self, family: &Family, group: Group) -> bool {
-        let yields = |other: &&Family| other.yields_to.as_ref() == Some(&family.family);
-        let mut others = self.catalog.families.iter().filter(yields);
-        others.any(|other| self.opens_any(&other.family, group))
+        let yields = |candidate: &&Family| candidate.yields_to.as_ref() == Some(&family.family);
+        let mut yielding = self.catalog.families.iter().filter(yields);
+        yielding.any(|yielding_family| self.opens_any(&yielding_family.family, group))
     }
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        self.pmus.of_family(name).iter().any(|words| words.opens(group))
+        self.pmus.family_pmus(name).iter().any(|words| words.has_group_events(group))
     }
 
     /// The events of one PMU that match a group's pattern.
-    fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
+    fn resolve_glob(
+        &mut self,
+        words: PmuWords<'a>,
+        glob: &str,
+        group: Group,
+    ) -> Vec<ResolvedEvent<'a>> {
         let mut resolved = Vec::new();
-        for event in words.matching(glob) {
+        for event in words.matching_events(glob) {
             let whole = || vec![Vec::new()];
             let sources =
-                words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));
-            let parts = self.narrowing.parts(words, event.name, &[]);
-            let each = parts.iter().flat_map(|part| sources.iter().map(move |its| (part, its)));
-            for (part, source) in each {
+                words.family.map_or_else(whole, |family| family.parts_by_source(event.name, group));
+            let subsets = self.narrowing.select_subsets(words, event.name, &[]);
+            let pairs = subsets
+                .iter()
+                .flat_map(|subset| sources.iter().map(move |source_terms| (subset, source_terms)));
+            for (subset, source) in pairs {
                 let name = event.name.to_owned();
                 let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
-                terms.extend(part.typed(1));
+                terms.extend(subset.typed_terms(1));
                 terms.extend(typed(source, 1));
-                match words.encode(&terms, &[]) {
+                match words.encode_terms(&terms, &[]) {
                     Ok(encoded) => {
-                        let (group, die) = (group.name(), part.die);
-                        let functions = part.functions.clone();
-                        resolved.push(Resolved { words, group, encoded, die, functions });
+                        let (group, die) = (group.name(), subset.die);
+                        let functions = subset.functions.clone();
+                        resolved.push(ResolvedEvent { words, group, encoded, die, functions });
                     }
                     Err(error) => self.notes.push(error.message),
                 }

@@ -1,24 +1,24 @@
 //! Finds the block and network devices whose traffic a counter counts.
 //!
-//! Sysfs says where a device is attached; [`crate::catalog::ports::Ports`] of the counter's family
-//! says which of its root ports that is. If several counters may count a device and it is not known
-//! which one does, each has the device, marked as shared.
+//! Sysfs says where a device is attached; [`crate::catalog::ports::PortsRule`] of the counter's
+//! family says which of its root ports that is. If several counters may count a device and it is
+//! not known which one does, each has the device, marked as shared.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::Counter;
-use super::device::{above, id_of};
-use crate::catalog::encode::Encoded;
+use super::device::{find_position, id_of};
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::pci::Function;
-pub use crate::schema::io::Direction;
+use crate::discover::pci::PciFunction;
+pub use crate::schema::io::IoDirection;
 use crate::schema::link;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of device names before the rest is given as a number.
 const NAMED: usize = 3;
@@ -33,7 +33,7 @@ const DISPLAY: u32 = 0x03;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoScope {
     /// The counted direction.
-    pub direction: Direction,
+    pub direction: IoDirection,
     /// The disks and interfaces below the root ports, and the devices built on them, by name.
     pub devices: Vec<String>,
     /// The devices below the root ports, as text: for each function the name of its disk or
@@ -54,16 +54,16 @@ impl Counter {
 }
 
 impl IoScope {
-    /// The direction and the devices whose bytes it counts together with others of the same ones: it
-    /// is not known which device each counts. `None` if it shares none.
-    pub fn sharing(&self) -> Option<(Direction, &[String])> {
+    /// The direction and the devices whose bytes it counts together with others of the same ones:
+    /// it is not known which device each counts. `None` if it shares none.
+    pub fn shared_devices(&self) -> Option<(IoDirection, &[String])> {
         self.is_shared.then_some((self.direction, self.devices.as_slice()))
     }
 }
 
 /// The devices below a counter's root ports.
 #[derive(Debug)]
-pub(super) struct Below<'a> {
+pub(super) struct DevicesBelow<'a> {
     /// The root ports that it counts, one bit each; `None` if it counts the whole PMU.
     pub mask: Option<u64>,
     /// The requester id that it counts alone.
@@ -71,17 +71,17 @@ pub(super) struct Below<'a> {
     /// The die on which it is read.
     pub die: Option<u32>,
     /// The functions with traffic through these root ports.
-    pub functions: Vec<&'a Function>,
+    pub functions: Vec<&'a PciFunction>,
     /// Whether it is unknown for one of them which PMU counts it.
     pub is_unsure: bool,
 }
 
-impl<'a> Below<'a> {
+impl<'a> DevicesBelow<'a> {
     /// For a counter of `encoded` on `cpu`; `None` if the PMU does not count root ports.
-    pub(super) fn of(
+    pub(super) fn for_counter(
         machine: &'a Machine,
-        words: Words<'_>,
-        encoded: &Encoded,
+        words: PmuWords<'_>,
+        encoded: &EncodedEvent,
         cpu: u32,
     ) -> Option<Self> {
         let ports = words.family?.ports.as_ref()?;
@@ -91,33 +91,34 @@ impl<'a> Below<'a> {
             u64::from_str_radix(hex, 16).ok()
         };
         let mask = ports.term.as_ref().and_then(value);
-        let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
+        let requester = ports.requester.as_ref().and_then(|id_filter| value(&id_filter.term));
         let die = machine.cpus.die_number(cpu);
-        let counted = |function: &&Function| {
-            let Some(at) = above(machine, words, function) else { return false };
+        let counted = |function: &&PciFunction| {
+            let Some(position) = find_position(machine, words, function) else { return false };
             !function.is_bridge()
-                && (at.die.is_none() || at.die == die)
+                && (position.die.is_none() || position.die == die)
                 && (requester.is_none() || requester == id_of(machine, words, ports, function))
-                && match (at.port, mask) {
+                && match (position.port, mask) {
                     (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
                     _ => true,
                 }
         };
         let functions: Vec<_> = machine.devices.pci.iter().filter(counted).collect();
-        let mut places = functions.iter().filter_map(|function| above(machine, words, function));
-        let is_unsure = places.any(|at| at.any_of_die);
+        let mut positions =
+            functions.iter().filter_map(|function| find_position(machine, words, function));
+        let is_unsure = positions.any(|position| position.any_of_die);
         Some(Self { mask, requester, die, functions, is_unsure })
     }
 }
 
 /// The names of these functions: each one's disk or interface, or its address; `None` if there are
 /// none.
-pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String> {
+pub(super) fn device_label(machine: &Machine, functions: &[&PciFunction]) -> Option<String> {
     // Of all devices built on a disk, the disk has the shortest name, except for dm-N and mdN.
-    let label = |function: &&Function| {
-        let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
+    let label = |function: &&PciFunction| {
+        let is_stacked = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
-        let name = names.min_by_key(|name| (made(name), name.len()));
+        let name = names.min_by_key(|name| (is_stacked(name), name.len()));
         let address = || match function.class >> 16 {
             DISPLAY => format!("GPU {}", function.address),
             _ => function.address.to_string(),
@@ -131,45 +132,48 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
     (!labels.is_empty()).then(|| labels.join(", "))
 }
 
-/// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root ports,
-/// or its direction, are unknown.
-pub(super) fn io(
+/// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root
+/// ports, or its direction, are unknown.
+pub(super) fn io_scope(
     machine: &Machine,
-    words: Words<'_>,
-    encoded: &Encoded,
-    below: Option<&Below<'_>>,
+    words: PmuWords<'_>,
+    encoded: &EncodedEvent,
+    below: Option<&DevicesBelow<'_>>,
 ) -> Option<IoScope> {
-    if let Some(its) = &words.pmu.statistics {
-        return of_device(words, encoded, &its.device);
+    if let Some(statistics) = &words.pmu.statistics {
+        return device_scope(words, encoded, &statistics.device);
     }
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
     let direction = match (counts(&ports.writes), counts(&ports.reads)) {
-        (true, false) => Direction::Read,
-        (false, true) => Direction::Write,
+        (true, false) => IoDirection::Read,
+        (false, true) => IoDirection::Write,
         _ => return None,
     };
-    let Below { mask, functions, .. } = below?;
-    let names = |function: &Function| machine.devices.names_of(function.address);
+    let DevicesBelow { mask, functions, .. } = below?;
+    let names = |function: &PciFunction| machine.devices.names_of(function.address);
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
-    let label = label(machine, functions);
+    let label = device_label(machine, functions);
     let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
-    let is_shared =
-        functions.iter().filter_map(|function| above(machine, words, function)).any(|at| {
+    let is_shared = functions
+        .iter()
+        .filter_map(|function| find_position(machine, words, function))
+        .any(|position| {
             let whole =
                 ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
-            at.any_of_die || at.port.is_none() && mask.is_some() && *mask != whole
+            position.any_of_die || position.port.is_none() && mask.is_some() && *mask != whole
         });
     Some(IoScope { direction, devices: devices.collect(), label, is_shared })
 }
 
 /// The bytes of a disk or an interface.
-fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
-    let direction = words.family?.links.iter().find_map(|link| link.direction(&encoded.event))?;
+fn device_scope(words: PmuWords<'_>, encoded: &EncodedEvent, device: &str) -> Option<IoScope> {
+    let direction =
+        words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {
-            link::Direction::In => Direction::Read,
-            link::Direction::Out => Direction::Write,
+            link::Direction::In => IoDirection::Read,
+            link::Direction::Out => IoDirection::Write,
             link::Direction::Both => return None,
         },
         devices: vec![device.to_owned()],
@@ -179,34 +183,34 @@ fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScop
 }
 
 /// Notes on how the bytes of root ports are divided, one line each.
-pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
+pub(super) fn io_notes(counters: &[Counter]) -> Vec<String> {
     let mut notes = Vec::new();
     let scopes = || counters.iter().filter_map(|counter| Some((counter, counter.io.as_ref()?)));
-    let of = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
-        let others: BTreeSet<&str> =
+    let labels_where = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
+        let other_pmus: BTreeSet<&str> =
             scopes().filter(|(_, io)| !is(io)).map(|(counter, _)| counter.pmu.as_str()).collect();
         let name = |counter: &Counter| {
             // On some of its CPUs only.
-            let is_part = others.contains(counter.pmu.as_str());
-            let on = is_part.then(|| format!(" on CPU {}", counter.cpu));
-            counter.pmu.clone() + &on.unwrap_or_default()
+            let is_part = other_pmus.contains(counter.pmu.as_str());
+            let cpu_suffix = is_part.then(|| format!(" on CPU {}", counter.cpu));
+            counter.pmu.clone() + &cpu_suffix.unwrap_or_default()
         };
         scopes().filter(|(_, io)| is(io)).map(|(counter, _)| name(counter)).collect()
     };
-    let shared = of(&|io| io.is_shared && !io.devices.is_empty());
+    let shared = labels_where(&|io| io.is_shared && !io.devices.is_empty());
     if !shared.is_empty() {
         notes.push(format!(
             "{}: which of these counters counts which device is not known: their sum is divided \
              among the disks and interfaces of the socket, and each counter has its part of that",
-            few(&shared, FEW)
+            list_few(&shared, FEW)
         ));
     }
-    let without = of(&|io| io.devices.is_empty());
-    if !without.is_empty() {
+    let without_devices = labels_where(&|io| io.devices.is_empty());
+    if !without_devices.is_empty() {
         notes.push(format!(
             "{}: no disk or network interface is known below: what is counted goes to the owner \
              device",
-            few(&without, FEW)
+            list_few(&without_devices, FEW)
         ));
     }
     notes

@@ -6,30 +6,30 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::behind::few as few_behind;
-use super::io::{Below, label};
-use super::place::Spot;
-use super::resolve::{Resolved, Resolver};
-use super::{Counter, Plan, Role};
+use super::behind::few_functions as few_behind;
+use super::io::{DevicesBelow, device_label};
+use super::place::ReaderSpot;
+use super::resolve::{ResolvedEvent, Resolver};
+use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::Family;
 use crate::catalog::link;
-use crate::catalog::metric::{DURATION_NS, Input, Planned};
-use crate::catalog::scope::Scope;
-use crate::catalog::words::Words;
+use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
+use crate::catalog::scope::PmuScope;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::speed::Speed;
-use crate::discover::statistics::Statistics;
-use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
+use crate::discover::speed::LinkSpeed;
+use crate::discover::statistics::KernelCountedDevice;
+use crate::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
 use crate::text::printable;
 
 /// The properties that distinguish links.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct LinkKey {
     family: String,
-    kind: String,
+    link_kind: String,
     socket: Option<i16>,
     /// The part of a PMU of root ports.
-    part: Option<RootPorts>,
+    root_ports: Option<RootPorts>,
 }
 
 /// A part of a PMU of root ports.
@@ -43,34 +43,35 @@ struct RootPorts {
 
 /// The links of a plan that is being made.
 #[derive(Debug, Default)]
-pub(super) struct Links {
-    links: Vec<(Key, Link)>,
-    /// The place of each of them in the list.
-    places: HashMap<Key, usize>,
+pub(super) struct LinkBuilder {
+    links: Vec<(LinkKey, Link)>,
+    /// The index of each of them in the list.
+    indexes: HashMap<LinkKey, usize>,
 }
 
-impl Links {
+impl LinkBuilder {
     /// Adds a counter to its link, if it counts the bytes of one. `below` is what is below its root
     /// ports.
-    pub(super) fn add(
+    pub(super) fn add_counter(
         &mut self,
         machine: &Machine,
-        event: &Resolved<'_>,
-        spot: Spot,
+        event: &ResolvedEvent<'_>,
+        spot: ReaderSpot,
         id: u32,
-        below: Option<Below<'_>>,
+        below: Option<DevicesBelow<'_>>,
     ) {
         let Some(family) = event.words.family else { return };
         if event.encoded.unit != "bytes" {
             return;
         }
         let name = &event.encoded.event;
-        let its = family.links.iter().find_map(|link| Some((link, link.direction(name)?)));
-        let Some((rule, direction)) = its else { return };
-        let key = key(family, rule, event.words, spot, below.as_ref());
-        let counted = Counted { counter: id, direction };
-        let place = self.places.get(&key).copied();
-        if let Some((_, link)) = place.and_then(|place| self.links.get_mut(place)) {
+        let matched =
+            family.links.iter().find_map(|link| Some((link, link.counted_direction(name)?)));
+        let Some((rule, direction)) = matched else { return };
+        let key = link_key(family, rule, event.words, spot, below.as_ref());
+        let counted = LinkCounter { counter: id, direction };
+        let known_index = self.indexes.get(&key).copied();
+        if let Some((_, link)) = known_index.and_then(|index| self.links.get_mut(index)) {
             link.counters.push(counted);
             return;
         }
@@ -80,18 +81,20 @@ impl Links {
             Some(below) => below.functions.clone(),
             None => few_behind(machine, event.words, spot.cpu),
         };
-        let devices = label(machine, &functions);
+        let devices = device_label(machine, &functions);
         let statistics = event.words.pmu.statistics.as_ref();
         let devices = devices.or_else(|| Some(printable(&statistics?.device).into_owned()));
-        let mut peaks: Vec<Peak> =
-            below.iter().flat_map(|below| of_ports(machine, below)).collect();
-        peaks.extend(rule.peaks.iter().map(of_catalog));
-        peaks.extend(statistics.and_then(|its| line_rate(its, direction)));
-        if key.part.is_none() {
-            peaks.extend(calibrated(machine, &key));
+        let mut peaks: Vec<PeakRate> =
+            below.iter().flat_map(|below| port_peaks(machine, below)).collect();
+        peaks.extend(rule.peaks.iter().map(catalog_peak));
+        peaks.extend(
+            statistics.and_then(|device_statistics| line_rate(device_statistics, direction)),
+        );
+        if key.root_ports.is_none() {
+            peaks.extend(calibrated_peaks(machine, &key));
         }
         let link = Link {
-            name: called(rule, &key, spot.socket, devices.as_deref()),
+            name: link_name(rule, &key, spot.socket, devices.as_deref()),
             kind: rule.name.clone(),
             subsystem: event.group.to_owned(),
             socket: spot.socket,
@@ -100,88 +103,108 @@ impl Links {
             peaks,
             latencies: Vec::new(),
         };
-        self.places.insert(key.clone(), self.links.len());
+        self.indexes.insert(key.clone(), self.links.len());
         self.links.push((key, link));
     }
 
     /// The links, with unique names and their latencies.
-    pub(super) fn finish(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
-        let of = |counter: &Counter| counter.role != Role::Weight;
-        let counted: BTreeSet<u32> =
-            plan.counters.iter().filter(|its| of(its)).map(|its| its.id).collect();
+    pub(super) fn finish_links(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
+        let is_divided = |counter: &Counter| counter.role != CounterRole::Weight;
+        let counted: BTreeSet<u32> = plan
+            .counters
+            .iter()
+            .filter(|candidate| is_divided(candidate))
+            .map(|candidate| candidate.id)
+            .collect();
         let mut links = self.links;
         let mut latencies = Latencies::new(resolver, plan);
         for (key, link) in &mut links {
-            link.counters.retain(|its| counted.contains(&its.counter));
-            link.latencies = latencies.of_link(key);
+            link.counters.retain(|link_counter| counted.contains(&link_counter.counter));
+            link.latencies = latencies.link_latencies(key);
         }
         links.retain(|(_, link)| !link.counters.is_empty());
-        for more in MORE {
-            tell_apart(&mut links, more);
+        for addition in MORE {
+            tell_apart(&mut links, addition);
         }
         links.into_iter().map(|(_, link)| link).collect()
     }
 }
 
 /// The addition to the name of a link if another link has the same name.
-type More = fn(&Key, usize) -> Option<String>;
+type NameAddition = fn(&LinkKey, usize) -> Option<String>;
 
 /// In the order in which they are tried.
-const MORE: [More; 4] = [
+const MORE: [NameAddition; 4] = [
     |key, _| key.socket.map(|socket| format!("socket {socket}")),
     |key, _| {
-        let mask = key.part.as_ref()?.mask;
-        mask.map(|mask| format!("ports {mask:#x}"))
+        let port_mask = key.root_ports.as_ref()?.mask;
+        port_mask.map(|mask| format!("ports {mask:#x}"))
     },
-    |key, _| Some(key.part.as_ref().map_or(&key.family, |part| &part.pmu).clone()),
-    |_, place| Some(place.to_string()),
+    |key, _| {
+        Some(key.root_ports.as_ref().map_or(&key.family, |root_ports| &root_ports.pmu).clone())
+    },
+    |_, index| Some(index.to_string()),
 ];
 
 /// Adds to names that several links have, if that distinguishes them.
-fn tell_apart(links: &mut [(Key, Link)], more: More) {
-    let more: Vec<_> = links.iter().enumerate().map(|(place, (key, _))| more(key, place)).collect();
+fn tell_apart(links: &mut [(LinkKey, Link)], addition: NameAddition) {
+    let texts: Vec<_> =
+        links.iter().enumerate().map(|(index, (key, _))| addition(key, index)).collect();
     let mut additions: HashMap<String, HashSet<&Option<String>>> = HashMap::new();
-    for ((_, link), more) in links.iter().zip(&more) {
-        additions.entry(link.name.clone()).or_default().insert(more);
+    for ((_, link), text) in links.iter().zip(&texts) {
+        additions.entry(link.name.clone()).or_default().insert(text);
     }
-    for ((_, link), more) in links.iter_mut().zip(&more) {
-        let differs = additions.get(&link.name).is_some_and(|all| all.len() > 1);
-        if let Some(more) = more.as_ref().filter(|_| differs) {
-            link.name = format!("{} ({more})", link.name);
+    for ((_, link), text) in links.iter_mut().zip(&texts) {
+        let differs = additions.get(&link.name).is_some_and(|distinct| distinct.len() > 1);
+        if let Some(text) = text.as_ref().filter(|_| differs) {
+            link.name = format!("{} ({text})", link.name);
         }
     }
 }
 
-fn key(
+fn link_key(
     family: &Family,
-    rule: &link::Link,
-    words: Words<'_>,
-    spot: Spot,
-    below: Option<&Below<'_>>,
-) -> Key {
-    let each = below.is_some()
-        || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex | Scope::Device));
-    let part = each.then(|| RootPorts {
+    rule: &link::LinkRule,
+    words: PmuWords<'_>,
+    spot: ReaderSpot,
+    below: Option<&DevicesBelow<'_>>,
+) -> LinkKey {
+    let is_separate = below.is_some()
+        || matches!(
+            family.scope,
+            Some(PmuScope::RootPort | PmuScope::RootComplex | PmuScope::Device)
+        );
+    let root_ports = is_separate.then(|| RootPorts {
         pmu: words.pmu.name.clone(),
         mask: below.and_then(|below| below.mask),
         requester: below.and_then(|below| below.requester),
         die: below.and_then(|below| below.die),
     });
-    Key { family: family.family.clone(), kind: rule.name.clone(), socket: spot.socket, part }
+    LinkKey {
+        family: family.family.clone(),
+        link_kind: rule.name.clone(),
+        socket: spot.socket,
+        root_ports,
+    }
 }
 
 /// The name of a link: its kind, then what is below it, or its socket.
-fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&str>) -> String {
-    match (devices, &key.part, socket) {
+fn link_name(
+    rule: &link::LinkRule,
+    key: &LinkKey,
+    socket: Option<i16>,
+    devices: Option<&str>,
+) -> String {
+    match (devices, &key.root_ports, socket) {
         (Some(devices), _, _) => format!("{} {devices}", rule.name),
-        (None, Some(part), _) => format!("{} {}", rule.name, part.pmu),
+        (None, Some(root_ports), _) => format!("{} {}", rule.name, root_ports.pmu),
         (None, None, Some(socket)) => format!("{} {socket}", rule.name),
         (None, None, None) => rule.name.clone(),
     }
 }
 
-fn of_catalog(peak: &link::Peak) -> Peak {
-    Peak {
+fn catalog_peak(peak: &link::LinkPeak) -> PeakRate {
+    PeakRate {
         direction: peak.direction,
         bytes_per_s: peak.gb_per_s * 1e9,
         source: PeakSource::Catalog,
@@ -190,45 +213,46 @@ fn of_catalog(peak: &link::Peak) -> Peak {
 }
 
 /// The line rate of an interface. Bytes between packets take a part of it.
-fn line_rate(its: &Statistics, direction: Direction) -> Option<Peak> {
-    let bytes_per_s = its.bytes_per_s?;
+fn line_rate(statistics: &KernelCountedDevice, direction: Direction) -> Option<PeakRate> {
+    let bytes_per_s = statistics.bytes_per_s?;
     let detail = format!("line rate, {} Mb/s", bytes_per_s * 8.0 / 1e6);
-    Some(Peak { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
+    Some(PeakRate { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
 }
 
 /// The rates of a link that were measured on this machine.
-fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
+fn calibrated_peaks(machine: &Machine, key: &LinkKey) -> Vec<PeakRate> {
     let measured = machine.calibration.iter().flat_map(|calibration| &calibration.links);
-    let mut its = measured.filter(|its| its.kind == key.kind && its.socket == key.socket);
-    let Some(its) = its.next() else { return Vec::new() };
-    let ways = [
-        (Direction::In, its.in_per_s),
-        (Direction::Out, its.out_per_s),
-        (Direction::Both, its.both_per_s),
+    let mut matching = measured
+        .filter(|candidate| candidate.kind == key.link_kind && candidate.socket == key.socket);
+    let Some(result) = matching.next() else { return Vec::new() };
+    let rates = [
+        (Direction::In, result.in_per_s),
+        (Direction::Out, result.out_per_s),
+        (Direction::Both, result.both_per_s),
     ];
     let peak = |(direction, rate): (Direction, Option<f64>)| {
         let bytes_per_s = rate.filter(|rate| *rate > 0.0 && rate.is_finite())?;
-        let detail = its.detail.clone();
-        Some(Peak { direction, bytes_per_s, source: PeakSource::Calibrated, detail })
+        let detail = result.detail.clone();
+        Some(PeakRate { direction, bytes_per_s, source: PeakSource::Calibrated, detail })
     };
-    ways.into_iter().filter_map(peak).collect()
+    rates.into_iter().filter_map(peak).collect()
 }
 
 /// The total rate of the root ports with devices, in each direction; empty if the speed of one is
 /// unknown.
-fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
+fn port_peaks(machine: &Machine, below: &DevicesBelow<'_>) -> Vec<PeakRate> {
     let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
-    let of = |top| machine.devices.function(top)?.speed;
-    let Some(speeds) = tops.iter().map(|top| of(*top)).collect::<Option<Vec<_>>>() else {
+    let port_speed = |top| machine.devices.find_function(top)?.speed;
+    let Some(speeds) = tops.iter().map(|top| port_speed(*top)).collect::<Option<Vec<_>>>() else {
         return Vec::new();
     };
     if speeds.is_empty() {
         return Vec::new();
     }
-    let bytes_per_s = speeds.iter().map(Speed::bytes_per_s).sum();
+    let bytes_per_s = speeds.iter().map(LinkSpeed::bytes_per_s).sum();
     let details: BTreeSet<String> = speeds.iter().map(ToString::to_string).collect();
     let detail = details.into_iter().collect::<Vec<_>>().join("; ");
-    let peak = |direction| Peak {
+    let peak = |direction| PeakRate {
         direction,
         bytes_per_s,
         source: PeakSource::Sysfs,
@@ -241,7 +265,7 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
 struct Latencies<'p, 'a> {
     resolver: &'p Resolver<'a>,
     counted: CountedInputs<'p>,
-    by_name: HashMap<&'p str, Vec<Planned>>,
+    by_name: HashMap<&'p str, Vec<PlannedMetric>>,
 }
 
 impl<'p, 'a> Latencies<'p, 'a> {
@@ -251,19 +275,21 @@ impl<'p, 'a> Latencies<'p, 'a> {
 
     /// The metrics that the link's rule names as its latency, for its socket and root ports, if all
     /// their inputs are counted.
-    fn of_link(&mut self, key: &Key) -> Vec<Planned> {
+    fn link_latencies(&mut self, key: &LinkKey) -> Vec<PlannedMetric> {
         let families = &self.resolver.catalog.families;
-        let rules =
-            families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
-        let names = rules.filter(|rule| rule.name == key.kind).flat_map(|rule| &rule.latency);
+        let rules = families
+            .iter()
+            .filter(|family| family.family == key.family)
+            .flat_map(|family| &family.links);
+        let names = rules.filter(|rule| rule.name == key.link_kind).flat_map(|rule| &rule.latency);
         let mut latencies = Vec::new();
         for name in names {
             let (resolver, counted) = (self.resolver, &self.counted);
             let planned = self
                 .by_name
                 .entry(name.as_str())
-                .or_insert_with(|| resolver.counted(counted, name));
-            latencies.extend(planned.iter().filter(|its| is_of(its, key)).cloned());
+                .or_insert_with(|| resolver.counted_metrics(counted, name));
+            latencies.extend(planned.iter().filter(|metric| describes_link(metric, key)).cloned());
         }
         latencies
     }
@@ -274,7 +300,7 @@ type MetricPlace<'p> = (&'p str, u32, &'p str, Option<i16>);
 
 /// The counters of a plan, by what makes them an input of a metric.
 struct CountedInputs<'p> {
-    places: HashMap<&'p str, BTreeSet<MetricPlace<'p>>>,
+    places_by_family: HashMap<&'p str, BTreeSet<MetricPlace<'p>>>,
     /// The first counter of a PMU, CPU, filter and event.
     ids: HashMap<(&'p str, u32, &'p str, &'p str), u32>,
     filters: Vec<&'p str>,
@@ -282,43 +308,55 @@ struct CountedInputs<'p> {
 
 impl<'p> CountedInputs<'p> {
     fn new(plan: &'p Plan) -> Self {
-        let mut places: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
+        let mut places_by_family: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
         let mut ids = HashMap::new();
-        for its in &plan.counters {
-            let place = (its.pmu.as_str(), its.cpu, its.filter.as_str(), its.socket);
-            places.entry(&its.family).or_default().insert(place);
-            ids.entry((its.pmu.as_str(), its.cpu, its.filter.as_str(), its.event.as_str()))
-                .or_insert(its.id);
+        for planned in &plan.counters {
+            let metric_place =
+                (planned.pmu.as_str(), planned.cpu, planned.filter.as_str(), planned.socket);
+            places_by_family.entry(&planned.family).or_default().insert(metric_place);
+            ids.entry((
+                planned.pmu.as_str(),
+                planned.cpu,
+                planned.filter.as_str(),
+                planned.event.as_str(),
+            ))
+            .or_insert(planned.id);
         }
         let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
-        Self { places, ids, filters }
+        Self { places_by_family, ids, filters }
     }
 }
 
 /// Whether a metric describes the same thing as the link.
-fn is_of(metric: &Planned, key: &Key) -> bool {
-    let same_part = key.part.as_ref().is_none_or(|part| {
+fn describes_link(metric: &PlannedMetric, key: &LinkKey) -> bool {
+    let same_part = key.root_ports.as_ref().is_none_or(|ports| {
         let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
         let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
-        metric.pmu == part.pmu
-            && part.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
-            && part.requester.is_none_or(|id| masks.contains(&id))
+        metric.pmu == ports.pmu
+            && ports.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+            && ports.requester.is_none_or(|id| masks.contains(&id))
     });
     same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
 }
 
 impl Resolver<'_> {
     /// The metric of this name on each PMU and CPU whose inputs are counted.
-    fn counted(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<Planned> {
+    fn counted_metrics(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<PlannedMetric> {
         let mut planned = Vec::new();
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
-            let Some(places) = plan.places.get(family.family.as_str()) else { continue };
-            let names: Vec<&str> =
-                metric.formula.names().into_iter().filter(|name| *name != DURATION_NS).collect();
+            let Some(metric_places) = plan.places_by_family.get(family.family.as_str()) else {
+                continue;
+            };
+            let names: Vec<&str> = metric
+                .formula
+                .distinct_names()
+                .into_iter()
+                .filter(|name| *name != DURATION_NS)
+                .collect();
             if !metric.inputs.is_empty() || names.iter().any(|name| !family.is_event(name)) {
                 continue;
             }
-            for &(pmu, cpu, filter, socket) in places {
+            for &(pmu, cpu, filter, socket) in metric_places {
                 let counter = |name: &str| {
                     let exact = plan.ids.get(&(pmu, cpu, filter, name));
                     // A clock is the same for all root ports.
@@ -328,13 +366,16 @@ impl Resolver<'_> {
                     .iter()
                     .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
                     .collect();
-                let is_own =
-                    |id: u32| plan.filters.get(id as usize).is_some_and(|its| *its == filter);
+                let is_own = |id: u32| {
+                    plan.filters
+                        .get(id as usize)
+                        .is_some_and(|counted_filter| *counted_filter == filter)
+                };
                 let has_own = inputs.iter().filter_map(|input| input.counter).any(is_own);
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;
                 }
-                planned.push(Planned {
+                planned.push(PlannedMetric {
                     name: metric.name.clone(),
                     about: metric.about.clone(),
                     unit: metric.unit.clone(),
@@ -359,18 +400,19 @@ impl Resolver<'_> {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
-    use crate::plan::{Request, plan};
+    use crate::discover::captured_machine;
+    use crate::plan::{PlanRequest, plan};
 
     fn links(machine: &str, groups: &str, per_port: bool) -> (Plan, Vec<Link>) {
-        let request = Request {
+        let request = PlanRequest {
             groups: groups.split(',').map(str::to_owned).collect(),
             per_port,
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
-        let plan = plan(&captured(machine), &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan =
+            plan(&captured_machine(machine), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let links = plan.links.clone();
         (plan, links)
     }
@@ -384,7 +426,7 @@ mod tests {
         let (plan, links) = links("grace-2s", "mem,latency", false);
         assert_eq!(names(&links), ["memory 0", "GPU memory 0", "memory 1", "GPU memory 1"]);
         for link in &links {
-            let ways: Vec<_> = link.counters.iter().map(|its| its.direction).collect();
+            let ways: Vec<_> = link.counters.iter().map(|link_counter| link_counter.direction).collect();
             assert_eq!(ways, [Direction::In, Direction::Out], "{}", link.name);
             for counted in &link.counters {
                 let counter = &plan.counters[counted.counter as usize];
@@ -407,13 +449,13 @@ mod tests {
             let distinct: BTreeSet<&str> = names(&links).into_iter().collect();
             assert_eq!(distinct.len(), links.len(), "{:?}", names(&links));
             let mut counted: Vec<u32> =
-                links.iter().flat_map(|link| &link.counters).map(|its| its.counter).collect();
+                links.iter().flat_map(|link| &link.counters).map(|link_counter| link_counter.counter).collect();
             counted.sort_unstable();
-            let bytes = plan.counters.iter().filter(|its| its.unit == "bytes").map(|its| its.id);
+            let bytes = plan.counters.iter().filter(|counter| counter.unit == "bytes").map(|byte_counter| byte_counter.id);
             assert_eq!(counted, bytes.collect::<Vec<_>>());
             for link in &links {
-                let its = link.counters.iter().map(|its| &plan.counters[its.counter as usize]);
-                let parts: BTreeSet<_> = its.map(|its| (&its.pmu, &its.filter)).collect();
+                let link_counters = link.counters.iter().map(|link_counter| &plan.counters[link_counter.counter as usize]);
+                let parts: BTreeSet<_> = link_counters.map(|counter| (&counter.pmu, &counter.filter)).collect();
                 assert_eq!(parts.len(), 1, "{}: {parts:?}", link.name);
             }
         }
@@ -429,12 +471,12 @@ mod tests {
             assert_eq!(distinct.len(), links.len(), "{machine}: {:?}", names(&links));
             println!("{machine}: {:?}", names(&links));
             for counter in &plan.counters {
-                let on = links.iter().flat_map(|link| &link.counters);
-                let on = on.filter(|its| its.counter == counter.id).count();
+                let all_counted = links.iter().flat_map(|link| &link.counters);
+                let link_count = all_counted.filter(|link_counter| link_counter.counter == counter.id).count();
                 let traffic = ["mem", "pcie", "c2c", "mesh"].contains(&counter.subsystem.as_str());
-                let bytes = counter.unit == "bytes" && counter.role != Role::Weight;
-                assert!(on <= 1, "{machine}: {} {}", counter.pmu, counter.event);
-                let is_missing = traffic && bytes && on == 0;
+                let bytes = counter.unit == "bytes" && counter.role != CounterRole::Weight;
+                assert!(link_count <= 1, "{machine}: {} {}", counter.pmu, counter.event);
+                let is_missing = traffic && bytes && link_count == 0;
                 assert!(!is_missing, "{machine}: {} {}", counter.pmu, counter.event);
             }
         }

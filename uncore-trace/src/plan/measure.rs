@@ -8,61 +8,62 @@ use anyhow::{Context, Result, bail};
 use globset::{Glob, GlobMatcher};
 
 use super::device::Subset;
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
 use crate::catalog::pattern::matches;
-use crate::catalog::suggest::{did_you_misspell, list};
+use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::catalog::vendor::{rest_of_group, why_left_out};
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::name::stem;
 use crate::discover::processor::Processor;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of names of metrics and families in an error, which keeps it below 500 characters.
 const FEW: usize = 3;
 
 /// One metric on one PMU.
 #[derive(Debug, Clone)]
-pub struct Measured<'a> {
+pub struct ResolvedMetric<'a> {
     /// The metric.
     pub metric: &'a Metric,
     /// The PMU and its family.
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     /// The part of the PMU that it describes.
-    pub part: Subset,
+    pub subset: Subset,
     /// The events of the formula, in the order of first use; `None` if an event is missing here.
-    pub inputs: Vec<(&'a str, Option<Resolved<'a>>)>,
+    pub inputs: Vec<(&'a str, Option<ResolvedEvent<'a>>)>,
     /// The constants of the formula.
     pub constants: BTreeMap<String, f64>,
 }
 
-impl Measured<'_> {
+impl ResolvedMetric<'_> {
     /// The inputs that are missing here.
-    pub fn missing(&self) -> Vec<&str> {
+    pub fn missing_inputs(&self) -> Vec<&str> {
         let missing = self.inputs.iter().filter(|(_, event)| event.is_none());
         missing.map(|(name, _)| *name).collect()
     }
 
     /// The filter of its events, or of those with the part's filter if there is one; empty if they
     /// have none, or if they differ.
-    pub fn filter(&self) -> String {
-        let own: Vec<String> =
-            self.part.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
+    pub fn common_filter(&self) -> String {
+        let subset_terms: Vec<String> =
+            self.subset.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
         let events = self.inputs.iter().filter_map(|(_, event)| event.as_ref());
         let filters = events.map(|event| &event.encoded.filter);
-        let of_part =
-            |filter: &&String| own.iter().all(|term| filter.split(',').any(|it| it == term));
+        let of_part = |filter: &&String| {
+            subset_terms.iter().all(|term| filter.split(',').any(|filter_term| filter_term == term))
+        };
         let mut filters: BTreeSet<&String> = filters.filter(of_part).collect();
-        let first = filters.pop_first().filter(|_| filters.is_empty());
-        first.cloned().unwrap_or_default()
+        let only_filter = filters.pop_first().filter(|_| filters.is_empty());
+        only_filter.cloned().unwrap_or_default()
     }
 
     /// Whether events are divided by events. These must be counted at the same time to be
     /// comparable.
     pub fn is_ratio(&self) -> bool {
-        let divisors = self.metric.formula.divisors();
+        let divisors = self.metric.formula.divisor_names();
         self.inputs.len() > 1 && self.inputs.iter().any(|(name, _)| divisors.contains(name))
     }
 }
@@ -70,15 +71,18 @@ impl Measured<'_> {
 impl<'a> Resolver<'a> {
     /// The metrics of `-M`, once for every PMU on which they can be computed. If a metric that was
     /// given by its full name lacks an input on some PMUs, a note says so.
-    pub fn metrics(&mut self, names: &[String]) -> Result<Vec<Measured<'a>>> {
+    pub fn resolve_metrics(&mut self, names: &[String]) -> Result<Vec<ResolvedMetric<'a>>> {
         let mut measured = Vec::new();
         let mut seen = BTreeSet::new();
         for typed in names {
             let globbed = typed.contains(['*', '?', '[']);
-            let matching = self.named(typed)?;
+            let matching = self.find_named(typed)?;
             for &(family, metric) in &matching {
-                let mut here = self.measured(family, metric);
-                if let Some(better) = self.better(family, metric).filter(|_| !here.is_empty()) {
+                let mut resolved_here = self.resolve_metric(family, metric);
+                if let Some(better) = self
+                    .better_family_for_metric(family, metric)
+                    .filter(|_| !resolved_here.is_empty())
+                {
                     let note = format!(
                         "{}: not opened for {}, {better} counts the same traffic",
                         family.family, metric.name
@@ -86,25 +90,30 @@ impl<'a> Resolver<'a> {
                     self.notes.push(note);
                     continue;
                 }
-                let lacking = here.extract_if(.., |one| !one.missing().is_empty());
+                let lacking = resolved_here
+                    .extract_if(.., |candidate| !candidate.missing_inputs().is_empty());
                 let lacking: Vec<_> = lacking.collect();
-                if !globbed && !here.is_empty() {
+                if !globbed && !resolved_here.is_empty() {
                     // A family may have PMUs of other kinds.
-                    let is_alike = |one: &&Measured<'_>| {
-                        here.iter()
-                            .any(|its| stem(&its.words.pmu.name) == stem(&one.words.pmu.name))
+                    let is_alike = |incomplete: &&ResolvedMetric<'_>| {
+                        resolved_here.iter().any(|complete| {
+                            stem(&complete.words.pmu.name) == stem(&incomplete.words.pmu.name)
+                        })
                     };
-                    self.notes.extend(lacking.iter().filter(is_alike).map(|one| {
-                        let (pmu, missing) = (printable(&one.words.pmu.name), list(one.missing()));
+                    self.notes.extend(lacking.iter().filter(is_alike).map(|incomplete| {
+                        let (pmu, missing) = (
+                            printable(&incomplete.words.pmu.name),
+                            list_names(incomplete.missing_inputs()),
+                        );
                         format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
                     }));
                 }
-                if !here.is_empty() && seen.insert(std::ptr::from_ref(metric)) {
-                    measured.extend(here);
+                if !resolved_here.is_empty() && seen.insert(std::ptr::from_ref(metric)) {
+                    measured.extend(resolved_here);
                 }
             }
             if !matching.iter().any(|(_, metric)| seen.contains(&std::ptr::from_ref(*metric))) {
-                return Err(self.not_here(typed));
+                return Err(self.not_here_error(typed));
             }
             self.notes.extend(self.rest_of_group(typed, &measured)?);
         }
@@ -112,27 +121,31 @@ impl<'a> Resolver<'a> {
         Ok(measured)
     }
 
-    /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or `typed` is
-    /// no group.
-    fn rest_of_group(&self, typed: &str, measured: &[Measured<'a>]) -> Result<Option<String>> {
-        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation)
+    /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or
+    /// `typed` is no group.
+    fn rest_of_group(
+        &self,
+        typed: &str,
+        measured: &[ResolvedMetric<'a>],
+    ) -> Result<Option<String>> {
+        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation_name)
         else {
             return Ok(None);
         };
-        let is_counted = |name: &str| measured.iter().any(|one| one.metric.name == name);
-        let its = self.named(typed)?.into_iter().filter(|(_, metric)| {
-            let of = |pattern: &String| matches(pattern, &processor);
+        let is_counted = |name: &str| measured.iter().any(|counted| counted.metric.name == name);
+        let group_metrics = self.find_named(typed)?.into_iter().filter(|(_, metric)| {
+            let is_match = |pattern: &String| matches(pattern, &processor);
             metric.groups.iter().any(|group| group.eq_ignore_ascii_case(typed))
-                && metric.processors.iter().any(of)
+                && metric.processors.iter().any(is_match)
         });
-        let mut rest = rest_of_group(typed, &processor);
-        rest.extend(its.map(|(_, metric)| metric.name.as_str()));
-        rest.retain(|name| !is_counted(name));
-        Ok((!rest.is_empty()).then(|| {
+        let mut not_counted = rest_of_group(typed, &processor);
+        not_counted.extend(group_metrics.map(|(_, metric)| metric.name.as_str()));
+        not_counted.retain(|name| !is_counted(name));
+        Ok((!not_counted.is_empty()).then(|| {
             format!(
                 "-M {} does not count {}: they have events of the cores, of several PMUs, or that are not here",
                 printable(typed),
-                list(rest)
+                list_names(not_counted)
             )
         }))
     }
@@ -143,69 +156,79 @@ impl<'a> Resolver<'a> {
         families.flat_map(|family| family.metrics.iter().map(move |metric| (family, metric)))
     }
 
-    /// A metric on each PMU of its family on this machine whose form it is, whether or not its inputs
-    /// exist.
-    pub fn measured(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<Measured<'a>> {
-        if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
+    /// A metric on each PMU of its family on this machine whose form it is, whether or not its
+    /// inputs exist.
+    pub fn resolve_metric(
+        &mut self,
+        family: &'a Family,
+        metric: &'a Metric,
+    ) -> Vec<ResolvedMetric<'a>> {
+        if metric.only_with.as_ref().is_some_and(|required| !self.has_family(required)) {
             return Vec::new();
         }
-        let its = |words: &Words<'_>| {
-            words.metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
+        let has_form = |words: &PmuWords<'_>| {
+            words.find_metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
         };
-        let here: Vec<_> = self.of_family(family).filter(its).collect();
+        let pmus: Vec<_> = self.family_pmus(family).filter(has_form).collect();
         let mut measured = Vec::new();
-        for words in here {
-            for part in self.parts(family, metric, words) {
-                measured.push(self.measure(family, metric, words, &part));
+        for words in pmus {
+            for subset in self.metric_subsets(family, metric, words) {
+                measured.push(self.resolve_on_pmu(family, metric, words, &subset));
             }
         }
         measured
     }
 
     /// The parts of one PMU for which the metric is computed; empty if an input has none.
-    fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Subset> {
-        let mut parts = BTreeSet::new();
-        for name in metric.formula.names() {
+    fn metric_subsets(
+        &mut self,
+        family: &Family,
+        metric: &Metric,
+        words: PmuWords<'a>,
+    ) -> Vec<Subset> {
+        let mut subsets = BTreeSet::new();
+        for name in metric.formula.distinct_names() {
             if !family.is_event(name) {
                 continue;
             }
             let typed = metric.inputs.get(name).map_or(&[][..], Vec::as_slice);
-            let own = self.narrowing.parts(words, name, typed);
-            if own.is_empty() {
+            let input_subsets = self.narrowing.select_subsets(words, name, typed);
+            if input_subsets.is_empty() {
                 return Vec::new();
             }
-            parts.extend(own);
+            subsets.extend(input_subsets);
         }
         // An input that is the same for all ports, such as a clock, is used for each of them.
         let of_ports: Vec<Subset> =
-            parts.iter().filter(|part| !part.terms.is_empty()).cloned().collect();
-        if of_ports.is_empty() { parts.into_iter().collect() } else { of_ports }
+            subsets.iter().filter(|subset| !subset.terms.is_empty()).cloned().collect();
+        if of_ports.is_empty() { subsets.into_iter().collect() } else { of_ports }
     }
 
-    fn measure(
+    fn resolve_on_pmu(
         &mut self,
         family: &'a Family,
         metric: &'a Metric,
-        words: Words<'a>,
-        part: &Subset,
-    ) -> Measured<'a> {
+        words: PmuWords<'a>,
+        subset: &Subset,
+    ) -> ResolvedMetric<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();
-        for name in metric.formula.names() {
+        for name in metric.formula.distinct_names() {
             if family.is_event(name) {
-                inputs.push((name, self.input(words, name, metric.inputs.get(name), part)));
+                inputs
+                    .push((name, self.resolve_input(words, name, metric.inputs.get(name), subset)));
             } else if name != DURATION_NS {
                 constants.push(name);
             }
         }
         let bits = |term: &str| {
-            let format = words.format(term)?;
+            let format = words.term_format(term)?;
             let event = inputs.iter().find_map(|(_, event)| event.as_ref())?;
-            Some(format.decode(&event.encoded.config))
+            Some(format.decode_value(&event.encoded.config))
         };
         let value = |name: &str| {
-            let constant = family.constant(name, words.pmu)?;
-            constant.on(&words.pmu.caps, constant.bits_of.as_deref().and_then(bits))
+            let constant = family.find_constant(name, words.pmu)?;
+            constant.resolve_value(&words.pmu.caps, constant.bits_of.as_deref().and_then(bits))
         };
         let constants: Vec<_> = constants.into_iter().map(|name| (name, value(name))).collect();
         let unknown = constants.iter().filter(|(_, value)| value.is_none());
@@ -213,29 +236,29 @@ impl<'a> Resolver<'a> {
         let known =
             constants.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?)));
         let constants = known.collect();
-        Measured { metric, words, part: part.clone(), constants, inputs }
+        ResolvedMetric { metric, words, subset: subset.clone(), constants, inputs }
     }
 
     /// The family with whose events this machine counts the same traffic better, if any.
-    pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
+    pub fn better_family_for_metric(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
-        let counts = |words: &Words<'a>| {
-            words.metric(&metric.name).is_some_and(|same| words.has_inputs(same))
+        let counts = |words: &PmuWords<'a>| {
+            words.find_metric(&metric.name).is_some_and(|form| words.has_inputs(form))
         };
-        self.pmus.of_family(better).iter().any(counts).then_some(better)
+        self.pmus.family_pmus(better).iter().any(counts).then_some(better)
     }
 
     /// The metrics of the catalog that match a name or pattern; an error if there are none.
-    fn named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
+    fn find_named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
         let glob = Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
         let glob = glob.compile_matcher();
         let named: Vec<_> =
             self.all_metrics().filter(|(_, metric)| names_it(typed, &glob, metric)).collect();
-        if let Some(why) = self.left_out(typed).filter(|_| named.is_empty()) {
+        if let Some(why) = self.left_out_reason(typed).filter(|_| named.is_empty()) {
             bail!(
                 "perf's metric {} is not computed here: {why}; {}",
                 printable(typed),
-                self.instead()
+                self.offer_instead()
             );
         }
         if named.is_empty() {
@@ -243,24 +266,26 @@ impl<'a> Resolver<'a> {
                 "there is no metric {}{}; `uncore-trace list metrics --all` shows all; {}",
                 printable(typed),
                 did_you_misspell(typed, self.all_metrics().map(|(_, metric)| &metric.name)),
-                self.instead()
+                self.offer_instead()
             );
         }
         Ok(named)
     }
 
     /// Why perf's metric of this name for the processor is not imported.
-    fn left_out(&self, typed: &str) -> Option<&'static str> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation);
+    fn left_out_reason(&self, typed: &str) -> Option<&'static str> {
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name);
         why_left_out(typed, processor.as_deref().unwrap_or_default())
     }
 
     /// That metrics are of perf's tables for other processors only; `None` if one is for this one.
-    fn is_of_others(&self, named: &[(&Family, &Metric)]) -> Option<String> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation)?;
-        let of = |pattern: &String| matches(pattern, &processor);
+    fn of_others_reason(&self, named: &[(&Family, &Metric)]) -> Option<String> {
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name)?;
+        let is_match = |pattern: &String| matches(pattern, &processor);
         let is_other = |metric: &Metric| {
-            metric.vendor && !metric.processors.is_empty() && !metric.processors.iter().any(of)
+            metric.vendor
+                && !metric.processors.is_empty()
+                && !metric.processors.iter().any(is_match)
         };
         named.iter().all(|(_, metric)| is_other(metric)).then(|| {
             format!("perf's tables have it for other processors, not for {}", printable(&processor))
@@ -269,56 +294,60 @@ impl<'a> Resolver<'a> {
 
     /// The metrics that can be computed on this machine.
     fn metrics_here(&self) -> BTreeSet<&'a str> {
-        let mut quiet = self.whole_again();
-        let own = self.all_metrics().filter(|(_, metric)| !metric.vendor);
-        let here = own.filter(|(family, metric)| {
-            quiet.better(family, metric).is_none()
-                && quiet.measured(family, metric).iter().any(|one| one.missing().is_empty())
+        let mut quiet = self.quiet_copy();
+        let own_metrics = self.all_metrics().filter(|(_, metric)| !metric.vendor);
+        let computable = own_metrics.filter(|(family, metric)| {
+            quiet.better_family_for_metric(family, metric).is_none()
+                && quiet
+                    .resolve_metric(family, metric)
+                    .iter()
+                    .any(|resolved| resolved.missing_inputs().is_empty())
         });
-        here.map(|(_, metric)| metric.name.as_str()).collect()
+        computable.map(|(_, metric)| metric.name.as_str()).collect()
     }
 
     /// Why none of the metrics that match `typed` can be computed here.
-    fn not_here(&mut self, typed: &str) -> anyhow::Error {
-        let named: Vec<_> = self.named(typed).unwrap_or_default();
+    fn not_here_error(&mut self, typed: &str) -> anyhow::Error {
+        let named: Vec<_> = self.find_named(typed).unwrap_or_default();
         let lacking = named.iter().find_map(|(family, metric)| {
-            let one = self.measured(family, metric).into_iter().next()?;
-            let missing = list(one.missing());
+            let resolved = self.resolve_metric(family, metric).into_iter().next()?;
+            let missing = list_names(resolved.missing_inputs());
             Some(format!(
                 "{} of this machine has no event {missing}",
-                printable(&one.words.pmu.name)
+                printable(&resolved.words.pmu.name)
             ))
         });
         let apart = self.narrowing.is_by_device()
-            && named.iter().any(|(family, _)| self.has(&family.family));
+            && named.iter().any(|(family, _)| self.has_family(&family.family));
         let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
-        let left_out = self.left_out(typed).map(str::to_owned);
-        let of_others = left_out.or_else(|| self.is_of_others(&named));
+        let left_out = self.left_out_reason(typed).map(str::to_owned);
+        let of_others = left_out.or_else(|| self.of_others_reason(&named));
         let groups: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
         let mut gaps = groups
             .into_iter()
-            .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
-        let mut by_name = named.iter().filter_map(|(family, _)| self.by_name(Some(family.group)));
+            .filter_map(|group| kernels::gap_reason(self.machine, self.catalog, group));
+        let mut by_name =
+            named.iter().filter_map(|(family, _)| self.by_name_hint(Some(family.group)));
         let why = of_others.or_else(|| gaps.next()).or(lacking).or(apart);
         let why = why.or_else(|| by_name.next());
         let why = why.unwrap_or_else(|| no_pmus(&named));
         let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
         let typed = printable(typed);
-        let what = match meant.len() {
+        let subject = match meant.len() {
             0 | 1 => format!("the metric {typed} cannot"),
             count => format!("none of the {count} metrics of -M '{typed}' can"),
         };
-        anyhow::anyhow!("{what} be computed here: {why}; {}", self.instead())
+        anyhow::anyhow!("{subject} be computed here: {why}; {}", self.offer_instead())
     }
 
     /// The metrics or groups that this machine offers instead.
-    fn instead(&self) -> String {
-        let here = self.metrics_here();
-        if here.is_empty() {
+    fn offer_instead(&self) -> String {
+        let computable = self.metrics_here();
+        if computable.is_empty() {
             let groups = self.groups_here().join(",");
             return format!("no metric can be computed here: count groups instead, -p {groups}");
         }
-        format!("the metrics here are {} (`uncore-trace list metrics`)", few(here, FEW))
+        format!("the metrics here are {} (`uncore-trace list metrics`)", list_few(computable, FEW))
     }
 }
 
@@ -327,22 +356,22 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     let families: BTreeMap<_, _> = named
         .iter()
         .map(|(family, metric)| {
-            let beside = metric.only_with.as_ref().map(|other| format!(" beside {other}"));
+            let beside = metric.only_with.as_ref().map(|required| format!(" beside {required}"));
             let pmus = family.names.join(" or ");
             let text = format!("{pmus} ({}){}", family.about, beside.unwrap_or_default());
             (&family.family, text)
         })
         .collect();
     if families.len() > FEW {
-        let families = few(families.keys(), FEW);
+        let families = list_few(families.keys(), FEW);
         return format!("this machine has no PMU of the families {families}");
     }
     let texts: Vec<_> = families.into_values().collect();
     format!("this machine has no PMU {}", texts.join(", or "))
 }
 
-/// Whether the user's text selects this metric: by its name, of which it may be a pattern, or one of
-/// its groups.
+/// Whether the user's text selects this metric: by its name, of which it may be a pattern, or one
+/// of its groups.
 fn names_it(typed: &str, glob: &GlobMatcher, metric: &Metric) -> bool {
     let mut names = metric.groups.iter().chain(metric.vendor.then_some(&metric.name));
     if names.any(|name| typed.eq_ignore_ascii_case(name)) {

@@ -1,32 +1,34 @@
 //! `--per device`: counters of single functions beside the counters of the whole.
 //!
-//! [`Ports`] of a PMU's family says which term takes the id of a function, or else which one selects its
-//! root port. The counter of the whole stays: its parts count no more than it does, and the rest is of
-//! functions without a counter of their own.
+//! [`PortsRule`] of a PMU's family says which term takes the id of a function, or else which one
+//! selects its root port. The counter of the whole stays: its parts count no more than it does, and
+//! the rest is of functions without a counter of their own.
 //!
-//! Counters that one register of their PMU keeps from running together are in groups that the kernel
-//! runs one after the other. Such a group is `exclusive`: without that, the kernel would ask the driver
-//! for the other ones at each turn, and `pcie_v2_pmu_validate_event` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`,
-//! Linux 7.2) would write an error into the kernel's log each time (`group_can_go_on`,
-//! kernel/events/core.c).
+//! Counters that one register of their PMU keeps from running together are in groups that the
+//! kernel runs one after the other. Such a group is `exclusive`: without that, the kernel would ask
+//! the driver for the other ones at each turn, and `pcie_v2_pmu_validate_event`
+//! (`drivers/perf/arm_cspmu/nvidia_cspmu.c`, Linux 7.2) would write an error into the kernel's log
+//! each time (`group_can_go_on`, kernel/events/core.c).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, ensure};
 
 use super::assembly::Assembly;
-use super::device::{Narrowing, Subset, counted_with, functions, id_of, no_pmu, singled_out};
+use super::device::{
+    Narrowing, Subset, counted_with, id_of, no_pmu, selected_functions, singled_out,
+};
 use super::notes::by_pmu;
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{ResolvedEvent, Resolver};
 use super::together::FEW;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::ports::{Locate, Ports};
-use crate::catalog::rules::OneValue;
+use crate::catalog::ports::{Locate, PortsRule};
+use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
-use crate::discover::apart::Apart;
-use crate::discover::pci::{Address, Function};
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
+use crate::discover::apart::SeparateFunctions;
+use crate::discover::pci::{PciAddress, PciFunction};
 use crate::text::printable;
 
 /// In a note on a function that a PMU cannot select.
@@ -38,16 +40,22 @@ impl<'a> Narrowing<'a> {
     /// # Errors
     ///
     /// No device has this name, or there is no function.
-    pub(super) fn set_apart(&mut self, devices: &[String], apart: &Apart) -> Result<()> {
-        let mut all: Vec<&'a Function> = Vec::new();
+    pub(super) fn set_apart(
+        &mut self,
+        devices: &[String],
+        apart: &SeparateFunctions,
+    ) -> Result<()> {
+        let mut selected: Vec<&'a PciFunction> = Vec::new();
         for device in devices {
-            all.extend(functions(self.machine, device)?);
+            selected.extend(selected_functions(self.machine, device)?);
         }
         if devices.is_empty() {
-            let known = |address: &Address| self.machine.devices.function(*address);
-            all.extend(apart.functions.iter().filter_map(known).filter(|it| !it.is_bridge()));
+            let known = |address: &PciAddress| self.machine.devices.find_function(*address);
+            selected.extend(
+                apart.functions.iter().filter_map(known).filter(|candidate| !candidate.is_bridge()),
+            );
             ensure!(
-                !all.is_empty(),
+                !selected.is_empty(),
                 "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
                  here: leave it out, or name devices with --device"
             );
@@ -66,25 +74,27 @@ impl<'a> Narrowing<'a> {
             }
         }
         let mut seen = BTreeSet::new();
-        all.retain(|function| seen.insert(function.address));
-        self.apart = Some(all);
+        selected.retain(|function| seen.insert(function.address));
+        self.apart = Some(selected);
         Ok(())
     }
 
     /// The whole of a PMU, and the parts of these functions that it can select.
     pub(super) fn beside_whole(
         &mut self,
-        words: Words<'_>,
-        rule: &Ports,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
         event: &str,
-        apart: &[&Function],
+        apart: &[&PciFunction],
     ) -> Vec<Subset> {
-        let mut parts = vec![Subset::default()];
+        let mut subsets = vec![Subset::default()];
         if !is_of_devices(words, rule, event) {
-            return parts;
+            return subsets;
         }
-        let selected: BTreeSet<Subset> =
-            apart.iter().filter_map(|function| self.select(words, rule, function)).collect();
+        let selected: BTreeSet<Subset> = apart
+            .iter()
+            .filter_map(|function| self.select_function(words, rule, function))
+            .collect();
         if !selected.is_empty() {
             self.used = true;
             self.notes.insert(
@@ -93,63 +103,72 @@ impl<'a> Narrowing<'a> {
                     .to_owned(),
             );
         }
-        parts.extend(selected);
-        parts
+        subsets.extend(selected);
+        subsets
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select(&mut self, words: Words<'_>, rule: &Ports, function: &Function) -> Option<Subset> {
-        let at = singled_out(self.machine, words, function)?;
-        let requester = rule.requester.as_ref().filter(|one| words.format(&one.term).is_some());
-        if let Some((one, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
-            let (terms, functions) = (one.terms(id), vec![function.address]);
-            return Some(Subset { terms, die: at.die, functions });
+    fn select_function(
+        &mut self,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
+        function: &PciFunction,
+    ) -> Option<Subset> {
+        let position = singled_out(self.machine, words, function)?;
+        let requester = rule
+            .requester
+            .as_ref()
+            .filter(|id_filter| words.term_format(&id_filter.term).is_some());
+        if let Some((id_filter, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
+            let (terms, functions) = (id_filter.selecting_terms(id), vec![function.address]);
+            return Some(Subset { terms, die: position.die, functions });
         }
-        let others = counted_with(self.machine, words, rule, function, at);
+        let counted_together = counted_with(self.machine, words, rule, function, position);
         let pmu = printable(&words.pmu.name);
         let address = function.address;
-        let term = rule.term.as_ref().filter(|term| words.format(term).is_some());
-        let Some((term, port)) = term.zip(at.port) else {
-            if others.is_empty() {
+        let term = rule.term.as_ref().filter(|term| words.term_format(term).is_some());
+        let Some((term, port)) = term.zip(position.port) else {
+            if counted_together.is_empty() {
                 // The whole has no other device.
                 self.used = true;
             } else {
-                let others = list(others.iter().map(Address::to_string));
+                let names = list_names(counted_together.iter().map(PciAddress::to_string));
                 self.notes.insert(format!(
-                    "{pmu}: {NO_FILTER} {address}, which is counted together with {others}"
+                    "{pmu}: {NO_FILTER} {address}, which is counted together with {names}"
                 ));
             }
             return None;
         };
-        if !others.is_empty() {
+        if !counted_together.is_empty() {
             let top = function.top;
             self.notes.insert(format!(
                 "{pmu}: its filter is for root ports, so all devices below {top} are counted together"
             ));
         }
-        let mut functions = others;
+        let mut functions = counted_together;
         functions.push(address);
         functions.sort_unstable();
-        Some(Subset { terms: vec![(term.clone(), 1_u64 << port)], die: at.die, functions })
+        Some(Subset { terms: vec![(term.clone(), 1_u64 << port)], die: position.die, functions })
     }
 }
 
 impl Resolver<'_> {
     /// Why none of these functions is counted on its own.
-    pub(super) fn no_filter(&self, apart: &[&Function]) -> String {
+    pub(super) fn no_filter(&self, apart: &[&PciFunction]) -> String {
         let (machine, catalog) = (self.machine, self.catalog);
-        let is_counted = |function: &&&Function| {
-            self.words().any(|words| singled_out(machine, words, function).is_some())
+        let is_counted = |function: &&&PciFunction| {
+            self.pmu_words().any(|words| singled_out(machine, words, function).is_some())
         };
-        let is_iort = |words: Words<'_>| {
+        let is_iort = |words: PmuWords<'_>| {
             let ports = words.family.and_then(|family| family.ports.as_ref());
             ports.is_some_and(|ports| ports.by == Locate::Iort)
         };
         let missing = apart.iter().find(|function| !is_counted(function));
-        let why = if let Some(note) = self.narrowing.notes.iter().find(|it| it.contains(NO_FILTER))
+        let why = if let Some(note) =
+            self.narrowing.notes.iter().find(|candidate| candidate.contains(NO_FILTER))
         {
             note.clone()
-        } else if machine.streams.is_empty() && self.words().any(is_iort) {
+        } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
             "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root to \
              read"
                 .to_owned()
@@ -160,25 +179,25 @@ impl Resolver<'_> {
         };
         format!(
             "--per device narrows nothing: no counter asked for has a filter for {}: {why}",
-            list(apart.iter().map(|function| function.address.to_string()))
+            list_names(apart.iter().map(|function| function.address.to_string()))
         )
     }
 }
 
-/// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU that
-/// counts bytes of devices, only these.
-fn is_of_devices(words: Words<'_>, rule: &Ports, event: &str) -> bool {
-    let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+/// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU
+/// that counts bytes of devices, only these.
+fn is_of_devices(words: PmuWords<'_>, rule: &PortsRule, event: &str) -> bool {
+    let is_listed = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
     let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
-    let causes = words.family.map(|family| family.causes(words.pmu, event, ""));
-    of(&rule.events)
-        && (!counts_bytes || of(&rule.reads) || of(&rule.writes))
+    let causes = words.family.map(|family| family.possible_causes(words.pmu, event, ""));
+    is_listed(&rule.events)
+        && (!counts_bytes || is_listed(&rule.reads) || is_listed(&rule.writes))
         && causes.is_some_and(|causes| causes == BTreeSet::from([Cause::Device]))
 }
 
 impl Assembly<'_> {
     /// Lets counters take turns that have different values in terms of which their PMU has one.
-    pub(super) fn take_turns(&mut self, events: &[Resolved<'_>]) {
+    pub(super) fn take_turns(&mut self, events: &[ResolvedEvent<'_>]) {
         let mut counters: HashMap<String, Vec<u32>> = HashMap::new();
         for counter in &self.plan.counters {
             counters.entry(counter.pmu.clone()).or_default().push(counter.id);
@@ -187,60 +206,63 @@ impl Assembly<'_> {
             let Some(family) = words.family else { continue };
             let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
             let ids = counters.get(&words.pmu.name).into_iter().flatten();
-            let its = ids.filter_map(|id| self.plan.counters.get(*id as usize));
-            let of_rule = its.clone().filter(|counter| rule.is_of(&counter.event));
-            let distinct: BTreeSet<_> = of_rule.map(|its| values(rule, &its.filter)).collect();
+            let pmu_counters = ids.filter_map(|id| self.plan.counters.get(*id as usize));
+            let of_rule =
+                pmu_counters.clone().filter(|counter| rule.applies_to_event(&counter.event));
+            let distinct: BTreeSet<_> =
+                of_rule.map(|candidate| shared_values(rule, &candidate.filter)).collect();
             if distinct.len() < 2 {
                 continue;
             }
             let mut sets: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
-            for counter in its {
-                let key = (counter.cpu, values(rule, &counter.filter));
+            for counter in pmu_counters {
+                let key = (counter.cpu, shared_values(rule, &counter.filter));
                 sets.entry(key).or_default().push(counter.id);
             }
-            let most = if family.groupable { FEW } else { 1 };
+            let max_members = if family.groupable { FEW } else { 1 };
             let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
             let mut leaders = Vec::new();
             for ((cpu, _), ids) in sets {
-                let own = self.lead(&ids, most);
-                *turns.entry(cpu).or_default() += own.len();
-                leaders.extend(own);
+                let group_leaders = self.form_groups(&ids, max_members);
+                *turns.entry(cpu).or_default() += group_leaders.len();
+                leaders.extend(group_leaders);
             }
             let turns = turns.into_values().max().unwrap_or_default();
             for leader in leaders {
                 self.plan.counters[leader as usize].exclusive = true;
             }
-            self.note(format!(
+            self.add_note(format!(
                 "{}: it has one register for {}, so {turns} groups of its counters take turns: each \
                  counts about {:.0} % of the time",
                 printable(&words.pmu.name),
-                list(&rule.terms),
+                list_names(&rule.terms),
                 100.0 / turns as f64
             ));
         }
     }
 
-    /// Makes groups of at most this many of those counters that are in none. Returns the leaders of all
-    /// groups.
-    fn lead(&mut self, ids: &[u32], most: usize) -> Vec<u32> {
+    /// Makes groups of at most this many of those counters that are in none. Returns the leaders of
+    /// all groups.
+    fn form_groups(&mut self, ids: &[u32], max_members: usize) -> Vec<u32> {
         let counters = &self.plan.counters;
         let leads = |id: &u32| self.siblings.contains_key(id);
         let leaders: Vec<u32> = ids.iter().copied().filter(leads).collect();
         let is_free = |id: &u32| !leads(id) && counters[*id as usize].leader.is_none();
         let free: Vec<u32> = ids.iter().copied().filter(is_free).collect();
-        let groups = free.chunks(most);
-        let mut all = leaders;
+        let groups = free.chunks(max_members);
+        let mut all_leaders = leaders;
         for group in groups {
             let Some((leader, siblings)) = group.split_first() else { continue };
-            all.push(*leader);
+            all_leaders.push(*leader);
             self.set_leader(siblings, *leader);
         }
-        all
+        all_leaders
     }
 }
 
 /// The values in a filter that all counters must share.
-fn values(rule: &OneValue, filter: &str) -> String {
-    let is_one = |term: &&str| rule.terms.iter().any(|one| term.split('=').next() == Some(one));
+fn shared_values(rule: &OneValueRule, filter: &str) -> String {
+    let is_one =
+        |term: &&str| rule.terms.iter().any(|term_name| term.split('=').next() == Some(term_name));
     filter.split(',').filter(is_one).collect::<Vec<_>>().join(",")
 }

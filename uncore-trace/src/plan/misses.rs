@@ -11,31 +11,31 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
 
-use super::allowance::Allowance;
+use super::allowance::WitnessAllowance;
 use super::assembly::Assembly;
 use super::notes::by_pmu;
-use super::place::Spot;
-use super::resolve::{Resolved, Resolver};
-use super::{Counter, Plan, Role};
-use crate::catalog::budget::overcommitted;
-use crate::catalog::family::Kind;
+use super::place::ReaderSpot;
+use super::resolve::{ResolvedEvent, Resolver};
+use super::{Counter, CounterRole, Plan};
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::catalog::witness::Witness;
-use crate::catalog::words::{PmuEvent, Words};
+use crate::catalog::words::{PmuEvent, PmuWords};
 use crate::discover::CpuList;
 use crate::text::printable;
 
 /// Whether witnesses are wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum Wanted {
+pub enum WitnessDemand {
     /// No.
     #[default]
     No,
     /// Those that are counted anyway, and others within this allowance.
-    Within(Allowance),
+    Within(WitnessAllowance),
     /// Yes; otherwise planning fails.
     Surely,
 }
@@ -43,20 +43,21 @@ pub enum Wanted {
 /// The event that is the witness of a CPU.
 #[derive(Clone, Copy)]
 pub(super) struct WitnessEvent<'a> {
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     pub event: PmuEvent<'a>,
     pub witness: &'a Witness,
 }
 
 impl<'a> WitnessEvent<'a> {
     /// The event with its encoding.
-    pub(super) fn resolved(self) -> Result<Resolved<'a>> {
+    pub(super) fn resolve_event(self) -> Result<ResolvedEvent<'a>> {
         let Self { words, event, .. } = self;
         let name = event.name.to_owned();
         let terms = [Term { name, value: TermValue::Bare, column: 1 }];
-        let encoded = words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let group = words.family.map_or("other", |family| family.group_of(event.name).name());
-        Ok(Resolved { words, group, encoded, die: None, functions: Vec::new() })
+        let encoded =
+            words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let group = words.family.map_or("other", |family| family.event_group(event.name).name());
+        Ok(ResolvedEvent { words, group, encoded, die: None, functions: Vec::new() })
     }
 }
 
@@ -72,20 +73,21 @@ impl Plan {
     }
 
     /// The counters that are only witnesses.
-    pub fn witnesses(&self) -> impl Iterator<Item = &Counter> {
-        let its = self.counters.iter().filter(|counter| counter.is_witness());
-        its.filter(|counter| counter.role == Role::Weight)
+    pub fn only_witnesses(&self) -> impl Iterator<Item = &Counter> {
+        let witnesses = self.counters.iter().filter(|counter| counter.is_witness());
+        witnesses.filter(|counter| counter.role == CounterRole::Weight)
     }
 
-    /// The counters that are only witnesses and become useless without those in `gone`: a counter
-    /// needs the witnesses of all CPUs that it sees.
-    pub fn useless_witnesses(&self, gone: &BTreeSet<u32>) -> Vec<u32> {
-        let whole = |counter: &&Counter| self.has_witnesses_of(counter, |id| !gone.contains(&id));
+    /// The counters that are only witnesses and become useless without those in `removed`: a
+    /// counter needs the witnesses of all CPUs that it sees.
+    pub fn useless_witnesses(&self, removed: &BTreeSet<u32>) -> Vec<u32> {
+        let whole =
+            |counter: &&Counter| self.has_witnesses_of(counter, |id| !removed.contains(&id));
         let divided: CpuList =
             self.counters.iter().filter(whole).map(|counter| &counter.sees).collect();
-        let is_useless = |its: &&Counter| !divided.contains(its.cpu);
-        let left = self.witnesses().filter(|its| !gone.contains(&its.id));
-        left.filter(is_useless).map(|its| its.id).collect()
+        let is_useless = |witness: &&Counter| !divided.contains(witness.cpu);
+        let remaining = self.only_witnesses().filter(|witness| !removed.contains(&witness.id));
+        remaining.filter(is_useless).map(|witness| witness.id).collect()
     }
 
     fn has_witnesses_of(&self, counter: &Counter, is_there: impl Fn(u32) -> bool) -> bool {
@@ -102,12 +104,12 @@ impl Plan {
 impl Counter {
     /// Whether its counts serve to divide those of counters that see its CPU.
     pub const fn is_witness(&self) -> bool {
-        self.role.weighs() && self.per_cpu
+        self.role.is_weight() && self.per_cpu
     }
 
     /// Whether it is a witness, and nothing else, that does not count virtual machines.
     pub fn is_blind_witness(&self) -> bool {
-        self.is_witness() && self.exclude_guest && self.role == Role::Weight
+        self.is_witness() && self.exclude_guest && self.role == CounterRole::Weight
     }
 
     /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
@@ -115,13 +117,13 @@ impl Counter {
     pub fn is_of_cpus(&self) -> bool {
         let by_cpus = self.cause == Some(Cause::Cpu) || self.causes.contains(&Cause::Cpu);
         let is_uncached =
-            [Group::Pcie, Group::Energy].iter().any(|its| its.name() == self.subsystem);
+            [Group::Pcie, Group::Energy].iter().any(|group| group.name() == self.subsystem);
         by_cpus && !is_uncached && !self.per_cpu
     }
 }
 
 /// `counter 3` or `counters 0,3`.
-pub(super) fn named(seen: &[(u32, CpuList)]) -> String {
+pub(super) fn name_counters(seen: &[(u32, CpuList)]) -> String {
     let ids: CpuList = seen.iter().map(|(id, _)| *id).collect();
     format!("counter{} {ids}", if seen.len() == 1 { "" } else { "s" })
 }
@@ -132,10 +134,15 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// A witness is required and cannot be opened.
-    pub(super) fn add_misses(&mut self, resolver: &Resolver<'a>, wanted: Wanted) -> Result<()> {
+    pub(super) fn add_misses(
+        &mut self,
+        resolver: &Resolver<'a>,
+        wanted: WitnessDemand,
+    ) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let mut seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
-        if wanted == Wanted::No || seen.is_empty() && wanted != Wanted::Surely {
+        let mut seen: Vec<(u32, CpuList)> =
+            of_cpus.map(|divided| (divided.id, divided.sees.clone())).collect();
+        if wanted == WitnessDemand::No || seen.is_empty() && wanted != WitnessDemand::Surely {
             return Ok(());
         }
         if seen.is_empty() {
@@ -146,19 +153,19 @@ impl<'a> Assembly<'a> {
             );
         }
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
-        let sources = sources(resolver, &cpus);
-        let with: CpuList = sources.keys().copied().collect();
-        let without = cpus.minus(&with);
-        if !without.is_empty() {
-            let why = why(resolver, &without);
-            if wanted == Wanted::Surely {
+        let sources = witness_sources(resolver, &cpus);
+        let witnessed: CpuList = sources.keys().copied().collect();
+        let uncovered = cpus.difference(&witnessed);
+        if !uncovered.is_empty() {
+            let why = missing_reason(resolver, &uncovered);
+            if wanted == WitnessDemand::Surely {
                 bail!("--method misses: {why}; choose --method regression");
             }
             let lacking =
-                seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&with)).collect::<Vec<_>>();
-            self.note(format!("no witness for {}: {why}", named(&lacking)));
+                seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&witnessed)).collect::<Vec<_>>();
+            self.add_note(format!("no witness for {}: {why}", name_counters(&lacking)));
         }
-        if let Wanted::Within(allowance) = wanted {
+        if let WitnessDemand::Within(allowance) = wanted {
             if self.machine.mediated_pmu.is_none() {
                 self.use_counted(&sources, &mut seen)?;
             }
@@ -178,13 +185,13 @@ impl<'a> Assembly<'a> {
         let mut encoder = WitnessEncoder::default();
         let mut missing = Vec::new();
         for (cpu, source) in sources {
-            let event = &encoder.resolved(*source)?.encoded;
+            let event = &encoder.resolve_event(*source)?.encoded;
             if !self.seen.contains_key(&(event.attr_type, event.config, *cpu)) {
                 missing.push(*cpu);
             }
         }
         let missing: CpuList = missing.into_iter().collect();
-        let counted = seen.extract_if(.., |(_, cpus)| cpus.and(&missing).is_empty());
+        let counted = seen.extract_if(.., |(_, cpus)| cpus.intersection(&missing).is_empty());
         let counted: Vec<_> = counted.collect();
         let cpus: CpuList = counted.iter().map(|(_, cpus)| cpus).collect();
         for cpu in cpus.iter() {
@@ -200,32 +207,36 @@ impl<'a> Assembly<'a> {
         &mut self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &[(u32, CpuList)],
-        allowance: Allowance,
+        allowance: WitnessAllowance,
     ) -> Result<()> {
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
-        let Some(first) = cpus.iter().find_map(|cpu| sources.get(&cpu)) else {
+        let Some(first_source) = cpus.iter().find_map(|cpu| sources.get(&cpu)) else {
             return Ok(());
         };
         let mut counters: HashMap<u32, usize> = HashMap::new();
         for counter in self.plan.counters.iter().filter(|counter| cpus.contains(counter.cpu)) {
             *counters.entry(counter.cpu).or_default() += 1;
         }
-        let most = counters.into_values().max().unwrap_or_default();
+        let max_counters = counters.into_values().max().unwrap_or_default();
         let tick_ns = self.plan.tick_ns;
-        let refusal = allowance.refusal(tick_ns, cpus.len(), most);
-        let why = refusal.map(|refusal| allowance.explain(refusal));
+        let refusal = allowance.refusal_reason(tick_ns, cpus.len(), max_counters);
+        let why = refusal.map(|refusal| allowance.explain_refusal(refusal));
         let why = match why {
-            None => self.taken(sources, &cpus)?,
-            some => some,
+            None => self.no_counter_left(sources, &cpus)?,
+            reason => reason,
         };
         if let Some(why) = why {
-            let WitnessEvent { words, event, .. } = first;
+            let WitnessEvent { words, event, .. } = first_source;
             let pmu = printable(&words.pmu.name);
-            self.note(format!("no witness {pmu}/{}/ for {}: {why}", event.name, named(seen)));
+            self.add_note(format!(
+                "no witness {pmu}/{}/ for {}: {why}",
+                event.name,
+                name_counters(seen)
+            ));
             return Ok(());
         }
         let budget = allowance.percent;
-        let note = match (allowance.cost(tick_ns), allowance.switches) {
+        let note = match (allowance.witness_cost(tick_ns), allowance.switches) {
             (Some(cost), Some(switches)) => format!(
                 "this takes {cost:.2} % of the time of each CPU at {switches:.0} context switches \
                  a second, --witness-budget is {budget} %"
@@ -239,7 +250,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Why the core PMUs of these CPUs have no counter left.
-    fn taken(
+    fn no_counter_left(
         &self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
         cpus: &CpuList,
@@ -260,13 +271,13 @@ impl<'a> Assembly<'a> {
     /// Whether the PMU of a witness has a counter for it beside what is planned, as far as known.
     pub(super) fn has_counter(&self, source: WitnessEvent<'a>) -> Result<bool> {
         let pmu = &source.words.pmu.name;
-        let planned = by_pmu(&self.events).into_iter().find(|its| its.0.pmu.name == *pmu);
+        let planned = by_pmu(&self.events).into_iter().find(|entry| entry.0.pmu.name == *pmu);
         let mut events = planned.map_or_else(Vec::new, |(_, events)| events);
-        let its = source.resolved()?.encoded;
-        if !events.iter().any(|event| event.config == its.config) {
-            events.push(&its);
+        let encoded = source.resolve_event()?.encoded;
+        if !events.iter().any(|event| event.config == encoded.config) {
+            events.push(&encoded);
         }
-        Ok(overcommitted(source.words, &events).iter().all(|over| over.unsure))
+        Ok(find_overcommitted(source.words, &events).iter().all(|limit| limit.unsure))
     }
 
     /// Adds the witnesses of these counters.
@@ -292,13 +303,13 @@ impl<'a> Assembly<'a> {
             )
         });
         for ((pmu, event), (source, cpus)) in by_event {
-            self.note(format!(
+            self.add_note(format!(
                 "witness {}/{event}/ of {} is read at every context switch on CPU {}; it does not \
                  count {}; {note}{guests}",
                 printable(pmu),
-                named(seen),
+                name_counters(seen),
                 CpuList::from_iter(cpus),
-                list(source.witness.unseen.iter().map(String::as_str)),
+                list_names(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
@@ -310,22 +321,23 @@ impl<'a> Assembly<'a> {
         cpu: u32,
         encoder: &mut WitnessEncoder<'a>,
     ) -> Result<()> {
-        let event = encoder.resolved(source)?;
-        let place = self.machine.cpus.place(cpu);
-        let spot = Spot { cpu, socket: place.package };
+        let event = encoder.resolve_event(source)?;
+        let location = self.machine.cpus.cpu_location(cpu);
+        let spot = ReaderSpot { cpu, socket: location.package };
         if self.machine.mediated_pmu.is_some() {
             // Readings of a witness that does not count guests are marked, those of the user's are
             // not: it is another counter.
             let key = (event.encoded.attr_type, event.encoded.config, cpu);
-            let counted = |id: &u32| self.plan.counters.get(*id as usize).map(|its| its.role);
-            if self.seen.get(&key).and_then(counted) == Some(Role::Counted) {
+            let counted =
+                |id: &u32| self.plan.counters.get(*id as usize).map(|planned| planned.role);
+            if self.seen.get(&key).and_then(counted) == Some(CounterRole::Counted) {
                 self.seen.remove(&key);
             }
         }
         let (id, new) = self.push(event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            let is_witness = new || counter.role == Role::Weight;
-            counter.role = if is_witness { Role::Weight } else { Role::Both };
+            let is_witness = new || counter.role == CounterRole::Weight;
+            counter.role = if is_witness { CounterRole::Weight } else { CounterRole::Both };
             counter.at_switch = true;
             counter.witness_bytes = Some(source.witness.bytes);
         }
@@ -339,63 +351,71 @@ impl<'a> Assembly<'a> {
 /// The events of witnesses, which are encoded once for each PMU and not for each CPU.
 #[derive(Default)]
 struct WitnessEncoder<'a> {
-    by_pmu: HashMap<&'a str, Resolved<'a>>,
+    by_pmu: HashMap<&'a str, ResolvedEvent<'a>>,
 }
 
 impl<'a> WitnessEncoder<'a> {
-    fn resolved(&mut self, source: WitnessEvent<'a>) -> Result<&Resolved<'a>> {
+    fn resolve_event(&mut self, source: WitnessEvent<'a>) -> Result<&ResolvedEvent<'a>> {
         Ok(match self.by_pmu.entry(&source.words.pmu.name) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(source.resolved()?),
+            Entry::Vacant(entry) => entry.insert(source.resolve_event()?),
         })
     }
 }
 
 /// The core PMUs of the machine.
-fn cores<'a>(resolver: &Resolver<'a>) -> Vec<Words<'a>> {
-    let is_core = |words: &Words<'_>| {
-        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == Kind::Core)
+fn core_pmus<'a>(resolver: &Resolver<'a>) -> Vec<PmuWords<'a>> {
+    let is_core = |words: &PmuWords<'_>| {
+        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == PmuKind::Core)
     };
-    resolver.words().filter(is_core).collect()
+    resolver.pmu_words().filter(is_core).collect()
 }
 
 /// Whether a core PMU is of the CPU.
-fn has_cpu(words: Words<'_>, cpu: u32) -> bool {
+fn has_cpu(words: PmuWords<'_>, cpu: u32) -> bool {
     words.pmu.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
 }
 
 /// For each CPU that has one, the first witness of its core PMU's family for its processor that the
 /// PMU has.
-fn sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
-    let source = |words: Words<'a>| {
-        let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));
+fn witness_sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
+    let source = |words: PmuWords<'a>| {
+        let mut witnesses =
+            words.family?.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
         witnesses.find_map(|witness| {
-            Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
+            Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
         })
     };
-    let all: Vec<WitnessEvent<'a>> = cores(resolver).into_iter().filter_map(source).collect();
-    let of_cpu = |cpu| Some((cpu, *all.iter().find(|source| has_cpu(source.words, cpu))?));
+    let witness_events: Vec<WitnessEvent<'a>> =
+        core_pmus(resolver).into_iter().filter_map(source).collect();
+    let of_cpu =
+        |cpu| Some((cpu, *witness_events.iter().find(|source| has_cpu(source.words, cpu))?));
     cpus.iter().filter_map(of_cpu).collect()
 }
 
-fn why(resolver: &Resolver<'_>, without: &CpuList) -> String {
-    let cores = cores(resolver);
-    let mut pmus: Vec<Words<'_>> = Vec::new();
-    for words in without.iter().flat_map(|cpu| cores.iter().filter(move |it| has_cpu(**it, cpu))) {
+fn missing_reason(resolver: &Resolver<'_>, uncovered: &CpuList) -> String {
+    let cores = core_pmus(resolver);
+    let mut pmus: Vec<PmuWords<'_>> = Vec::new();
+    for words in uncovered
+        .iter()
+        .flat_map(|cpu| cores.iter().filter(move |core_pmu| has_cpu(**core_pmu, cpu)))
+    {
         if !pmus.iter().any(|known| known.pmu.name == words.pmu.name) {
             pmus.push(*words);
         }
     }
     if pmus.is_empty() {
-        return format!("CPU {without} has no core PMU (a virtual machine without counters?)");
+        return format!("CPU {uncovered} has no core PMU (a virtual machine without counters?)");
     }
     let families = pmus.iter().filter_map(|words| words.family);
-    let mut events: Vec<&str> =
-        families.flat_map(|family| &family.witnesses).map(|its| its.event.as_str()).collect();
+    let mut events: Vec<&str> = families
+        .flat_map(|family| &family.witnesses)
+        .map(|witness| witness.event.as_str())
+        .collect();
     events.dedup();
     format!(
-        "{} on CPU {without} has none of its events{}",
-        list(pmus.iter().map(|words| words.pmu.name.as_str())),
-        if events.is_empty() { String::new() } else { format!(", {}", list(events)) }
+        "{} on CPU {uncovered} has none of its events{}",
+        list_names(pmus.iter().map(|words| words.pmu.name.as_str())),
+        if events.is_empty() { String::new() } else { format!(", {}", list_names(events)) }
     )
 }

@@ -38,22 +38,22 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
-pub use self::behind::Behind;
+pub use self::behind::CountedFunction;
 use self::device::Narrowing;
-pub use self::io::{Direction, IoScope};
-use self::resolve::{Resolved, Resolver, in_text};
-pub use self::role::Role;
-pub use self::told::Told;
+pub use self::io::{IoDirection, IoScope};
+use self::resolve::{ResolvedEvent, Resolver, error_in_text};
+pub use self::role::CounterRole;
+pub use self::told::DeclaredCause;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
-use crate::catalog::metric::Planned;
+use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
-use crate::catalog::spec::{self, Item};
-use crate::catalog::suggest::list;
-use crate::discover::apart::Apart;
+use crate::catalog::spec::{self, EventItem};
+use crate::catalog::suggest::list_names;
+use crate::discover::apart::SeparateFunctions;
 use crate::discover::format::WORDS;
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;
 use crate::text::printable;
@@ -71,7 +71,7 @@ pub const MAX_WINDOW_NS: u64 = 60_000_000_000;
 /// The request of the user.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
-pub struct Request {
+pub struct PlanRequest {
     /// Names after `-p`, split at commas.
     pub groups: Vec<String>,
     /// Texts after `-e`, one per option.
@@ -85,11 +85,11 @@ pub struct Request {
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
     /// The functions that are counted on their own beside the whole, unless `devices` names them.
-    pub per_device: Option<Apart>,
+    pub per_device: Option<SeparateFunctions>,
     /// What the user says of the counters whose causes nothing else says.
-    pub told: Option<Told>,
+    pub declared_cause: Option<DeclaredCause>,
     /// Whether witnesses are counted.
-    pub misses: misses::Wanted,
+    pub misses: misses::WitnessDemand,
     /// Whether ports are counted; planning fails if there are none.
     pub ports: bool,
     /// Whether `-e` may name the times of a measurement, which need no counter: see
@@ -159,12 +159,13 @@ pub struct Counter {
     /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
-    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are known.
+    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are
+    /// known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<Behind>,
+    pub behind: Vec<CountedFunction>,
     /// The functions that it counts beside a counter of the whole; empty if it is no such counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
     /// The counter that counts all of what it counts, and more; `None` if it is no part of another
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,8 +177,8 @@ pub struct Counter {
     /// comes before its siblings.
     pub leader: Option<u32>,
     /// Its purpose.
-    #[serde(default, skip_serializing_if = "Role::is_counted")]
-    pub role: Role,
+    #[serde(default, skip_serializing_if = "CounterRole::is_counted")]
+    pub role: CounterRole,
     /// For a witness, the bytes of traffic per count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness_bytes: Option<f64>,
@@ -193,7 +194,7 @@ pub struct Plan {
     /// The counters; the id of each is its index.
     pub counters: Vec<Counter>,
     /// The metrics that are computed from them.
-    pub metrics: Vec<Planned>,
+    pub metrics: Vec<PlannedMetric>,
     /// The links whose bytes they count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
@@ -208,61 +209,62 @@ pub struct Plan {
 ///
 /// An error is one line that says what is wrong and where, what exists, and what was probably
 /// meant.
-pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, request)?;
-    let groups = groups(request, &narrowing);
+    let groups = requested_groups(request, &narrowing);
     let narrowing_is_by_device = narrowing.is_by_device();
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     resolver.times = request.times;
     let mut assembly = Assembly::new(machine, request);
-    assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
+    assembly.add_events(&resolver.resolve_groups(&groups, request.allow_missing)?)?;
     if !narrowing_is_by_device {
         assembly.warn_of_sockets();
     }
     for text in &request.events {
-        for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
-            let at = |error| in_text(text, &error);
+        for item in spec::parse(text).map_err(|error| error_in_text(text, &error))? {
+            let with_text = |error| error_in_text(text, &error);
             match item {
-                Item::One(event) => {
-                    let events = resolver.event(&event, &[]).map_err(at)?;
-                    assembly.add(&events)?;
+                EventItem::One(event) => {
+                    let events = resolver.resolve_event(&event, &[]).map_err(with_text)?;
+                    assembly.add_events(&events)?;
                 }
-                Item::Group { members, weak } => {
-                    let leader = members.first().map_or(&[][..], |first| &first.terms).to_vec();
+                EventItem::Group { members, weak } => {
+                    let leader = members.first().map_or(&[][..], |leading| &leading.terms).to_vec();
                     let mut events = Vec::new();
-                    for (place, member) in members.iter().enumerate() {
-                        let leader = if place == 0 { &[] } else { leader.as_slice() };
-                        let its = resolver.event(member, leader).map_err(at)?;
-                        check_whole(text, &its)?;
-                        events.extend(its);
+                    for (index, member) in members.iter().enumerate() {
+                        let leader = if index == 0 { &[] } else { leader.as_slice() };
+                        let member_events =
+                            resolver.resolve_event(member, leader).map_err(with_text)?;
+                        check_unsplit(text, &member_events)?;
+                        events.extend(member_events);
                     }
                     assembly.add_group(text, weak, &events)?;
                 }
             }
         }
     }
-    assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
+    assembly.add_metrics(&resolver.resolve_metrics(&request.metrics)?)?;
     assembly.add_misses(&resolver, request.misses)?;
     if request.ports {
         assembly.add_ports(&resolver)?;
     }
-    for note in resolver.finish(request)? {
-        assembly.note(note);
+    for note in resolver.take_notes(request)? {
+        assembly.add_note(note);
     }
-    let mut plan = assembly.finish(&resolver, request)?;
+    let mut plan = assembly.finish_plan(&resolver, request)?;
     plan.warnings.append(&mut resolver.warnings);
     if plan.counters.is_empty() && !resolver.has_time {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
-            list(resolver.groups_here())
+            list_names(resolver.groups_here())
         );
     }
     Ok(plan)
 }
 
 /// The requested groups; without a request `auto`, or `pcie` or `io` if only devices are given.
-fn groups(request: &Request, narrowing: &Narrowing<'_>) -> Vec<String> {
+fn requested_groups(request: &PlanRequest, narrowing: &Narrowing<'_>) -> Vec<String> {
     let nothing =
         request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
     match (nothing, request.devices.is_empty()) {
@@ -274,7 +276,7 @@ fn groups(request: &Request, narrowing: &Narrowing<'_>) -> Vec<String> {
 }
 
 /// A brace group is counted together, so it cannot be split by port.
-fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
+fn check_unsplit(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
     let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
     ensure!(
@@ -294,13 +296,13 @@ fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
 pub fn check_times(tick_ns: u64, window_ns: u64) -> Result<()> {
     let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
     let ranges = [("an interval", window_ns, MAX_WINDOW_NS), ("a tick", tick_ns, MAX_TICK_NS)];
-    for (name, ns, most) in ranges {
+    for (name, ns, max_ns) in ranges {
         ensure!(
-            (MIN_TICK_NS..=most).contains(&ns),
+            (MIN_TICK_NS..=max_ns).contains(&ns),
             "{name} of {} is out of range: choose {} to {}",
             show(ns),
             show(MIN_TICK_NS),
-            show(most)
+            show(max_ns)
         );
     }
     ensure!(

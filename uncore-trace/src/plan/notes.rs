@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::resolve::Resolved;
-use crate::catalog::budget::{Overcommitted, overcommitted};
-use crate::catalog::encode::Encoded;
+use super::resolve::ResolvedEvent;
+use crate::catalog::budget::{Overcommitted, find_overcommitted};
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::suggest::did_you_mean;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::text::printable;
 
@@ -19,43 +19,48 @@ use crate::text::printable;
 /// # Errors
 ///
 /// Some of the events would never run.
-pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
-    let mut notes = turns(events)?;
-    notes.extend(told(events).into_iter().map(str::to_owned));
+pub(super) fn collect_notes(
+    machine: &Machine,
+    events: &[ResolvedEvent<'_>],
+) -> Result<Vec<String>> {
+    let mut notes = multiplexing_notes(events)?;
+    notes.extend(catalog_notes(events).into_iter().map(str::to_owned));
     notes.extend(without_cpumask(machine, events));
-    notes.extend(overlaps(events).into_iter().map(str::to_owned));
+    notes.extend(overlap_notes(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
-    notes.extend(corrections(events));
+    notes.extend(correction_notes(events));
     Ok(notes)
 }
 
 /// Notes on multiplexing: one line for all PMUs to which it applies.
-fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
+fn multiplexing_notes(events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
     let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
     for (words, counters) in by_pmu(events) {
         let pmu = words.pmu.name.as_str();
-        for over in overcommitted(words, &counters) {
-            ensure!(!over.hard, "{}", over.refusal(pmu));
-            match shared.iter_mut().find(|(known, _)| *known == over) {
+        for limit in find_overcommitted(words, &counters) {
+            ensure!(!limit.hard, "{}", limit.refusal_text(pmu));
+            match shared.iter_mut().find(|(known, _)| *known == limit) {
                 Some((_, pmus)) => pmus.push(pmu),
-                None => shared.push((over, vec![pmu])),
+                None => shared.push((limit, vec![pmu])),
             }
         }
     }
-    Ok(shared.into_iter().map(|(over, pmus)| over.note(&pmus)).collect())
+    Ok(shared.into_iter().map(|(limit, pmus)| limit.multiplex_note(&pmus)).collect())
 }
 
 /// The events of each PMU instance, once for all its reader CPUs.
-pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
-    let mut pmus: Vec<(Words<'a>, Vec<&Encoded>)> = Vec::new();
-    let mut at: HashMap<&str, usize> = HashMap::new();
+pub(super) fn by_pmu<'e, 'a>(
+    events: &'e [ResolvedEvent<'a>],
+) -> Vec<(PmuWords<'a>, Vec<&'e EncodedEvent>)> {
+    let mut pmus: Vec<(PmuWords<'a>, Vec<&EncodedEvent>)> = Vec::new();
+    let mut index_by_pmu: HashMap<&str, usize> = HashMap::new();
     for event in events {
-        let at = *at.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
-        if at == pmus.len() {
+        let index = *index_by_pmu.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
+        if index == pmus.len() {
             pmus.push((event.words, Vec::new()));
         }
-        if !pmus[at].1.contains(&&event.encoded) {
-            pmus[at].1.push(&event.encoded);
+        if !pmus[index].1.contains(&&event.encoded) {
+            pmus[index].1.push(&event.encoded);
         }
     }
     pmus
@@ -63,7 +68,7 @@ pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<
 
 /// Default filters of the user's families whose term no PMU here has. In an embedded family that is
 /// due to older kernels; in a user's file it is probably a typing error.
-fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+fn mistyped_filters(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut seen = HashSet::new();
     for family in events.iter().filter_map(|event| event.words.family) {
@@ -71,12 +76,12 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
         if !seen.insert(file) {
             continue;
         }
-        let here = machine.pmus.iter().filter(|pmu| family.recognises(pmu));
-        let here: Vec<_> =
-            here.map(|pmu| Words { pmu, family: Some(family), base: None }).collect();
+        let pmus = machine.pmus.iter().filter(|pmu| family.recognises_pmu(pmu));
+        let family_pmus: Vec<_> =
+            pmus.map(|pmu| PmuWords { pmu, family: Some(family), base: None }).collect();
         for term in family.filters.iter().flat_map(|filter| &filter.terms.terms) {
-            if here.iter().all(|words| words.format(&term.name).is_none()) {
-                let known = here.iter().flat_map(|words| words.pmu.formats.keys());
+            if family_pmus.iter().all(|words| words.term_format(&term.name).is_none()) {
+                let known = family_pmus.iter().flat_map(|words| words.pmu.formats.keys());
                 notes.push(format!(
                     "{}: its default filter {} is not set, no PMU of it has such a term{}",
                     printable(file),
@@ -90,7 +95,7 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 }
 
 /// The catalog's notes on these events.
-fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
+fn catalog_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
@@ -98,7 +103,7 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
             continue;
         }
         let rules = event.words.family.iter().flat_map(|family| &family.notes);
-        for rule in rules.filter(|rule| rule.is_about(&event.encoded.event)) {
+        for rule in rules.filter(|rule| rule.applies_to_event(&event.encoded.event)) {
             if !notes.contains(&rule.text.as_str()) {
                 notes.push(rule.text.as_str());
             }
@@ -108,13 +113,13 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 }
 
 /// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
-fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+fn without_cpumask(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<String> {
     let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
-    let is_silent = |words: &Words<'_>| {
+    let is_silent = |words: &PmuWords<'_>| {
         words.pmu.cpumask.is_none() && words.pmu.statistics.is_none() && !words.is_per_cpu()
     };
     let silent = pmus.filter(is_silent);
-    let note = |words: Words<'_>| {
+    let note = |words: PmuWords<'_>| {
         format!(
             "{}: this kernel does not say on which CPU it is read (it has no cpumask file), so it \
              is opened once, on CPU {}, and its counts are of the whole machine",
@@ -126,21 +131,22 @@ fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 }
 
 /// The catalog's notes on traffic that two of the events count.
-fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
-    let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
+fn overlap_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
+    let mut family_events: Vec<(&'a Family, &str)> = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
         let Some(family) = event.words.family else { continue };
-        let kind = (family, event.encoded.event.as_str());
-        if seen.insert((family.family.as_str(), kind.1)) {
-            kinds.push(kind);
+        let family_event = (family, event.encoded.event.as_str());
+        if seen.insert((family.family.as_str(), family_event.1)) {
+            family_events.push(family_event);
         }
     }
     let mut notes = Vec::new();
-    for (family, event) in &kinds {
+    for (family, event) in &family_events {
         for rule in &family.overlaps {
-            if kinds.iter().any(|(its, other)| rule.applies(event, &its.family, other))
-                && !notes.contains(&rule.note.as_str())
+            if family_events.iter().any(|(other_family, other_event)| {
+                rule.applies(event, &other_family.family, other_event)
+            }) && !notes.contains(&rule.note.as_str())
             {
                 notes.push(rule.note.as_str());
             }
@@ -150,11 +156,11 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 }
 
 /// The catalog's corrections of sysfs for these events, one line each.
-fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
-    let note = |event: &Resolved<'_>| {
+fn correction_notes(events: &[ResolvedEvent<'_>]) -> BTreeSet<String> {
+    let note = |event: &ResolvedEvent<'_>| {
         let words = event.words;
-        let (name, alias) = words.pmu.event(&event.encoded.event)?;
-        let rule = words.correction(name, alias)?;
+        let (name, alias) = words.pmu.find_event(&event.encoded.event)?;
+        let rule = words.find_correction(name, alias)?;
         Some(format!("{}: {}", words.family_name(), rule.note))
     };
     events.iter().filter_map(note).collect()

@@ -1,38 +1,38 @@
-//! The PMUs of a machine with their families, which are looked up once: a machine may have thousands of
-//! PMUs, and each group and metric asks for those of its family.
+//! The PMUs of a machine with their families, which are looked up once: a machine may have
+//! thousands of PMUs, and each group and metric asks for those of its family.
 
 use std::collections::HashMap;
 
 use crate::catalog::Catalog;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 
 /// All PMUs in the machine's order, and by the name of their family.
 #[derive(Debug)]
 pub(super) struct PmuIndex<'a> {
-    all: Vec<Words<'a>>,
-    by_family: HashMap<&'a str, Vec<Words<'a>>>,
+    pmus: Vec<PmuWords<'a>>,
+    by_family: HashMap<&'a str, Vec<PmuWords<'a>>>,
 }
 
 impl<'a> PmuIndex<'a> {
     pub(super) fn new(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        let all: Vec<_> = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu)).collect();
-        let mut by_family: HashMap<&str, Vec<Words<'a>>> = HashMap::new();
-        for words in &all {
+        let pmus: Vec<_> = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu)).collect();
+        let mut by_family: HashMap<&str, Vec<PmuWords<'a>>> = HashMap::new();
+        for words in &pmus {
             if let Some(family) = words.family {
                 by_family.entry(&family.family).or_default().push(*words);
             }
         }
-        Self { all, by_family }
+        Self { pmus, by_family }
     }
 
     /// All PMUs.
-    pub(super) fn all(&self) -> &[Words<'a>] {
-        &self.all
+    pub(super) fn all_pmus(&self) -> &[PmuWords<'a>] {
+        &self.pmus
     }
 
     /// The PMUs of the family with this name.
-    pub(super) fn of_family(&self, family: &str) -> &[Words<'a>] {
+    pub(super) fn family_pmus(&self, family: &str) -> &[PmuWords<'a>] {
         self.by_family.get(family).map_or(&[], Vec::as_slice)
     }
 }

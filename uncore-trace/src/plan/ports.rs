@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
-use super::misses::{WitnessEvent, named};
-use super::place::{Sight, Spot, spots};
+use super::misses::{WitnessEvent, name_counters};
+use super::place::{ReaderSpot, Sight, reader_spots};
 use super::resolve::Resolver;
-use super::{Counter, Plan, Role};
-use crate::catalog::family::Kind;
+use super::{Counter, CounterRole, Plan};
+use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 use crate::discover::CpuList;
 use crate::text::printable;
 
 impl Counter {
     /// Whether its counts serve to divide those of counters that see more CPUs.
     pub const fn is_port(&self) -> bool {
-        self.role.weighs() && !self.per_cpu
+        self.role.is_weight() && !self.per_cpu
     }
 
     /// Whether a port sees a part of the CPUs that this counter sees.
@@ -45,19 +45,19 @@ impl Plan {
         }
         let mut seen = CpuList::default();
         for port in self.counters.iter().filter(|port| counter.has_port(port)) {
-            if !seen.and(&port.sees).is_empty() {
+            if !seen.intersection(&port.sees).is_empty() {
                 return false;
             }
-            seen = seen.or(&port.sees);
+            seen = seen.union_with(&port.sees);
         }
         seen == counter.sees
     }
 }
 
 /// A port that a PMU can count.
-struct Found<'a> {
+struct PortCandidate<'a> {
     source: WitnessEvent<'a>,
-    spot: Spot,
+    spot: ReaderSpot,
     sees: CpuList,
 }
 
@@ -69,29 +69,30 @@ impl<'a> Assembly<'a> {
     /// No counter has ports.
     pub(super) fn add_ports(&mut self, resolver: &Resolver<'a>) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
+        let seen: Vec<(u32, CpuList)> =
+            of_cpus.map(|candidate| (candidate.id, candidate.sees.clone())).collect();
         ensure!(
             !seen.is_empty(),
             "--witness ports divides what CPUs cause, and nothing asked for counts that: leave it \
              out, or ask for a counter whose cause is cpu in `uncore-trace list events`"
         );
-        let found = self.find_ports(resolver);
+        let candidates = self.find_ports(resolver);
         ensure!(
-            !found.is_empty(),
+            !candidates.is_empty(),
             "this machine has no ports, which are counters of an L3 of AMD or of a cluster of Arm: \
              leave out --witness ports"
         );
-        let without = |cpus: &CpuList| -> CpuList {
-            let ports = found.iter().filter(|port| is_part(&port.sees, cpus));
-            cpus.minus(&ports.map(|port| &port.sees).collect())
+        let uncovered_by_ports = |cpus: &CpuList| -> CpuList {
+            let ports = candidates.iter().filter(|port| is_part(&port.sees, cpus));
+            cpus.difference(&ports.map(|port| &port.sees).collect())
         };
-        let is_as_small = |cpus: &CpuList| found.iter().any(|port| cpus.is_subset(&port.sees));
+        let is_as_small = |cpus: &CpuList| candidates.iter().any(|port| cpus.is_subset(&port.sees));
         let (divided, lacking): (Vec<_>, Vec<_>) =
-            seen.into_iter().partition(|(_, cpus)| without(cpus).is_empty());
-        let lacking: Vec<_> = lacking.into_iter().filter(|its| !is_as_small(&its.1)).collect();
+            seen.into_iter().partition(|(_, cpus)| uncovered_by_ports(cpus).is_empty());
+        let lacking: Vec<_> = lacking.into_iter().filter(|entry| !is_as_small(&entry.1)).collect();
         let why = lacking.first().map(|(_, cpus)| {
-            let without = without(cpus);
-            format!("no ports for {}: CPU {without} has none", named(&lacking))
+            let uncovered = uncovered_by_ports(cpus);
+            format!("no ports for {}: CPU {uncovered} has none", name_counters(&lacking))
         });
         if divided.is_empty() {
             let why =
@@ -99,48 +100,49 @@ impl<'a> Assembly<'a> {
             bail!("--witness ports: {why}; leave it out, or ask for counters of other CPUs");
         }
         if let Some(why) = why {
-            self.note(why);
+            self.add_note(why);
         }
-        let serves = |port: &Found<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
-        self.add_found(found.iter().filter(|port| serves(port)), &named(&divided))
+        let serves =
+            |port: &PortCandidate<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
+        self.add_candidates(candidates.iter().filter(|port| serves(port)), &name_counters(&divided))
     }
 
     /// The ports that PMUs can count, no two of them of one CPU.
-    fn find_ports(&mut self, resolver: &Resolver<'a>) -> Vec<Found<'a>> {
-        let mut found: Vec<Found<'a>> = Vec::new();
+    fn find_ports(&mut self, resolver: &Resolver<'a>) -> Vec<PortCandidate<'a>> {
+        let mut candidates: Vec<PortCandidate<'a>> = Vec::new();
         let mut seen = CpuList::default();
-        for source in resolver.words().filter_map(source) {
+        for source in resolver.pmu_words().filter_map(port_event) {
             let WitnessEvent { words, event, .. } = source;
-            let spots = match spots(self.machine, words, event.name, None) {
+            let spots = match reader_spots(self.machine, words, event.name, None) {
                 Ok(spots) => spots,
                 Err(error) => {
-                    self.warn(format!("{error:#}"));
+                    self.add_warning(format!("{error:#}"));
                     continue;
                 }
             };
             for spot in spots {
                 let causes = [Cause::Cpu].into();
                 let Sight { sees, .. } =
-                    Sight::of(self.machine, words, event.name, spot.cpu, &causes);
-                if seen.and(&sees).is_empty() && !sees.is_empty() {
-                    seen = seen.or(&sees);
-                    found.push(Found { source, spot, sees });
+                    Sight::for_counter(self.machine, words, event.name, spot.cpu, &causes);
+                if seen.intersection(&sees).is_empty() && !sees.is_empty() {
+                    seen = seen.union_with(&sees);
+                    candidates.push(PortCandidate { source, spot, sees });
                 }
             }
         }
-        found
+        candidates
     }
 
-    fn add_found<'f>(
+    fn add_candidates<'f>(
         &mut self,
-        found: impl Iterator<Item = &'f Found<'a>>,
+        candidates: impl Iterator<Item = &'f PortCandidate<'a>>,
         named: &str,
     ) -> Result<()>
     where
         'a: 'f,
     {
         let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
-        for Found { source, spot, .. } in found {
+        for PortCandidate { source, spot, .. } in candidates {
             let WitnessEvent { words, event, .. } = *source;
             let key = (words.pmu.name.as_str(), event.name);
             if !by_event.contains_key(&key) {
@@ -155,21 +157,21 @@ impl<'a> Assembly<'a> {
             by_event.entry(key).or_insert((*source, Vec::new())).1.push(spot.cpu);
         }
         for ((pmu, event), (source, cpus)) in by_event {
-            self.note(format!(
+            self.add_note(format!(
                 "{named} are divided by port {}/{event}/, read on CPU {}; it does not count {}",
                 printable(pmu),
                 CpuList::from_iter(cpus),
-                list(source.witness.unseen.iter().map(String::as_str)),
+                list_names(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
     }
 
-    fn add_port(&mut self, source: WitnessEvent<'a>, spot: Spot) -> Result<()> {
-        let event = source.resolved()?;
+    fn add_port(&mut self, source: WitnessEvent<'a>, spot: ReaderSpot) -> Result<()> {
+        let event = source.resolve_event()?;
         let (id, new) = self.push(&event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            counter.role = if new { Role::Weight } else { Role::Both };
+            counter.role = if new { CounterRole::Weight } else { CounterRole::Both };
             counter.witness_bytes = Some(source.witness.bytes);
         }
         if new {
@@ -180,10 +182,10 @@ impl<'a> Assembly<'a> {
 }
 
 /// The first port of an uncore PMU's family for its processor that the PMU has.
-fn source(words: Words<'_>) -> Option<WitnessEvent<'_>> {
-    let family = words.family.filter(|family| family.kind == Kind::Uncore)?;
-    let mut ports = family.witnesses.iter().filter(|its| its.is_for(words.pmu));
+fn port_event(words: PmuWords<'_>) -> Option<WitnessEvent<'_>> {
+    let family = words.family.filter(|family| family.kind == PmuKind::Uncore)?;
+    let mut ports = family.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
     ports.find_map(|witness| {
-        Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
+        Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
     })
 }

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use super::{Counter, Plan};
-use crate::catalog::metric::{Input, Planned};
+use crate::catalog::metric::{Input, PlannedMetric};
 use crate::discover::format::WORDS;
-use crate::table::Table;
-use crate::text::{counted, printable};
+use crate::table::TextTable;
+use crate::text::{count_noun, printable};
 use crate::units;
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
-pub fn config(words: &[u64; WORDS]) -> String {
+pub fn config_text(words: &[u64; WORDS]) -> String {
     let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
     let used = words.iter().enumerate().filter(|(_, value)| **value != 0);
     let used: Vec<_> = used.map(|(word, value)| format!("{}={value:#x}", name(word))).collect();
@@ -20,8 +20,8 @@ pub fn config(words: &[u64; WORDS]) -> String {
 impl Plan {
     /// The whole plan as text: the period, one line per counter and per metric, then warnings and
     /// notes.
-    pub fn render(&self) -> String {
-        let mut table = Table::whole([
+    pub fn render_plan(&self) -> String {
+        let mut table = TextTable::with_whole_columns([
             "id",
             "subsystem",
             "pmu",
@@ -37,26 +37,26 @@ impl Plan {
             "leader",
         ]);
         for counter in &self.counters {
-            table.row(row(counter));
+            table.add_row(counter_row(counter));
         }
-        let readers = self.owners();
+        let readers = self.reader_cpus();
         let mut text = format!(
             "{}{}, read every {} in windows of {}\n\n{}",
-            counted(self.counters.len(), "counter"),
+            count_noun(self.counters.len(), "counter"),
             if readers.is_empty() { String::new() } else { format!(" on CPU {readers}") },
-            duration(if readers.is_empty() { self.window_ns } else { self.tick_ns }),
-            duration(self.window_ns),
-            table.draw(None, "")
+            format_duration(if readers.is_empty() { self.window_ns } else { self.tick_ns }),
+            format_duration(self.window_ns),
+            table.to_text(None, "")
         );
         if !self.metrics.is_empty() {
             text.push('\n');
-            text.push_str(&metrics(&self.metrics));
+            text.push_str(&metrics_table(&self.metrics));
         }
         if !self.warnings.is_empty() || !self.notes.is_empty() {
             text.push('\n');
         }
-        for (word, said) in [("warning", &self.warnings), ("note", &self.notes)] {
-            for line in said {
+        for (word, lines) in [("warning", &self.warnings), ("note", &self.notes)] {
+            for line in lines {
                 // Writing to a String cannot fail.
                 let _infallible = writeln!(text, "{word}: {}", printable(line));
             }
@@ -65,28 +65,28 @@ impl Plan {
     }
 }
 
-fn row(counter: &Counter) -> [String; 13] {
+fn counter_row(counter: &Counter) -> [String; 13] {
     let dash = || "-".to_owned();
     [
         counter.id.to_string(),
-        shown(&counter.subsystem),
-        shown(&counter.pmu),
-        shown(&counter.event),
-        shown(&counter.filter),
-        shown(&counter.unit),
-        units::factor(counter.scale),
+        or_dash(&counter.subsystem),
+        or_dash(&counter.pmu),
+        or_dash(&counter.event),
+        or_dash(&counter.filter),
+        or_dash(&counter.unit),
+        units::format_factor(counter.scale),
         if counter.is_statistic() { dash() } else { counter.attr_type.to_string() },
-        config(&counter.config),
+        config_text(&counter.config),
         counter.cpu.to_string(),
         counter.socket.map_or_else(dash, |socket| socket.to_string()),
-        sees(counter),
+        sight_text(counter),
         counter.leader.map_or_else(dash, |leader| leader.to_string()),
     ]
 }
 
-/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none, `cause unknown` if that is
-/// why.
-fn sees(counter: &Counter) -> String {
+/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none, `cause unknown` if that
+/// is why.
+fn sight_text(counter: &Counter) -> String {
     let Counter { sees, far, .. } = counter;
     match (sees.is_empty(), far.is_empty()) {
         _ if counter.is_of_unknown_cause() => "cause unknown".to_owned(),
@@ -97,8 +97,10 @@ fn sees(counter: &Counter) -> String {
 }
 
 /// One line per metric and PMU, with the ids of the counters after each input.
-fn metrics(metrics: &[Planned]) -> String {
-    let mut table = Table::whole(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
+fn metrics_table(metrics: &[PlannedMetric]) -> String {
+    let mut table = TextTable::with_whole_columns([
+        "metric", "unit", "pmu", "filter", "cpu", "formula", "inputs",
+    ]);
     let input = |input: &Input| {
         let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());
         format!("{}: {counter}", printable(&input.name))
@@ -106,24 +108,24 @@ fn metrics(metrics: &[Planned]) -> String {
     for metric in metrics {
         let constants = metric.constants.iter().map(|(name, value)| format!("{name} = {value}"));
         let inputs: Vec<_> = metric.inputs.iter().map(input).chain(constants).collect();
-        table.row([
-            shown(&metric.name),
-            shown(&metric.unit),
-            shown(&metric.pmu),
-            shown(&metric.filter),
+        table.add_row([
+            or_dash(&metric.name),
+            or_dash(&metric.unit),
+            or_dash(&metric.pmu),
+            or_dash(&metric.filter),
             metric.cpu.to_string(),
-            shown(&metric.formula),
+            or_dash(&metric.formula),
             inputs.join(", "),
         ]);
     }
-    table.draw(None, "")
+    table.to_text(None, "")
 }
 
 /// Text escaped for a terminal; `-` if it is empty.
-fn shown(text: &str) -> String {
+fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() }
 }
 
-fn duration(ns: u64) -> String {
+fn format_duration(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::Request;
+use super::PlanRequest;
 use super::device::{Narrowing, Subset};
 use super::pmus::PmuIndex;
 use crate::catalog::Catalog;
-use crate::catalog::asides::sift;
-use crate::catalog::encode::Encoded;
+use crate::catalog::asides::sift_terms;
+use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
-use crate::catalog::spec::{At, EventSpec, Term, TermValue};
-use crate::catalog::suggest::{did_you_misspell, list};
-use crate::catalog::words::Words;
-use crate::discover::pci::Address;
+use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
+use crate::catalog::suggest::{did_you_misspell, list_names};
+use crate::catalog::words::PmuWords;
+use crate::discover::pci::PciAddress;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 
@@ -24,17 +24,17 @@ const TOOL: &str = "tool";
 
 /// One event on one PMU.
 #[derive(Debug, Clone)]
-pub struct Resolved<'a> {
+pub struct ResolvedEvent<'a> {
     /// The PMU and its family.
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     /// The group under which it is recorded.
     pub group: &'static str,
     /// Its encoding.
-    pub encoded: Encoded,
+    pub encoded: EncodedEvent,
     /// The die that it is limited to, if the PMU serves several.
     pub die: Option<u32>,
     /// The functions that it counts beside the whole.
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 /// Resolves names on one machine, and collects notes on what was left out.
@@ -62,13 +62,13 @@ impl<'a> Resolver<'a> {
     }
 
     /// A resolver of the whole machine.
-    pub fn whole(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        Self::new(machine, catalog, Narrowing::none(machine))
+    pub fn for_whole_machine(machine: &'a Machine, catalog: &'a Catalog) -> Self {
+        Self::new(machine, catalog, Narrowing::whole_machine(machine))
     }
 
     /// A resolver of the whole machine of this one, without its notes.
-    pub(super) fn whole_again(&self) -> Self {
-        let narrowing = Narrowing::none(self.machine);
+    pub(super) fn quiet_copy(&self) -> Self {
+        let narrowing = Narrowing::whole_machine(self.machine);
         Self::with_pmus(self.machine, self.catalog, Arc::clone(&self.pmus), narrowing)
     }
 
@@ -88,7 +88,7 @@ impl<'a> Resolver<'a> {
     /// # Errors
     ///
     /// `--device`, `--per port` or `--per device` narrows none of the counters.
-    pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
+    pub fn take_notes(&mut self, request: &PlanRequest) -> Result<Vec<String>> {
         let asked = !request.devices.is_empty() || request.per_port || request.per_device.is_some();
         if let Some(refused) = self.narrowing.refused.as_ref().filter(|_| !self.narrowing.used) {
             bail!("{refused}");
@@ -101,7 +101,7 @@ impl<'a> Resolver<'a> {
             "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
              apart; the PCIe PMUs here are {}",
             if request.per_port { "--per port" } else { "--device" },
-            list(self.words().filter_map(|words| {
+            list_names(self.pmu_words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
                 Some(words.pmu.name.as_str())
             }))
@@ -111,34 +111,34 @@ impl<'a> Resolver<'a> {
         Ok(notes)
     }
 
-    pub(super) fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    pub(super) fn pmu_words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         let pmus = Arc::clone(&self.pmus);
-        (0..pmus.all().len()).map(move |index| pmus.all()[index])
+        (0..pmus.all_pmus().len()).map(move |index| pmus.all_pmus()[index])
     }
 
     /// The PMUs of a family.
-    pub(super) fn of_family(
+    pub(super) fn family_pmus(
         &self,
         family: &'a Family,
-    ) -> impl Iterator<Item = Words<'a>> + use<'a> {
-        self.pmus.of_family(&family.family).to_vec().into_iter()
+    ) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
+        self.pmus.family_pmus(&family.family).to_vec().into_iter()
     }
 
     /// Whether there is a PMU of this family.
-    pub(super) fn has(&self, family: &str) -> bool {
-        !self.pmus.of_family(family).is_empty()
+    pub(super) fn has_family(&self, family: &str) -> bool {
+        !self.pmus.family_pmus(family).is_empty()
     }
 
     /// The event of one PMU that is an input of a metric, by name or with terms. `None` if it
     /// cannot be counted, with a note if there is more to say.
-    pub(super) fn input(
+    pub(super) fn resolve_input(
         &mut self,
-        words: Words<'a>,
+        words: PmuWords<'a>,
         name: &str,
         terms: Option<&Vec<Term>>,
-        part: &Subset,
-    ) -> Option<Resolved<'a>> {
-        let mut terms = match (terms, words.event(name)) {
+        subset: &Subset,
+    ) -> Option<ResolvedEvent<'a>> {
+        let mut terms = match (terms, words.find_event(name)) {
             (Some(terms), _) => terms.clone(),
             (None, Some(event)) => {
                 vec![Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }]
@@ -146,15 +146,15 @@ impl<'a> Resolver<'a> {
             (None, None) => return None,
         };
         let mut functions = Vec::new();
-        if self.narrowing.parts(words, name, &terms).contains(part) {
-            terms.extend(part.typed(1));
-            functions.clone_from(&part.functions);
+        if self.narrowing.select_subsets(words, name, &terms).contains(subset) {
+            terms.extend(subset.typed_terms(1));
+            functions.clone_from(&subset.functions);
         }
-        match words.encode(&terms, &[]) {
+        match words.encode_terms(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
-                let (group, die) = (group_of(words, &encoded.event), part.die);
-                Some(Resolved { words, group, encoded, die, functions })
+                let (group, die) = (group_name(words, &encoded.event), subset.die);
+                Some(ResolvedEvent { words, group, encoded, die, functions })
             }
             Err(error) => {
                 self.notes.push(error.message);
@@ -164,75 +164,82 @@ impl<'a> Resolver<'a> {
     }
 
     /// The events that a text selects, on every matching PMU, in the machine's order.
-    pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
+    pub fn resolve_event(
+        &mut self,
+        spec: &EventSpec,
+        leader: &[Term],
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         self.notes.extend(spec.notes.iter().cloned());
         let Some(typed) = &spec.pmu else {
             let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
-            return self.bare(term, &[]);
+            return self.resolve_bare(term, &[]);
         };
         // A full name selects only that PMU: uncore_imc_1 must not select uncore_imc_10.
-        let exact: Vec<_> = self.words().filter(|words| words.pmu.is_called(typed)).collect();
+        let exact: Vec<_> = self.pmu_words().filter(|words| words.pmu.is_called(typed)).collect();
         let meant = if exact.is_empty() {
-            self.words().filter(|words| words.pmu.is_meant(typed)).collect()
+            self.pmu_words().filter(|words| words.pmu.is_meant(typed)).collect()
         } else {
             exact
         };
         if !meant.is_empty() {
-            return self.on_each(meant, &spec.terms, leader);
+            return self.resolve_on_each(meant, &spec.terms, leader);
         }
         let name = Term { name: typed.clone(), value: TermValue::Bare, column: spec.column };
         match spec.terms.as_slice() {
-            [term] if typed == TOOL => self.bare(term, &[]),
-            terms if self.is_event(typed) => self.bare(&name, terms),
-            _ => Err(At::new(spec.column, self.no_such_pmu(typed))),
+            [term] if typed == TOOL => self.resolve_bare(term, &[]),
+            terms if self.is_event(typed) => self.resolve_bare(&name, terms),
+            _ => Err(ColumnError::new(spec.column, self.no_such_pmu(typed))),
         }
     }
 
     /// Encodes the event on each PMU. If a pattern matches PMUs without the event, these are
     /// skipped.
-    pub(super) fn on_each(
+    pub(super) fn resolve_on_each(
         &mut self,
-        meant: Vec<Words<'a>>,
+        meant: Vec<PmuWords<'a>>,
         terms: &[Term],
         leader: &[Term],
-    ) -> Result<Vec<Resolved<'a>>, At> {
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let is_own = |name: &str| {
-            let has =
-                |words: &Words<'_>| words.format(name).is_some() || words.event(name).is_some();
-            meant.iter().any(has)
+            let has_term = |words: &PmuWords<'_>| {
+                words.term_format(name).is_some() || words.find_event(name).is_some()
+            };
+            meant.iter().any(has_term)
         };
-        let (terms, asides) = sift(terms, is_own, &mut self.notes)?;
+        let (terms, asides) = sift_terms(terms, is_own, &mut self.notes)?;
         let terms = terms.as_slice();
         let mut resolved = Vec::new();
-        let mut refused: Vec<(&str, At)> = Vec::new();
+        let mut refused: Vec<(&str, ColumnError)> = Vec::new();
         for words in meant {
-            match words.encode(terms, leader) {
+            match words.encode_terms(terms, leader) {
                 Ok(encoded) => {
                     if encoded.snapshot {
-                        refused.push((&words.pmu.name, gauge(terms, &encoded.event)));
+                        refused.push((&words.pmu.name, gauge_error(terms, &encoded.event)));
                         continue;
                     }
-                    let group = group_of(words, &encoded.event);
-                    for part in self.narrowing.parts(words, &encoded.event, terms) {
-                        let mut all = terms.to_vec();
-                        all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
-                        let mut encoded = words.encode(&all, leader)?;
+                    let group = group_name(words, &encoded.event);
+                    for subset in self.narrowing.select_subsets(words, &encoded.event, terms) {
+                        let mut all_terms = terms.to_vec();
+                        all_terms.extend(
+                            subset.typed_terms(terms.first().map_or(1, |term| term.column)),
+                        );
+                        let mut encoded = words.encode_terms(&all_terms, leader)?;
                         let note = encoded.note.take().filter(|note| !self.notes.contains(note));
                         self.notes.extend(note);
-                        let (die, functions) = (part.die, part.functions);
-                        resolved.push(Resolved { words, group, encoded, die, functions });
+                        let (die, functions) = (subset.die, subset.functions);
+                        resolved.push(ResolvedEvent { words, group, encoded, die, functions });
                     }
                 }
                 Err(error) => refused.push((&words.pmu.name, error)),
             }
         }
         if resolved.is_empty() {
-            let first = refused.into_iter().next().map(|(_, error)| error);
-            return Err(first.unwrap_or_else(|| At::new(1, "it names no PMU")));
+            let first_error = refused.into_iter().next().map(|(_, error)| error);
+            return Err(first_error.unwrap_or_else(|| ColumnError::new(1, "it names no PMU")));
         }
         if let Some((_, error)) = refused.first() {
             let names = refused.iter().map(|(name, _)| *name);
-            self.notes.push(format!("left out {}: {}", list(names), error.message));
+            self.notes.push(format!("left out {}: {}", list_names(names), error.message));
         }
         for event in &mut resolved {
             event.encoded.asides = asides.clone();
@@ -245,28 +252,28 @@ impl<'a> Resolver<'a> {
             self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
         stems.dedup();
         let gaps = kernels::gaps(self.machine, self.catalog);
-        if let Some(gap) = gaps.iter().find(|gap| gap.lacks(typed)) {
-            return format!("there is no PMU {}: {}", printable(typed), gap.line());
+        if let Some(gap) = gaps.iter().find(|gap| gap.lacks_pmu(typed)) {
+            return format!("there is no PMU {}: {}", printable(typed), gap.describe_gap());
         }
         let near = did_you_misspell(name::stem(typed), &stems);
-        format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list(stems))
+        format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list_names(stems))
     }
 }
 
-fn gauge(terms: &[Term], event: &str) -> At {
+fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
     let column = terms.first().map_or(1, |term| term.column);
-    At::new(
+    ColumnError::new(
         column,
         format!("{} is a gauge, not a count: it cannot be shared out", printable(event)),
     )
 }
 
 /// The group under which an event that was given by name is recorded; `other` for an unknown PMU.
-fn group_of(words: Words<'_>, event: &str) -> &'static str {
-    words.family.map_or("other", |family| family.group_of(event).name())
+fn group_name(words: PmuWords<'_>, event: &str) -> &'static str {
+    words.family.map_or("other", |family| family.event_group(event).name())
 }
 
 /// Adds the text to an error, with a pointer to the column.
-pub fn in_text(text: &str, error: &At) -> anyhow::Error {
+pub fn error_in_text(text: &str, error: &ColumnError) -> anyhow::Error {
     anyhow!("-e '{}': {error}", printable(text))
 }

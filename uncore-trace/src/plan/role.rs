@@ -7,7 +7,7 @@ use crate::schema::counters;
 /// The purpose of a counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum CounterRole {
     /// Its counts are divided.
     #[default]
     Counted,
@@ -17,7 +17,7 @@ pub enum Role {
     Both,
 }
 
-impl Role {
+impl CounterRole {
     /// The value in the column `role`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,12 +28,12 @@ impl Role {
     }
 
     /// Whether its counts serve to divide others.
-    pub const fn weighs(self) -> bool {
+    pub const fn is_weight(self) -> bool {
         !matches!(self, Self::Counted)
     }
 
     /// Whether its counts are divided.
-    pub const fn counts(self) -> bool {
+    pub const fn is_divided(self) -> bool {
         !matches!(self, Self::Weight)
     }
 

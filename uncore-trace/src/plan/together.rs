@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use super::assembly::Assembly;
-use super::measure::Measured;
-use super::place::{Spot, spots};
-use super::resolve::Resolved;
-use crate::catalog::budget::overcommitted;
-use crate::catalog::family::Kind;
-use crate::catalog::metric::{Input, Metric, Planned};
-use crate::catalog::words::Words;
+use super::measure::ResolvedMetric;
+use super::place::{ReaderSpot, reader_spots};
+use super::resolve::ResolvedEvent;
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::family::PmuKind;
+use crate::catalog::metric::{Input, Metric, PlannedMetric};
+use crate::catalog::words::PmuWords;
 
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
 /// of Intel or AMD, and a core shared by two threads can all count these at once. A larger group
@@ -22,16 +22,17 @@ pub(super) const FEW: usize = 4;
 impl<'a> Assembly<'a> {
     /// Adds metrics. An input that is already planned is not added again. A PMU without a CPU to
     /// read it is an error if there is no other, and a note otherwise.
-    pub(super) fn add_metrics(&mut self, metrics: &[Measured<'a>]) -> Result<()> {
+    pub(super) fn add_metrics(&mut self, metrics: &[ResolvedMetric<'a>]) -> Result<()> {
         let mut unreadable = Vec::new();
-        let before = self.plan.metrics.len();
+        let metric_count = self.plan.metrics.len();
         for measured in metrics {
-            let first = measured.inputs.iter().find_map(|(_, event)| event.as_ref());
-            let (name, die) = first.map_or(("", None), |one| (&*one.encoded.event, one.die));
-            match spots(self.machine, measured.words, name, die) {
+            let first_event = measured.inputs.iter().find_map(|(_, event)| event.as_ref());
+            let (name, die) =
+                first_event.map_or(("", None), |resolved| (&*resolved.encoded.event, resolved.die));
+            match reader_spots(self.machine, measured.words, name, die) {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
-                        self.agreement.add(event, None)?;
+                        self.agreement.add_event(event, None)?;
                         self.add_event(event.clone());
                     }
                     for spot in spots {
@@ -41,17 +42,17 @@ impl<'a> Assembly<'a> {
                 Err(error) => unreadable.push(error),
             }
         }
-        if self.plan.metrics.len() == before && !unreadable.is_empty() {
+        if self.plan.metrics.len() == metric_count && !unreadable.is_empty() {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.warn(format!("{error:#}"));
+            self.add_warning(format!("{error:#}"));
         }
         Ok(())
     }
 
     /// The formula of a metric on values in the units of its counters.
-    fn formula(&self, metric: &Metric, inputs: &[Input]) -> String {
+    fn scaled_formula(&self, metric: &Metric, inputs: &[Input]) -> String {
         let formula = metric.formula.to_string();
         if !metric.vendor {
             return formula;
@@ -70,25 +71,25 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds one metric on one CPU.
-    fn add_metric(&mut self, measured: &Measured<'a>, spot: Spot) {
-        let Measured { metric, words, .. } = measured;
+    fn add_metric(&mut self, measured: &ResolvedMetric<'a>, spot: ReaderSpot) {
+        let ResolvedMetric { metric, words, .. } = measured;
         let mut inputs = Vec::new();
         for (name, event) in &measured.inputs {
             let counter = event.as_ref().map(|event| self.push(event, spot, None).0);
             inputs.push(Input { name: (*name).to_owned(), counter });
         }
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
-            self.bind(*words, inputs.iter().filter_map(|input| input.counter).collect());
+            self.group_counters(*words, inputs.iter().filter_map(|input| input.counter).collect());
         }
-        self.plan.metrics.push(Planned {
+        self.plan.metrics.push(PlannedMetric {
             name: metric.name.clone(),
             about: metric.about.clone(),
             unit: metric.unit.clone(),
-            formula: self.formula(metric, &inputs),
+            formula: self.scaled_formula(metric, &inputs),
             across: metric.across,
             family: words.family_name().to_owned(),
             pmu: words.pmu.name.clone(),
-            filter: measured.filter(),
+            filter: measured.common_filter(),
             cpu: spot.cpu,
             socket: spot.socket,
             per_cpu: words.is_per_cpu(),
@@ -100,13 +101,13 @@ impl<'a> Assembly<'a> {
     /// Makes one group of these counters of one PMU and CPU, and of those grouped with them, if it
     /// is small enough; otherwise of those that are in no group. Groups that the user typed are not
     /// changed.
-    fn bind(&mut self, words: Words<'a>, ids: Vec<u32>) {
-        let most = ids.len().max(FEW);
+    fn group_counters(&mut self, words: PmuWords<'a>, ids: Vec<u32>) {
+        let max_members = ids.len().max(FEW);
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
         let mut roots: BTreeSet<u32> = free.collect();
         let leads = |id: &u32| self.siblings.contains_key(id);
-        if words.family.is_some_and(|family| family.kind == Kind::Core) {
+        if words.family.is_some_and(|family| family.kind == PmuKind::Core) {
             // The number of free counters of a core is unknown (a watchdog may hold one), so
             // existing groups do not grow.
             roots.retain(|root| !leads(root));
@@ -114,9 +115,9 @@ impl<'a> Assembly<'a> {
         let led = roots.iter().filter_map(|root| self.siblings.get(root)).flatten();
         let mut members: Vec<u32> = roots.iter().chain(led).copied().collect();
         members.sort_unstable();
-        if members.len() > most || !self.fit(words, &members) {
+        if members.len() > max_members || !self.fits_together(words, &members) {
             members = roots.into_iter().filter(|root| !leads(root)).collect();
-            if members.len() > most || !self.fit(words, &members) {
+            if members.len() > max_members || !self.fits_together(words, &members) {
                 return;
             }
         }
@@ -126,16 +127,16 @@ impl<'a> Assembly<'a> {
     }
 
     /// Whether the PMU can count all of these at once, as far as known.
-    fn fit(&self, words: Words<'a>, ids: &[u32]) -> bool {
-        let is = |event: &&Resolved<'_>| {
+    fn fits_together(&self, words: PmuWords<'a>, ids: &[u32]) -> bool {
+        let is_member = |event: &&ResolvedEvent<'_>| {
             let mut counters = ids.iter().map(|id| &self.plan.counters[*id as usize]);
             counters.any(|counter| {
                 counter.pmu == event.words.pmu.name && counter.config == event.encoded.config
             })
         };
-        let here = self.events_of.get(words.pmu.name.as_str()).into_iter().flatten();
-        let here = here.filter_map(|index| self.events.get(*index));
-        let events: Vec<_> = here.filter(is).map(|event| &event.encoded).collect();
-        overcommitted(words, &events).iter().all(|over| over.unsure)
+        let event_indexes = self.events_of.get(words.pmu.name.as_str()).into_iter().flatten();
+        let pmu_events = event_indexes.filter_map(|index| self.events.get(*index));
+        let events: Vec<_> = pmu_events.filter(is_member).map(|event| &event.encoded).collect();
+        find_overcommitted(words, &events).iter().all(|limit| limit.unsure)
     }
 }

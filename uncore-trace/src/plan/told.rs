@@ -9,23 +9,23 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use super::resolve::Resolved;
-use super::{Counter, Request};
+use super::resolve::ResolvedEvent;
+use super::{Counter, PlanRequest};
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::name;
 
 /// What the user says of such counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum DeclaredCause {
     /// CPUs cause what they count.
     Cpu,
     /// Devices cause it.
     Device,
 }
 
-impl Told {
+impl DeclaredCause {
     /// The value on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Told {
     }
 
     /// The cause that a counter has then.
-    pub const fn cause(self) -> Cause {
+    pub const fn as_cause(self) -> Cause {
         match self {
             Self::Cpu => Cause::Cpu,
             Self::Device => Cause::Device,
@@ -43,11 +43,11 @@ impl Told {
     }
 }
 
-impl Resolved<'_> {
+impl ResolvedEvent<'_> {
     /// The causes of what it counts; `None` if the catalog does not know them.
-    pub(super) fn causes(&self) -> Option<BTreeSet<Cause>> {
+    pub(super) fn possible_causes(&self) -> Option<BTreeSet<Cause>> {
         let encoded = &self.encoded;
-        self.words.causes(&encoded.event, &encoded.filter, &encoded.unit)
+        self.words.event_causes(&encoded.event, &encoded.filter, &encoded.unit)
     }
 }
 
@@ -60,9 +60,10 @@ impl Counter {
 }
 
 /// The events whose causes nothing says, for all instances of their PMU.
-fn unknown(events: &[Resolved<'_>]) -> BTreeSet<String> {
-    let its = events.iter().filter(|event| event.causes().is_none());
-    its.map(|event| format!("{}/{}/", name::stem(&event.words.pmu.name), event.encoded.event))
+fn events_of_unknown_cause(events: &[ResolvedEvent<'_>]) -> BTreeSet<String> {
+    let unknown = events.iter().filter(|event| event.possible_causes().is_none());
+    unknown
+        .map(|event| format!("{}/{}/", name::stem(&event.words.pmu.name), event.encoded.event))
         .collect()
 }
 
@@ -71,12 +72,19 @@ fn unknown(events: &[Resolved<'_>]) -> BTreeSet<String> {
 /// # Errors
 ///
 /// The same, unless a machine may lack what was asked for.
-pub(super) fn warning(events: &[Resolved<'_>], request: &Request) -> Result<Option<String>> {
-    let Some(told) = request.told.filter(|_| unknown(events).is_empty()) else { return Ok(None) };
+pub(super) fn unused_cause_warning(
+    events: &[ResolvedEvent<'_>],
+    request: &PlanRequest,
+) -> Result<Option<String>> {
+    let Some(declared) =
+        request.declared_cause.filter(|_| events_of_unknown_cause(events).is_empty())
+    else {
+        return Ok(None);
+    };
     let why = format!(
         "--cause {} is for counters of unknown cause, and the causes of all counters asked for are \
          known",
-        told.name()
+        declared.name()
     );
     ensure!(
         request.allow_missing,
@@ -86,14 +94,17 @@ pub(super) fn warning(events: &[Resolved<'_>], request: &Request) -> Result<Opti
 }
 
 /// What becomes of counts whose causes nothing says; `None` if there are none.
-pub(super) fn note(events: &[Resolved<'_>], told: Option<Told>) -> Option<String> {
-    let unknown = unknown(events);
+pub(super) fn unknown_cause_note(
+    events: &[ResolvedEvent<'_>],
+    declared: Option<DeclaredCause>,
+) -> Option<String> {
+    let unknown = events_of_unknown_cause(events);
     if unknown.is_empty() {
         return None;
     }
-    let names = list(&unknown);
-    Some(match told {
-        Some(told) => format!("cause {}, as --cause says: {names}", told.name()),
+    let names = list_names(&unknown);
+    Some(match declared {
+        Some(known) => format!("cause {}, as --cause says: {names}", known.name()),
         None => format!(
             "cause unknown: {names}: nothing says whether CPUs or devices cause these counts, so \
              they stay unattributed; --cause cpu divides them among tasks, --cause device gives \

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
-use super::resolve::{Resolved, Resolver};
-use super::{Plan, Request, plan};
+use super::resolve::{ResolvedEvent, Resolver};
+use super::{Plan, PlanRequest, plan};
 use crate::catalog::Catalog;
-use crate::catalog::family::Overlap;
+use crate::catalog::family::OverlapRule;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 
 /// Its name after `-p`.
@@ -24,13 +24,13 @@ const FEW: usize = 2;
 impl<'a> Resolver<'a> {
     /// The events of all groups of traffic, without clocks and without those that count again, at
     /// the same place, what another one counts; a note says which.
-    pub(super) fn traffic(&mut self) -> Vec<Resolved<'a>> {
-        let all = TRAFFIC.into_iter().flat_map(|group| self.group(group));
-        let events: Vec<_> = all.filter(|event| event.encoded.unit != "cycles").collect();
-        let mut left_out: Vec<(&Overlap, BTreeSet<&str>)> = Vec::new();
+    pub(super) fn traffic_events(&mut self) -> Vec<ResolvedEvent<'a>> {
+        let group_events = TRAFFIC.into_iter().flat_map(|group| self.resolve_group(group));
+        let events: Vec<_> = group_events.filter(|event| event.encoded.unit != "cycles").collect();
+        let mut left_out: Vec<(&OverlapRule, BTreeSet<&str>)> = Vec::new();
         let mut kept = Vec::new();
         let names: BTreeSet<(&str, &str)> = events.iter().map(family_and_event).collect();
-        let mut rules: HashMap<(&str, &str), Option<&Overlap>> = HashMap::new();
+        let mut rules: HashMap<(&str, &str), Option<&OverlapRule>> = HashMap::new();
         for event in &events {
             let rule =
                 *rules.entry(family_and_event(event)).or_insert_with(|| yields_to(event, &names));
@@ -45,7 +45,8 @@ impl<'a> Resolver<'a> {
             }
         }
         for (rule, names) in left_out {
-            let names = if names.len() > FEW { list(&rule.events) } else { list(names) };
+            let names =
+                if names.len() > FEW { list_names(&rule.events) } else { list_names(names) };
             self.notes.push(format!("{AUTO} leaves out {names}: {}", rule.note));
         }
         kept
@@ -53,15 +54,18 @@ impl<'a> Resolver<'a> {
 }
 
 /// The names of an event's family and of the event.
-fn family_and_event<'e>(event: &'e Resolved<'_>) -> (&'e str, &'e str) {
+fn family_and_event<'e>(event: &'e ResolvedEvent<'_>) -> (&'e str, &'e str) {
     (event.words.family_name(), &event.encoded.event)
 }
 
 /// The rule by which an event gives way to another one of these, given as families and events.
-fn yields_to<'a>(event: &Resolved<'a>, others: &BTreeSet<(&str, &str)>) -> Option<&'a Overlap> {
+fn yields_to<'a>(
+    event: &ResolvedEvent<'a>,
+    counted: &BTreeSet<(&str, &str)>,
+) -> Option<&'a OverlapRule> {
     let mut rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
     rules.find(|rule| {
-        others.iter().any(|(family, name)| rule.applies(&event.encoded.event, family, name))
+        counted.iter().any(|(family, name)| rule.applies(&event.encoded.event, family, name))
     })
 }
 
@@ -71,14 +75,14 @@ fn yields_to<'a>(event: &Resolved<'a>, others: &BTreeSet<(&str, &str)>) -> Optio
 /// # Errors
 ///
 /// Not even the group host can be planned.
-pub fn traffic(
+pub fn plan_traffic(
     machine: &Machine,
     catalog: &Catalog,
-    asked: &Request,
+    asked: &PlanRequest,
 ) -> Result<(Plan, Option<String>)> {
-    let auto = Request { groups: vec![AUTO.to_owned()], ..asked.clone() };
+    let auto = PlanRequest { groups: vec![AUTO.to_owned()], ..asked.clone() };
     // Root ports that cannot be distinguished are counted together.
-    let by_port = plan(machine, catalog, &Request { per_port: true, ..auto.clone() });
+    let by_port = plan(machine, catalog, &PlanRequest { per_port: true, ..auto.clone() });
     let plan = by_port.or_else(|_| plan(machine, catalog, &auto))?;
     let is_traffic = |subsystem: &str| TRAFFIC.iter().any(|group| group.name() == subsystem);
     let counts_traffic = plan.counters.iter().any(|counter| is_traffic(&counter.subsystem));

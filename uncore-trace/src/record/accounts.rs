@@ -1,9 +1,10 @@
 //! Reads what devices count themselves, once a second, on a thread of its own: a driver may ask the
 //! device's firmware, which must not hold up the drain.
 //!
-//! The thread keeps no capability, with one exception. What processes tell of their files of GPUs takes
-//! the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`Needs::traces`]). It is kept only by a
-//! recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has both.
+//! The thread keeps no capability, with one exception. What processes tell of their files of GPUs
+//! takes the right to trace them: `CAP_SYS_PTRACE`, and no Landlock ([`ThreadNeeds::traces`]). It
+//! is kept only by a recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,16 +17,18 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::discover::accounts::{Account, Found, Held, Netlink, Reader, Source};
+use crate::discover::accounts::{
+    Account, AccountReader, AccountSource, AccountValues, HeldDevices, Netlink,
+};
 use crate::entries::Accounted;
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// A reading takes at most this part of the time.
-const PART: u32 = 100;
+const TIME_DIVISOR: u32 = 100;
 
 /// Readings that wait for the recorder. More are dropped: later ones have the same sums.
 const MOST_WAITING: usize = 64;
@@ -40,47 +43,47 @@ const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CA
 
 /// A reading as the thread made it.
 #[derive(Debug)]
-struct Read {
-    time: u64,
-    found: Found,
+struct RawAccountReading {
+    time_ns: u64,
+    snapshot: AccountValues,
 }
 
 /// Accounts that are not read yet.
 #[derive(Debug)]
-pub(super) struct Ready {
-    reader: Reader,
-    needs: Needs,
+pub(super) struct AccountSetup {
+    reader: AccountReader,
+    needs: ThreadNeeds,
     traces: bool,
 }
 
-impl Ready {
-    /// Opens what a confined process cannot.
-    pub(super) fn of(machine: &Machine) -> Self {
-        let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-        let traces = may_trace(has);
+impl AccountSetup {
+    /// Opens what a confined process cannot open.
+    pub(super) fn prepare_reading(machine: &Machine) -> Self {
+        let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+        let traces = may_trace(permitted);
         let netlink = Netlink::open();
         if let Err(error) = &netlink {
             log::info!("the bytes of virtual functions are not read: no netlink: {error}");
         }
-        let reader = Reader::new(&machine.root, netlink.ok(), traces);
-        Self { reader, needs: needs(&machine.root, traces), traces }
+        let reader = AccountReader::new(&machine.root, netlink.ok(), traces);
+        Self { reader, needs: thread_needs(&machine.root, traces), traces }
     }
 
-    /// Starts to read.
-    pub(super) fn start(self) -> Option<Accounts> {
+    /// Starts the thread that reads the accounts.
+    pub(super) fn start_thread(self) -> Option<AccountThread> {
         // Who holds what now replaces what the thread has not asked for yet.
         let (held, asked) = sync_channel(1);
         let (sender, readings) = sync_channel(MOST_WAITING);
         let Self { reader, needs, traces } = self;
         let thread = std::thread::Builder::new().name("accounts".to_owned());
-        match thread.spawn(move || read(reader, &needs, &asked, &sender)) {
-            Ok(thread) => Some(Accounts {
+        match thread.spawn(move || read_periodically(reader, &needs, &asked, &sender)) {
+            Ok(thread) => Some(AccountThread {
                 readings,
-                held: Some(held),
-                told: None,
+                held_sender: Some(held),
+                last_sent: None,
                 traces,
-                last: BTreeMap::new(),
-                noted: BTreeSet::new(),
+                last_values: BTreeMap::new(),
+                noted_sources: BTreeSet::new(),
                 thread: Some(thread),
             }),
             Err(error) => {
@@ -91,64 +94,69 @@ impl Ready {
     }
 }
 
-/// Whether these capabilities were given for this.
-fn may_trace(has: CapabilitySet) -> bool {
-    has.contains(CapabilitySet::SYS_PTRACE) && !has.contains(CapabilitySet::SYS_ADMIN)
+/// Whether these capabilities were given on purpose, to trace processes.
+fn may_trace(permitted: CapabilitySet) -> bool {
+    permitted.contains(CapabilitySet::SYS_PTRACE) && !permitted.contains(CapabilitySet::SYS_ADMIN)
 }
 
-fn needs(root: &Path, traces: bool) -> Needs {
-    let mut needs = Needs { reads: vec![root.join("sys")], traces, ..Needs::default() };
+fn thread_needs(root: &Path, traces: bool) -> ThreadNeeds {
+    let mut needs = ThreadNeeds { reads: vec![root.join("sys")], traces, ..ThreadNeeds::default() };
     if traces {
         needs.reads.push(root.join("proc"));
     }
     needs
 }
 
-/// The accounts of a recording; the thread ends when this is dropped.
+/// The thread that reads accounts; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Accounts {
-    readings: Receiver<Read>,
-    held: Option<SyncSender<Held>>,
-    told: Option<Instant>,
+pub(super) struct AccountThread {
+    readings: Receiver<RawAccountReading>,
+    held_sender: Option<SyncSender<HeldDevices>>,
+    last_sent: Option<Instant>,
     traces: bool,
     /// The last value of each account.
-    last: BTreeMap<Account, u64>,
+    last_values: BTreeMap<Account, u64>,
     /// Sources of which it was said that they cannot be read.
-    noted: BTreeSet<Source>,
+    noted_sources: BTreeSet<AccountSource>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Accounts {
+impl AccountThread {
     /// Once a second, tells the thread who holds what. Returns what is not read because of that.
-    pub(super) fn tell(&mut self, held: impl FnOnce() -> Held) -> Option<&'static str> {
-        if self.told.is_some_and(|told| told.elapsed() < PERIOD) {
+    pub(super) fn send_held(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
+        if self.last_sent.is_some_and(|sent| sent.elapsed() < PERIOD) {
             return None;
         }
-        self.told = Some(Instant::now());
+        self.last_sent = Some(Instant::now());
         let held = held();
-        let lacks = !self.traces && held.is_shared() && self.noted.insert(Source::Drm);
+        let lacks =
+            !self.traces && held.is_shared() && self.noted_sources.insert(AccountSource::Drm);
         // A thread that has ended was reported by the panic handler.
         // One that waits for a driver is told the next time.
-        self.held.as_ref().map(|thread| thread.try_send(held));
+        self.held_sender.as_ref().map(|thread| thread.try_send(held));
         lacks.then_some(NO_RIGHT)
     }
 
     /// The readings since the last call, and what could not be read: each source once.
-    pub(super) fn take(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
-        let read: Vec<Read> = self.readings.try_iter().collect();
-        read.into_iter().map(|read| self.enter(read)).collect()
+    pub(super) fn take_readings(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
+        let read: Vec<RawAccountReading> = self.readings.try_iter().collect();
+        read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
 
-    fn enter(&mut self, Read { time, found }: Read) -> (Arc<AccountReading>, Vec<String>) {
-        let accounts = follow(&mut self.last, time, found.values);
-        let new = found.unread.into_iter().filter(|(source, _)| self.noted.insert(*source));
-        let new = new.map(|(source, why)| format!("{}: {why}", source.name())).collect();
-        (Arc::new(AccountReading { time, accounts }), new)
+    fn enter_reading(
+        &mut self,
+        RawAccountReading { time_ns: time, snapshot: contents }: RawAccountReading,
+    ) -> (Arc<AccountReading>, Vec<String>) {
+        let accounts = compare_values(&mut self.last_values, time, contents.values);
+        let new =
+            contents.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
+        let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
+        (Arc::new(AccountReading { time_ns: time, accounts }), new)
     }
 
     /// Reads once more, and then no more. A thread that waits for a driver is not waited for.
-    pub(super) fn stop(&mut self) {
-        drop(self.held.take());
+    pub(super) fn stop_thread(&mut self) {
+        drop(self.held_sender.take());
         let Some(thread) = self.thread.take() else { return };
         let begin = Instant::now();
         while !thread.is_finished() && begin.elapsed() < LAST_WAIT {
@@ -160,83 +168,92 @@ impl Accounts {
     }
 }
 
-impl Drop for Accounts {
+impl Drop for AccountThread {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_thread();
     }
 }
 
-/// Compares a reading with the last values. An account that is gone has no value. So has one that begins
-/// anew, before its new value: the sum of a function is less after its driver was loaded again. Those of
-/// DRM may be less for a while; then the larger one counts (`drm-engine-<keystr>`,
+/// Compares a reading with the last values. An account that is gone has no value. So has one that
+/// begins anew, before its new value: the sum of a function is less after its driver was loaded
+/// again. Those of DRM may be less for a while; then the larger one counts (`drm-engine-<keystr>`,
 /// `Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
-fn follow(
-    last: &mut BTreeMap<Account, u64>,
-    time: u64,
+fn compare_values(
+    last_values: &mut BTreeMap<Account, u64>,
+    time_ns: u64,
     values: BTreeMap<Account, u64>,
 ) -> Vec<Accounted> {
-    let entry = |account: &Account, value| Accounted { time, account: account.clone(), value };
-    let gone = last.keys().filter(|account| !values.contains_key(account));
-    let mut all: Vec<Accounted> = gone.map(|account| entry(account, None)).collect();
-    let mut now = BTreeMap::new();
+    let entry =
+        |account: &Account, value| Accounted { time: time_ns, account: account.clone(), value };
+    let vanished = last_values.keys().filter(|account| !values.contains_key(account));
+    let mut accounted: Vec<Accounted> = vanished.map(|account| entry(account, None)).collect();
+    let mut new_values = BTreeMap::new();
     for (account, mut value) in values {
-        let before = last.get(&account).filter(|before| account.unit.is_sum() && **before > value);
-        match before {
-            Some(before) if account.source == Source::Drm => value = *before,
-            Some(_) => all.push(entry(&account, None)),
+        let previous =
+            last_values.get(&account).filter(|earlier| account.unit.is_sum() && **earlier > value);
+        match previous {
+            Some(larger) if account.source == AccountSource::Drm => value = *larger,
+            Some(_) => accounted.push(entry(&account, None)),
             None => {}
         }
-        all.push(entry(&account, Some(value)));
-        now.insert(account, value);
+        accounted.push(entry(&account, Some(value)));
+        new_values.insert(account, value);
     }
-    *last = now;
-    all
+    *last_values = new_values;
+    accounted
 }
 
-fn read(mut reader: Reader, needs: &Needs, asked: &Receiver<Held>, sender: &SyncSender<Read>) {
-    confine::thread(needs);
-    let mut held = Held::default();
-    let (mut last, mut pause) = (Instant::now(), Duration::ZERO);
-    let mut had = false;
-    let mut look = |held: &Held, is_last: bool| {
+fn read_periodically(
+    mut reader: AccountReader,
+    needs: &ThreadNeeds,
+    asked: &Receiver<HeldDevices>,
+    sender: &SyncSender<RawAccountReading>,
+) {
+    confine::restrict_thread(needs);
+    let mut held = HeldDevices::default();
+    let (mut last_read, mut pause) = (Instant::now(), Duration::ZERO);
+    let mut had_functions = false;
+    let mut read_once = |held: &HeldDevices, is_last: bool| {
         // A last reading says that the accounts are gone.
-        if !is_last && last.elapsed() < pause || held.functions.is_empty() && !had {
+        if !is_last && last_read.elapsed() < pause || held.functions.is_empty() && !had_functions {
             return;
         }
         let begin = Instant::now();
-        let time = mono_ns() as u64;
-        let found = reader.read(held);
-        had = !held.functions.is_empty();
-        (last, pause) = (Instant::now(), PART * begin.elapsed());
-        if let Err(TrySendError::Full(_)) = sender.try_send(Read { time, found }) {
+        let read_ns = mono_ns() as u64;
+        let snapshot = reader.read(held);
+        had_functions = !held.functions.is_empty();
+        (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
+        if let Err(TrySendError::Full(_)) =
+            sender.try_send(RawAccountReading { time_ns: read_ns, snapshot })
+        {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }
     };
     let period = PERIOD.as_nanos() as u64;
-    let mut end = next(period);
+    let mut period_end_ns = next_period_end(period);
     loop {
-        let now = mono_ns() as u64;
-        match asked.recv_timeout(Duration::from_nanos(end.saturating_sub(now))) {
+        let now_ns = mono_ns() as u64;
+        match asked.recv_timeout(Duration::from_nanos(period_end_ns.saturating_sub(now_ns))) {
             Ok(new) => {
                 // What is held from here on is read at once, so that its growth is known.
                 let has_new = !new.functions.is_subset(&held.functions);
                 held = new;
                 if has_new {
-                    look(&held, false);
+                    read_once(&held, false);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                look(&held, false);
-                end = next(period);
+                read_once(&held, false);
+                period_end_ns = next_period_end(period);
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    look(&held, true);
+    read_once(&held, true);
 }
 
 /// The next time at which a period ends, ns on `CLOCK_MONOTONIC`.
-fn next(period: u64) -> u64 {
+fn next_period_end(period: u64) -> u64 {
     (mono_ns() as u64 / period + 1) * period
 }
 
@@ -250,7 +267,7 @@ mod tests {
 
     const NIC: &str = "0002:01:00.0";
 
-    fn account(source: Source, unit: Unit) -> Account {
+    fn account(source: AccountSource, unit: Unit) -> Account {
         let function = NIC.parse().unwrap();
         Account {
             function,
@@ -263,11 +280,11 @@ mod tests {
         }
     }
 
-    fn followed(source: Source, unit: Unit, values: &[Option<u64>]) -> Vec<Option<u64>> {
+    fn followed(source: AccountSource, unit: Unit, values: &[Option<u64>]) -> Vec<Option<u64>> {
         let mut last = BTreeMap::new();
         let each = values.iter().flat_map(|value| {
             let values = value.map(|value| (account(source, unit), value)).into_iter().collect();
-            follow(&mut last, 1, values)
+            compare_values(&mut last, 1, values)
         });
         each.map(|its| its.value).collect()
     }
@@ -276,9 +293,15 @@ mod tests {
     fn sums_do_not_decrease_while_an_account_exists() {
         let values = [Some(5), Some(9), Some(2), None, None, Some(1)];
         let of = |source, unit| followed(source, unit, &values);
-        assert_eq!(of(Source::Net, Unit::Bytes), [Some(5), Some(9), None, Some(2), None, Some(1)]);
-        assert_eq!(of(Source::Drm, Unit::Ns), [Some(5), Some(9), Some(9), None, Some(1)]);
-        assert_eq!(of(Source::Drm, Unit::Resident), [Some(5), Some(9), Some(2), None, Some(1)]);
+        assert_eq!(
+            of(AccountSource::Net, Unit::Bytes),
+            [Some(5), Some(9), None, Some(2), None, Some(1)]
+        );
+        assert_eq!(of(AccountSource::Drm, Unit::Ns), [Some(5), Some(9), Some(9), None, Some(1)]);
+        assert_eq!(
+            of(AccountSource::Drm, Unit::Resident),
+            [Some(5), Some(9), Some(2), None, Some(1)]
+        );
     }
 
     #[test]
@@ -287,7 +310,7 @@ mod tests {
         assert!(may_trace(ptrace | CapabilitySet::BPF));
         assert!(!may_trace(ptrace | admin));
         assert!(!may_trace(CapabilitySet::BPF));
-        let needs = needs(Path::new("/"), false);
+        let needs = thread_needs(Path::new("/"), false);
         assert_eq!((needs.capabilities, needs.traces), (CapabilitySet::empty(), false));
         assert_eq!(needs.reads, [Path::new("/sys")]);
     }
@@ -304,66 +327,70 @@ mod tests {
             .unwrap();
         let set = |bytes: &str| fs::write(statistics.join("rx_bytes"), bytes).unwrap();
         set("100\n");
-        let reader = Reader::new(root, None, false);
-        let ready = Ready { reader, needs: needs(root, false), traces: false };
-        let mut accounts = ready.start().unwrap();
+        let reader = AccountReader::new(root, None, false);
+        let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
+        let mut accounts = ready.start_thread().unwrap();
         let begin = Instant::now();
         let mut values = Vec::new();
-        let mut wait = |accounts: &mut Accounts, bytes: u64| {
+        let mut wait = |accounts: &mut AccountThread, bytes: u64| {
             while values.last() != Some(&Some(bytes)) {
                 assert!(begin.elapsed() < Duration::from_mins(1), "{values:?}");
                 std::thread::sleep(Duration::from_millis(1));
-                let new = accounts.take();
+                let new = accounts.take_readings();
                 assert!(new.iter().all(|(_, lost)| lost.is_empty()), "{new:?}");
                 values.extend(new.iter().flat_map(|(its, _)| &its.accounts).map(|its| its.value));
             }
         };
-        let held = || Held { functions: [NIC.parse().unwrap()].into(), ..Held::default() };
-        assert_eq!(accounts.tell(held), None);
+        let held =
+            || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
+        assert_eq!(accounts.send_held(held), None);
         wait(&mut accounts, 100);
         set("130\n");
         wait(&mut accounts, 130);
         set("131\n");
-        accounts.stop();
+        accounts.stop_thread();
         wait(&mut accounts, 131);
         // What nobody holds any more is gone.
-        let reader = Reader::new(root, None, false);
-        let ready = Ready { reader, needs: needs(root, false), traces: false };
-        let mut accounts = ready.start().unwrap();
-        accounts.tell(held);
-        while accounts.take().is_empty() {
+        let reader = AccountReader::new(root, None, false);
+        let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
+        let mut accounts = ready.start_thread().unwrap();
+        accounts.send_held(held);
+        while accounts.take_readings().is_empty() {
             assert!(begin.elapsed() < Duration::from_mins(1));
             std::thread::sleep(Duration::from_millis(1));
         }
-        accounts.told = None;
-        accounts.tell(Held::default);
-        accounts.stop();
-        let last = accounts.take();
+        accounts.last_sent = None;
+        accounts.send_held(HeldDevices::default);
+        accounts.stop_thread();
+        let last = accounts.take_readings();
         assert_eq!(last.last().unwrap().0.accounts.last().unwrap().value, None);
     }
 
     #[test]
     fn what_cannot_be_read_is_said_once() {
         let dir = tempfile::tempdir().unwrap();
-        let ready = Ready {
-            reader: Reader::new(dir.path(), None, false),
-            needs: needs(dir.path(), false),
+        let ready = AccountSetup {
+            reader: AccountReader::new(dir.path(), None, false),
+            needs: thread_needs(dir.path(), false),
             traces: false,
         };
-        let mut accounts = ready.start().unwrap();
-        let read = || Read {
-            time: 1,
-            found: Found { unread: [(Source::Rdma, "N/A".to_owned())].into(), ..Found::default() },
+        let mut accounts = ready.start_thread().unwrap();
+        let read = || RawAccountReading {
+            time_ns: 1,
+            snapshot: AccountValues {
+                unread: [(AccountSource::Rdma, "N/A".to_owned())].into(),
+                ..AccountValues::default()
+            },
         };
-        assert_eq!(accounts.enter(read()).1, ["rdma: N/A"]);
-        assert!(accounts.enter(read()).1.is_empty());
+        assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
+        assert!(accounts.enter_reading(read()).1.is_empty());
         let gpu: BTreeSet<_> = [NIC.parse().unwrap()].into();
-        let shared = || Held {
+        let shared = || HeldDevices {
             functions: gpu.clone(),
             clients: [(7, gpu.clone()), (8, gpu.clone())].into(),
         };
-        assert_eq!(accounts.tell(shared), Some(NO_RIGHT));
-        accounts.told = None;
-        assert_eq!(accounts.tell(shared), None);
+        assert_eq!(accounts.send_held(shared), Some(NO_RIGHT));
+        accounts.last_sent = None;
+        assert_eq!(accounts.send_held(shared), None);
     }
 }

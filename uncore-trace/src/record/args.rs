@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::rotate::Rotate;
 use crate::attribute::{Choice, MIN_SHARE};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
-use crate::plan::{Counter, Plan, Role};
-use crate::tables::mode::Mode;
+use crate::plan::{Counter, CounterRole, Plan};
+use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
 
@@ -38,7 +38,7 @@ impl Sampling {
 /// How and where to record.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
-pub struct Options {
+pub struct RecordOptions {
     /// Root directory of the files that describe the machine.
     pub root: PathBuf,
     /// `-`, `FILE.parquet` or a directory.
@@ -46,7 +46,7 @@ pub struct Options {
     /// Overwrite an existing output.
     pub force: bool,
     /// Permissions of the files.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// When a part ends and the next begins; `None`: one part only.
     pub rotate: Option<Rotate>,
     /// How many old parts are kept; `None`: all.
@@ -108,35 +108,35 @@ pub struct Options {
     /// A second consumer of the rows. With it, an error of the output does not end the recording.
     pub tap: Option<Tap>,
     /// Requests from another thread.
-    pub control: Control,
+    pub control: RecorderControl,
     /// Print errors only.
     pub quiet: bool,
     /// The command to run.
     pub command: Vec<OsString>,
     /// What the process needs after the recording.
-    pub afterwards: Needs,
+    pub afterwards: ThreadNeeds,
 }
 
 /// Requests from another thread to a recorder that rotates, and its progress.
 #[derive(Clone, Debug, Default)]
-pub struct Control {
+pub struct RecorderControl {
     end_part: Arc<AtomicBool>,
     drains: Arc<AtomicU64>,
 }
 
-impl Control {
+impl RecorderControl {
     /// Asks for the current part to end now, whatever its length.
     pub fn end_part(&self) {
         self.end_part.store(true, Ordering::Relaxed);
     }
 
     /// Number of times that the recorder has processed what was in the ring.
-    pub fn drains(&self) -> u64 {
+    pub fn drain_count(&self) -> u64 {
         self.drains.load(Ordering::Relaxed)
     }
 
     /// Counts such a time.
-    pub fn has_drained(&self) {
+    pub fn count_drain(&self) {
         self.drains.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -149,7 +149,7 @@ impl Control {
 /// How often rows go to a view in this process.
 const FLUSH: Duration = Duration::from_millis(250);
 
-impl Options {
+impl RecordOptions {
     /// Options for a view in this process: records `plan` until a signal, with the plan's ticks and
     /// windows and with method `auto`.
     pub fn for_view(machine: &Machine, plan: &Plan) -> Self {
@@ -158,7 +158,7 @@ impl Options {
             root: machine.root.clone(),
             output: PathBuf::from("-"),
             force: false,
-            mode: Mode::default(),
+            mode: FileMode::default(),
             rotate: None,
             keep: None,
             cluster: None,
@@ -178,20 +178,21 @@ impl Options {
             lag: Duration::ZERO,
             min_share: MIN_SHARE,
             witness_budget: None,
-            io: Choice::Auto.sees_io(plan),
+            io: Choice::Auto.needs_io(plan),
             canary: false,
             monitor: None,
             timer: Timer::Auto,
             btf: None,
-            buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
+            buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::from_plan(plan, false))
+                << 20,
             listen: false,
             marks: None,
             catalog: Vec::new(),
             tap: None,
-            control: Control::default(),
+            control: RecorderControl::default(),
             quiet: true,
             command: Vec::new(),
-            afterwards: Needs::default(),
+            afterwards: ThreadNeeds::default(),
         }
     }
 }
@@ -215,14 +216,14 @@ pub enum AtSwitch {
 
 impl AtSwitch {
     /// What `plan` reads at every switch. With `optional`, its witnesses may be dropped.
-    pub fn of(plan: &Plan, optional: bool) -> Self {
-        let kind = |counter: &Counter| match counter {
-            _ if optional && counter.role == Role::Weight => Self::Witness,
+    pub fn from_plan(plan: &Plan, optional: bool) -> Self {
+        let read_by = |counter: &Counter| match counter {
+            _ if optional && counter.role == CounterRole::Weight => Self::Witness,
             _ if counter.attr_type == PERF_TYPE_SOFTWARE => Self::Software,
             _ => Self::Counter,
         };
         let read = plan.counters.iter().filter(|counter| counter.at_switch);
-        read.map(kind).max().unwrap_or(Self::Nothing)
+        read.map(read_by).max().unwrap_or(Self::Nothing)
     }
 }
 
@@ -279,11 +280,11 @@ const fn sent_kib(slices: bool, at_switch: AtSwitch) -> u32 {
 pub fn buffer_mib(cpus: usize, slices: bool, at_switch: AtSwitch) -> u32 {
     let mib = (cpus as u32).saturating_mul(sent_kib(slices, at_switch)).div_ceil(1024);
     // What a few CPUs send in the time that dropping a witness takes.
-    let least = if at_switch == AtSwitch::Witness { 16 } else { 4 };
-    mib.clamp(least, 512).next_power_of_two()
+    let smallest_mib = if at_switch == AtSwitch::Witness { 16 } else { 4 };
+    mib.clamp(smallest_mib, 512).next_power_of_two()
 }
 
-impl Options {
+impl RecordOptions {
     /// The drain period: the longest for which the ring holds three times what `cpus` CPUs send.
     pub(super) fn drain_period(&self, cpus: usize, at_switch: AtSwitch) -> Duration {
         if !self.sample_on.is_empty() {
@@ -300,7 +301,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -319,14 +320,14 @@ mod tests {
 
     #[test]
     fn a_ring_is_drained_before_it_is_a_third_full() {
-        let machine = captured("bare");
-        let options = Options {
+        let machine = captured_machine("bare");
+        let options = RecordOptions {
             flush: ms(2000),
-            ..Options::for_view(&machine, &Plan { tick_ns: 1_000_000, ..Plan::default() })
+            ..RecordOptions::for_view(&machine, &Plan { tick_ns: 1_000_000, ..Plan::default() })
         };
         let period = |cpus, slices, at_switch| {
             let buffer = buffer_mib(cpus, slices, at_switch) << 20;
-            let options = Options { slices, buffer, ..options.clone() };
+            let options = RecordOptions { slices, buffer, ..options.clone() };
             options.drain_period(cpus, at_switch)
         };
         assert_eq!(period(2, false, AtSwitch::Nothing), ms(100));
@@ -335,10 +336,10 @@ mod tests {
         assert!((ms(60)..ms(65)).contains(&period(2, true, AtSwitch::Nothing)));
         // The ring cannot be larger.
         assert_eq!(period(1024, true, AtSwitch::Counter), ms(50));
-        let often = Options { sample_on: vec![Sampling::Sched], ..options.clone() };
+        let often = RecordOptions { sample_on: vec![Sampling::Sched], ..options.clone() };
         assert_eq!(often.drain_period(2, AtSwitch::Nothing), ms(50));
         // Data must be written before the next flush.
-        let soon = Options { flush: ms(100), ..options };
+        let soon = RecordOptions { flush: ms(100), ..options };
         assert_eq!(soon.drain_period(2, AtSwitch::Nothing), ms(25));
     }
 

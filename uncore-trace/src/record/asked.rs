@@ -1,5 +1,5 @@
-//! Options that need something of the machine and the plan, for `record --dry-run`. A recording makes
-//! the same checks when it starts what they ask for.
+//! Options that need something of the machine and the plan, for `record --dry-run`. A recording
+//! makes the same checks when it starts what they ask for.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::plan::Plan;
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct OptionsToCheck {
     /// A canary.
     pub canary: bool,
     /// This many monitoring groups.
@@ -23,12 +23,12 @@ pub struct Asked {
 /// # Errors
 ///
 /// It cannot; the error says why and the way out.
-pub fn check(machine: &Machine, plan: &Plan, asked: Asked) -> Result<()> {
-    if asked.canary {
-        canary::check(machine, plan, Path::new("."))?;
+pub fn check_options(machine: &Machine, plan: &Plan, options: OptionsToCheck) -> Result<()> {
+    if options.canary {
+        canary::check_canary(machine, plan, Path::new("."))?;
     }
-    if asked.monitor.is_some() {
-        monitors::check(machine, plan, asked.monitor)?;
+    if options.monitor.is_some() {
+        monitors::check_groups(machine, plan, options.monitor)?;
     }
     Ok(())
 }

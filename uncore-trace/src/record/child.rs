@@ -1,8 +1,8 @@
-//! A process of this program beside the recorder, such as a canary. The recorder gives it orders and
-//! it answers, both as lines of JSON over pipes.
+//! A process of this program beside the recorder, such as a canary. The recorder gives it orders
+//! and it answers, both as lines of JSON over pipes.
 //!
-//! [`Child`] is the recorder's end; [`serve`], [`Lines`] and [`tell`] are for the process. Guarantee: the
-//! process can end when the recorder does, also by `kill -9`, because its standard input ends then.
+//! [`Child`] is the recorder's end; the process uses [`run_child`], [`OrderLines`] and
+//! [`send_line`]. Guarantee: it can end with the recorder, also by `kill -9`: its input ends then.
 
 use std::ffi::CStr;
 use std::io::{self, Read as _, Write as _};
@@ -31,19 +31,23 @@ pub(super) const LOOK: Duration = Duration::from_millis(2);
 pub(super) struct Child {
     process: process::Child,
     /// What it is called in errors.
-    about: &'static str,
+    label: &'static str,
     /// `None` once it was told to end.
     orders: Option<ChildStdin>,
     lines: ChildStdout,
     /// A line that has not come as a whole.
-    rest: Vec<u8>,
+    partial_line: Vec<u8>,
     /// Whether it says nothing more.
     pub has_ended: bool,
 }
 
 impl Child {
     /// Starts this program with another name, `argv[0]`, and gives it its orders.
-    pub(super) fn start(name: &str, about: &'static str, orders: &impl Serialize) -> Result<Self> {
+    pub(super) fn start_process(
+        name: &str,
+        label: &'static str,
+        orders: &impl Serialize,
+    ) -> Result<Self> {
         let mut process = Command::new("/proc/self/exe")
             .arg0(name)
             // A terminal sends Ctrl-C to the recorder's group.
@@ -53,30 +57,30 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("cannot start {about}"))?;
+            .with_context(|| format!("cannot start {label}"))?;
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (mut input, lines) = pipes.with_context(|| format!("{about} has no pipes"))?;
+        let (mut input, lines) = pipes.with_context(|| format!("{label} has no pipes"))?;
         let text = serde_json::to_string(orders).context("cannot write orders as JSON")?;
-        writeln!(input, "{text}").with_context(|| format!("{about} takes no orders"))?;
+        writeln!(input, "{text}").with_context(|| format!("{label} takes no orders"))?;
         for pipe in [
-            fcntl_getfl(&lines).and_then(|now| fcntl_setfl(&lines, now | OFlags::NONBLOCK)),
-            fcntl_getfl(&input).and_then(|now| fcntl_setfl(&input, now | OFlags::NONBLOCK)),
+            fcntl_getfl(&lines).and_then(|flags| fcntl_setfl(&lines, flags | OFlags::NONBLOCK)),
+            fcntl_getfl(&input).and_then(|flags| fcntl_setfl(&input, flags | OFlags::NONBLOCK)),
         ] {
-            pipe.with_context(|| format!("cannot talk to {about}"))?;
+            pipe.with_context(|| format!("cannot talk to {label}"))?;
         }
-        let (orders, rest) = (Some(input), Vec::new());
-        Ok(Self { process, about, orders, lines, rest, has_ended: false })
+        let (orders, partial_line) = (Some(input), Vec::new());
+        Ok(Self { process, label, orders, lines, partial_line, has_ended: false })
     }
 
-    /// Gives it a line. One that has gone is found by [`Self::told`].
-    pub(super) fn order(&mut self, line: &str) {
+    /// Gives it a line. One that has gone is found by [`Self::take_answers`].
+    pub(super) fn send_order(&mut self, line: &str) {
         if let Some(orders) = &mut self.orders {
             orders.write_all(format!("{line}\n").as_bytes()).ok();
         }
     }
 
-    /// Tells it to end.
-    pub(super) fn dismiss(&mut self) {
+    /// Closes the standard input of the process, so that it ends.
+    pub(super) fn close_orders(&mut self) {
         self.orders = None;
     }
 
@@ -85,53 +89,53 @@ impl Child {
         self.orders.is_none()
     }
 
-    /// The lines that have come.
-    pub(super) fn told<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
+    /// The answers that have arrived since the last call.
+    pub(super) fn take_answers<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
         let mut bytes = [0; 4096];
         while !self.has_ended {
             match self.lines.read(&mut bytes) {
                 Ok(0) => self.has_ended = true,
-                Ok(read) => self.rest.extend_from_slice(&bytes[..read]),
+                Ok(read) => self.partial_line.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+        let Some(end) = self.partial_line.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Vec::new());
         };
-        let whole: Vec<u8> = self.rest.drain(..=end).collect();
+        let whole: Vec<u8> = self.partial_line.drain(..=end).collect();
         let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let told: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
-        told.with_context(|| format!("{} wrote what is not understood", self.about))
+        let answers: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
+        answers.with_context(|| format!("{} wrote what is not understood", self.label))
     }
 
     /// Waits until it has exited, for this time at most.
-    pub(super) fn wait(&mut self, most: Duration) {
+    pub(super) fn wait_for_exit(&mut self, timeout: Duration) {
         let begin = Instant::now();
-        while matches!(self.process.try_wait(), Ok(None)) && begin.elapsed() < most {
+        while matches!(self.process.try_wait(), Ok(None)) && begin.elapsed() < timeout {
             thread::sleep(LOOK);
         }
     }
 }
 
 /// Runs the process; `failed` makes the line that says why it cannot go on.
-pub(super) fn serve<T: Serialize>(
+pub(super) fn run_child<T: Serialize>(
     name: &CStr,
     run: impl FnOnce() -> Result<()>,
     failed: impl FnOnce(String) -> T,
 ) -> ExitCode {
-    match prepare(name).and_then(|()| run()) {
+    match prepare_process(name).and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If nobody reads it, nobody needs it.
-            tell(&failed(format!("{error:#}"))).ok();
+            send_line(&failed(format!("{error:#}"))).ok();
             ExitCode::FAILURE
         }
     }
 }
 
-fn prepare(name: &CStr) -> Result<()> {
+fn prepare_process(name: &CStr) -> Result<()> {
     // The recorder ends this process by closing a pipe, so that it can clean up first. A service
     // manager sends these signals to both.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -141,34 +145,35 @@ fn prepare(name: &CStr) -> Result<()> {
     set_name(name).context("cannot set the name of this process")
 }
 
-/// Tells the recorder something.
-pub(super) fn tell(told: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_string(told).context("cannot write a line")?;
+/// Sends a message to the recorder, as a line of JSON.
+pub(super) fn send_line(message: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_string(message).context("cannot write a line")?;
     line.push('\n');
-    let mut out = io::stdout().lock();
-    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).context("nobody reads")
 }
 
 /// Lines of standard input, which a process takes from the recorder.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    rest: Vec<u8>,
+pub(super) struct OrderLines {
+    partial_line: Vec<u8>,
     pub has_ended: bool,
 }
 
-impl Lines {
-    /// The next line; `None` if none has come until `time`, ns, or standard input has ended.
-    pub(super) fn wait(&mut self, time: i64) -> Result<Option<String>> {
+impl OrderLines {
+    /// The next line; `None` if none has come until `until_ns`, or standard input has ended.
+    pub(super) fn wait_for_line(&mut self, until_ns: i64) -> Result<Option<String>> {
         loop {
-            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
+            if let Some(end) = self.partial_line.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.partial_line.drain(..=end).collect();
                 return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
             }
-            let left = time - mono_ns();
-            if left <= 0 || self.has_ended {
+            let left_ns = until_ns - mono_ns();
+            if left_ns <= 0 || self.has_ended {
                 return Ok(None);
             }
-            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            let timeout =
+                Timespec { tv_sec: left_ns / 1_000_000_000, tv_nsec: left_ns % 1_000_000_000 };
             let input = io::stdin();
             match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
@@ -178,7 +183,7 @@ impl Lines {
             let mut bytes = [0; 4096];
             let read = rustix::io::read(&input, &mut bytes).context("cannot read orders")?;
             self.has_ended = read == 0;
-            self.rest.extend_from_slice(&bytes[..read]);
+            self.partial_line.extend_from_slice(&bytes[..read]);
         }
     }
 }

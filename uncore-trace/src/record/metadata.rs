@@ -8,7 +8,7 @@ use rustix::system::uname;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::args::Options;
+use super::args::RecordOptions;
 use crate::assemble::{Ledger, Timeline};
 use crate::bounds;
 use crate::clock::Snapshot;
@@ -19,7 +19,7 @@ use crate::schema::{SCHEMA_VERSION, metadata};
 
 /// Resources that the recorder used.
 #[derive(Debug, Serialize)]
-struct Own {
+struct RecorderUse {
     /// User and system time of all threads.
     cpu_ns: i64,
     /// Largest resident set size.
@@ -30,7 +30,7 @@ struct Own {
 
 /// The metadata that are known before counting begins.
 pub(super) fn at_start(
-    options: &Options,
+    options: &RecordOptions,
     plan: &Plan,
     clock: Snapshot,
 ) -> Result<BTreeMap<String, String>> {
@@ -43,15 +43,15 @@ pub(super) fn at_start(
         (metadata::HOST, host.nodename().to_string_lossy().into_owned()),
         (metadata::KERNEL, host.release().to_string_lossy().into_owned()),
         (metadata::BOOT_ID, boot_id.trim().to_owned()),
-        (metadata::CLOCKS, json(&[clock])?),
+        (metadata::CLOCKS, to_json(&[clock])?),
         (metadata::INTERVAL_NS, options.interval.as_nanos().to_string()),
         (metadata::TICK_NS, options.tick.as_nanos().to_string()),
         (metadata::METHOD, options.method.name().to_owned()),
         (metadata::LAG_NS, options.lag.as_nanos().to_string()),
         (metadata::MIN_SHARE, options.min_share.to_string()),
         (metadata::IO, options.io.to_string()),
-        (metadata::PLAN, json(plan)?),
-        (metadata::CATALOG, json(&options.catalog)?),
+        (metadata::PLAN, to_json(plan)?),
+        (metadata::CATALOG, to_json(&options.catalog)?),
         (metadata::COMPLETE, "false".to_owned()),
     ];
     let mut pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
@@ -68,7 +68,7 @@ pub(super) fn at_start(
 
 /// How a part of a recording ended.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct PartEnd {
     /// Both clocks at the begin of the part.
     pub clock: Snapshot,
     /// What triggered the readings.
@@ -83,44 +83,44 @@ pub(super) struct End {
 pub(super) fn at_end(
     pairs: &mut BTreeMap<String, String>,
     timeline: &Timeline,
-    end: &End,
+    end: &PartEnd,
 ) -> Result<()> {
-    losses(pairs, &timeline.ledger)?;
-    let own = Own {
+    note_losses(pairs, &timeline.ledger)?;
+    let recorder_use = RecorderUse {
         cpu_ns: own_cpu_ns() - end.own_cpu_ns,
         max_rss_bytes: max_rss_bytes(),
         timer: end.timer.name(),
     };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
-    set(metadata::CLOCKS, json(&[end.clock, Snapshot::take()])?);
-    set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
+    set(metadata::CLOCKS, to_json(&[end.clock, Snapshot::read_clocks()])?);
+    set(metadata::CPU_TIME, to_json(&timeline.cpu_times())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
     }
-    set(metadata::OWN, json(&own)?);
+    set(metadata::OWN, to_json(&recorder_use)?);
     set(metadata::COMPLETE, end.complete.to_string());
     Ok(())
 }
 
 /// Adds the losses so far: at the end, and at each seal in case the recorder is killed.
-pub(super) fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
+pub(super) fn note_losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
     let by_name = |losses: &BTreeMap<Cause, u64>| {
         let named: BTreeMap<_, _> = losses.iter().map(|(cause, n)| (cause.name(), *n)).collect();
-        json(&named)
+        to_json(&named)
     };
     pairs.insert(metadata::LOSS.to_owned(), by_name(ledger.totals())?);
-    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first())?);
+    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first_losses())?);
     Ok(())
 }
 
 /// Enters the counters that could not be opened as losses.
-pub(super) fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
+pub(super) fn note_unopened(ledger: &mut Ledger, unopened: &[Unopened], now_ns: u64) {
     for counter in unopened {
-        ledger.explain(Cause::NotOpened, now, Some(counter.counter), &counter.reason);
+        ledger.add_explained(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
     }
 }
 
-fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
 }
 
@@ -133,7 +133,7 @@ pub fn own_cpu_ns() -> i64 {
 /// Largest resident set size: `VmHWM` of /proc/self/status; 0 if procfs cannot be read.
 fn max_rss_bytes() -> u64 {
     procfs::process::Process::myself()
-        .and_then(|own| own.status())
+        .and_then(|process| process.status())
         .ok()
         .and_then(|status| status.vmhwm)
         .map_or(0, |kib| kib * 1024)

@@ -23,10 +23,10 @@ mod switches;
 mod witness;
 
 pub use self::args::{
-    AtSwitch, Control, Options, Sampling, buffer_mib, default_tick, parse_duration,
+    AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib, default_tick, parse_duration,
 };
-pub use self::asked::{Asked, check};
+pub use self::asked::{OptionsToCheck, check_options};
 pub use self::metadata::own_cpu_ns;
-pub use self::recorder::{Outcome, has_raw_tables, record};
+pub use self::recorder::{RecordingOutcome, has_raw_tables, record};
 pub use self::rotate::Rotate;
 pub use self::switches::switches_per_cpu;

@@ -2,8 +2,8 @@
 //! interrupts a CPU in each domain, which must not hold up the drain.
 //!
 //! Groups are found again once a second, since tenants come and go. Nothing is changed, unless
-//! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end, or
-//! by [`remove_left`] if the recorder was killed.
+//! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end,
+//! or by [`remove_left_groups`] if the recorder was killed.
 
 mod choose;
 mod groups;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use self::reader::Reader;
-pub use self::tree::remove_left;
-use self::tree::{Kernel, Tree};
-use crate::assemble::Measured;
+use self::reader::MonitorReader;
+pub use self::tree::remove_left_groups;
+use self::tree::{KernelTree, ResctrlTree};
+use crate::assemble::MonitorReading;
 use crate::clock::mono_ns;
 use crate::confine;
 use crate::discover::Machine;
@@ -42,93 +42,111 @@ const SHORTEST_WINDOW_NS: u64 = 10_000_000;
 /// Time between two lists of the largest tenants.
 const RANKS: Duration = Duration::from_secs(1);
 
-/// The monitors of a recording; the thread ends when this is dropped.
+/// The thread that reads the monitors of a recording; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Monitors {
-    measured: Receiver<Measured>,
+pub(super) struct MonitorThread {
+    measured: Receiver<MonitorReading>,
     /// Paths of cgroups, the largest first, if groups are made.
     tenants: Option<Sender<Vec<Arc<str>>>>,
-    makes: bool,
-    ranked: Option<Instant>,
+    makes_groups: bool,
+    last_ranked: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Monitors that are not read yet.
 #[derive(Debug)]
-pub(super) struct Ready {
-    reader: Reader,
+pub(super) struct MonitorSetup {
+    reader: MonitorReader,
     window_ns: u64,
-    makes: bool,
+    makes_groups: bool,
 }
 
 /// Checks that groups can be made, and that they would measure what is counted.
 ///
 /// # Errors
 ///
-/// They cannot, or would not.
-pub(super) fn check(machine: &Machine, plan: &Plan, most: Option<usize>) -> Result<()> {
-    Ready::of(machine, plan, most).map(drop)
+/// No groups can be made, or they would not measure what is counted.
+pub(super) fn check_groups(
+    machine: &Machine,
+    plan: &Plan,
+    max_groups: Option<usize>,
+) -> Result<()> {
+    MonitorSetup::prepare_monitors(machine, plan, max_groups).map(drop)
 }
 
-impl Ready {
-    /// Finds what is to be read, and makes up to `most` groups during the recording. `None` if
-    /// nothing could be measured and no groups are to be made.
+impl MonitorSetup {
+    /// Finds what is to be read, and makes up to `max_groups` groups during the recording. `None`
+    /// if nothing could be measured and no groups are to be made.
     ///
     /// # Errors
     ///
     /// Groups are to be made, and cannot be, or nothing would be measured.
-    pub(super) fn of(machine: &Machine, plan: &Plan, most: Option<usize>) -> Result<Option<Self>> {
-        Self::with(machine, plan, most, Box::new(Kernel))
-    }
-
-    fn with(
+    pub(super) fn prepare_monitors(
         machine: &Machine,
         plan: &Plan,
-        most: Option<usize>,
-        tree: Box<dyn Tree>,
+        max_groups: Option<usize>,
     ) -> Result<Option<Self>> {
-        let found = Self::find(machine, plan);
-        let Some(most) = most else {
-            return Ok(found.inspect_err(|why| log::info!("resctrl is not read: {why}")).ok());
+        Self::prepare_with_tree(machine, plan, max_groups, Box::new(KernelTree))
+    }
+
+    fn prepare_with_tree(
+        machine: &Machine,
+        plan: &Plan,
+        max_groups: Option<usize>,
+        tree: Box<dyn ResctrlTree>,
+    ) -> Result<Option<Self>> {
+        let setup = Self::set_up_reader(machine, plan);
+        let Some(group_limit) = max_groups else {
+            return Ok(setup.inspect_err(|why| log::info!("resctrl is not read: {why}")).ok());
         };
         let failed = |why: String| {
             anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
         };
-        let mut ready = found.map_err(failed)?;
-        let resctrl = ready.reader.resctrl();
-        if resctrl.rmids().is_none() {
+        let mut with_groups = setup.map_err(failed)?;
+        let resctrl = with_groups.reader.resctrl_tree();
+        if resctrl.max_groups().is_none() {
             bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
         }
-        let dir = resctrl.dir().join(MONITORING);
+        let dir = resctrl.mount_dir().join(MONITORING);
         accessat(CWD, &dir, Access::WRITE_OK, AtFlags::EACCESS)
             .with_context(|| failed(format!("{} cannot be written: be root", dir.display())))?;
-        ready.reader.make(most, tree);
-        ready.makes = true;
-        Ok(Some(ready))
+        with_groups.reader.make_groups(group_limit, tree);
+        with_groups.makes_groups = true;
+        Ok(Some(with_groups))
     }
 
-    fn find(machine: &Machine, plan: &Plan) -> Result<Self, String> {
+    fn set_up_reader(machine: &Machine, plan: &Plan) -> Result<Self, String> {
         if !plan.links.iter().any(|link| link.kind == MEMORY && link.socket.is_some()) {
             return Err("no bytes of memory are counted: count them, e.g. with -p mem".to_owned());
         }
         if plan.window_ns < SHORTEST_WINDOW_NS {
             return Err("windows are shorter than 10 ms: choose a longer --interval".to_owned());
         }
-        Ok(Self { reader: Reader::new(machine)?, window_ns: plan.window_ns, makes: false })
+        Ok(Self {
+            reader: MonitorReader::new(machine)?,
+            window_ns: plan.window_ns,
+            makes_groups: false,
+        })
     }
 
-    /// Starts to read.
-    pub(super) fn start(self) -> Option<Monitors> {
+    /// Starts the thread that reads the monitors.
+    pub(super) fn start_thread(self) -> Option<MonitorThread> {
         let (tenants, ranks) = channel();
         let (sender, measured) = sync_channel(MOST_WAITING);
-        let Self { reader, window_ns, makes } = self;
+        let Self { reader, window_ns, makes_groups: makes } = self;
         let thread = std::thread::Builder::new()
             .name("monitors".to_owned())
-            .spawn(move || read(reader, window_ns, &ranks, &sender));
+            .spawn(move || read_windows(reader, window_ns, &ranks, &sender));
         match thread {
             Ok(thread) => {
                 let (tenants, thread) = (Some(tenants), Some(thread));
-                Some(Monitors { measured, tenants, makes, ranked: None, thread })
+                Some(MonitorThread {
+                    measured,
+                    tenants,
+                    makes_groups: makes,
+                    last_ranked: None,
+                    thread,
+                })
             }
             Err(error) => {
                 log::warn!("resctrl is not read: cannot start a thread: {error}");
@@ -138,61 +156,61 @@ impl Ready {
     }
 }
 
-impl Monitors {
+impl MonitorThread {
     /// The readings since the last call.
-    pub(super) fn take(&self) -> impl Iterator<Item = Arc<Measured>> {
+    pub(super) fn take_readings(&self) -> impl Iterator<Item = Arc<MonitorReading>> {
         self.measured.try_iter().map(Arc::new)
     }
 
-    /// Once a second, names the largest tenants, if groups are made for them.
-    pub(super) fn rank(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
-        if self.makes && self.ranked.is_none_or(|ranked| ranked.elapsed() >= RANKS) {
-            self.ranked = Some(Instant::now());
+    /// Gives the thread the largest tenants, once a second, if groups are made for them.
+    pub(super) fn rank_tenants(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
+        if self.makes_groups && self.last_ranked.is_none_or(|ranked| ranked.elapsed() >= RANKS) {
+            self.last_ranked = Some(Instant::now());
             // A thread that has ended was reported by the panic handler.
             self.tenants.as_ref().map(|tenants| tenants.send(largest()));
         }
     }
 
     /// Reads no more. Groups that were made are removed, within the time of a reading.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop_thread(&mut self) {
         drop(self.tenants.take());
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-impl Drop for Monitors {
+impl Drop for MonitorThread {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_thread();
     }
 }
 
-fn read(
-    mut reader: Reader,
+fn read_windows(
+    mut reader: MonitorReader,
     window_ns: u64,
     ranks: &Receiver<Vec<Arc<str>>>,
-    sender: &SyncSender<Measured>,
+    sender: &SyncSender<MonitorReading>,
 ) {
-    confine::thread(&reader.needs());
+    confine::restrict_thread(&reader.thread_needs());
     loop {
-        let now = mono_ns() as u64;
-        let rest = Duration::from_nanos(window_ns - now % window_ns);
-        match ranks.recv_timeout(rest) {
+        let now_ns = mono_ns() as u64;
+        let wait = Duration::from_nanos(window_ns - now_ns % window_ns);
+        match ranks.recv_timeout(wait) {
             Ok(tenants) => {
-                reader.rank(tenants);
+                reader.rank_tenants(tenants);
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if let Some(measured) = reader.read(mono_ns() as u64) {
+        if let Some(measured) = reader.read_groups(mono_ns() as u64) {
             // A full queue means that the recorder is far behind: these bytes are lost, and their
             // windows are divided without them.
             if let Err(TrySendError::Full(measured)) = sender.try_send(measured) {
-                reader.dropped(measured);
+                reader.note_dropped(measured);
             }
         }
     }
-    reader.end(mono_ns() as u64).map(|last| sender.try_send(last));
+    reader.end_reading(mono_ns() as u64).map(|final_reading| sender.try_send(final_reading));
 }
 
 #[cfg(test)]
@@ -201,7 +219,7 @@ mod tests {
 
     use super::reader::tests::{fill, machine};
     use super::*;
-    use crate::discover::resctrl::fake::Fake;
+    use crate::discover::resctrl::fake::FakeResctrl;
 
     const WINDOW_NS: u64 = SHORTEST_WINDOW_NS;
 
@@ -215,18 +233,20 @@ mod tests {
         .unwrap()
     }
 
-    fn started(machine: &Machine, plan: &Plan) -> Option<Monitors> {
-        Ready::of(machine, plan, None).unwrap().and_then(Ready::start)
+    fn started(machine: &Machine, plan: &Plan) -> Option<MonitorThread> {
+        MonitorSetup::prepare_monitors(machine, plan, None)
+            .unwrap()
+            .and_then(MonitorSetup::start_thread)
     }
 
     #[test]
     fn all_bytes_are_in_one_reading() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
         let set = |bytes: u64| {
             for group in ["", "web", "web/mon_groups/x"] {
-                fake.value(group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
+                fake.write_count(group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
         };
         set(1000);
@@ -240,7 +260,7 @@ mod tests {
                 assert!(begin.elapsed() < Duration::from_mins(1));
                 std::thread::sleep(Duration::from_nanos(WINDOW_NS));
                 let new: Vec<u64> = monitors
-                    .take()
+                    .take_readings()
                     .map(|its| {
                         let of_x = |its: &&crate::entries::Monitored| {
                             its.cgroup.as_deref() == Some("/pods/a/x")
@@ -267,7 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
         assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_none());
-        fill(&Fake::new(dir.path()));
+        fill(&FakeResctrl::new(dir.path()));
         assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_some());
         assert!(started(&machine, &plan(WINDOW_NS / 10, MEMORY)).is_none());
         assert!(started(&machine, &plan(WINDOW_NS, "PCIe")).is_none());
@@ -277,16 +297,17 @@ mod tests {
     fn what_groups_cannot_be_made_for_is_said_with_a_way_out() {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         let why = |plan: &Plan| {
-            let ready = Ready::with(&machine, plan, Some(4), Box::new(fake.clone()));
+            let ready =
+                MonitorSetup::prepare_with_tree(&machine, plan, Some(4), Box::new(fake.clone()));
             ready.map(drop).map_err(|error| error.to_string()).err()
         };
         let memory = plan(WINDOW_NS, MEMORY);
         assert!(why(&memory).unwrap().contains("no monitors of bandwidth"));
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         assert!(why(&memory).unwrap().contains("be root"));
-        fake.group("mon_groups/a", &[], "");
+        fake.add_group("mon_groups/a", &[], "");
         assert_eq!(why(&memory), None);
         assert!(why(&plan(WINDOW_NS, "PCIe")).unwrap().contains("-p mem"));
         assert!(why(&plan(WINDOW_NS / 10, MEMORY)).unwrap().contains("--interval"));
@@ -299,36 +320,38 @@ mod tests {
     fn groups_of_the_largest_are_made_measured_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         let plan = plan(WINDOW_NS, MEMORY);
-        let ready = Ready::with(&machine, &plan, Some(4), Box::new(fake.clone()));
-        let mut monitors = ready.unwrap().and_then(Ready::start).unwrap();
-        monitors.rank(|| vec!["/pods/b".into()]);
+        let ready =
+            MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
+        let mut monitors = ready.unwrap().and_then(MonitorSetup::start_thread).unwrap();
+        monitors.rank_tenants(|| vec!["/pods/b".into()]);
         let begin = Instant::now();
         let mut bytes = 0;
         let measured = loop {
             assert!(begin.elapsed() < Duration::from_mins(1));
             std::thread::sleep(Duration::from_nanos(WINDOW_NS / 4));
             bytes += 10;
-            for group in fake.groups() {
-                fake.value(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
+            for group in fake.group_names() {
+                fake.write_count(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
-            let of_b = |its: Arc<Measured>| {
+            let of_b = |its: Arc<MonitorReading>| {
                 let mut all = its.bytes.iter();
                 all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
             };
-            if let Some(bytes) = monitors.take().find_map(of_b).filter(|bytes| *bytes > 0) {
+            if let Some(bytes) = monitors.take_readings().find_map(of_b).filter(|bytes| *bytes > 0)
+            {
                 break bytes;
             }
         };
         assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
         let own: Vec<String> =
-            fake.groups().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
+            fake.group_names().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
         assert_eq!(own.len(), 1);
-        assert_eq!(fake.tasks(&own[0]), [4]);
-        monitors.stop();
-        assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
+        assert_eq!(fake.read_tasks(&own[0]), [4]);
+        monitors.stop_thread();
+        assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
     }
 }

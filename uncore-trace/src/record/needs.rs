@@ -1,7 +1,7 @@
 //! Files and system calls that a recorder needs after everything is attached.
 
-use super::args::Options;
-use crate::confine::{Needs, RECORDER};
+use super::args::RecordOptions;
+use crate::confine::{RECORDER, ThreadNeeds};
 use crate::discover::Machine;
 use crate::identity::runtimes::Runtimes;
 use crate::workload::Workload;
@@ -11,17 +11,21 @@ use crate::workload::Workload;
 const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
 
 /// What the thread needs that drains the ring, follows the counters and looks up names.
-pub(super) fn needs(machine: &Machine, options: &Options, workload: &Workload) -> Needs {
+pub(super) fn recorder_needs(
+    machine: &Machine,
+    options: &RecordOptions,
+    workload: &Workload,
+) -> ThreadNeeds {
     let root = &machine.root;
-    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::trees(root));
+    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::runtime_trees(root));
     // The FIFO of --marks is removed at the end.
-    let marks = options.marks.as_deref().map(Needs::to_remove).unwrap_or_default();
-    let own = Needs {
+    let marks = options.marks.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default();
+    let thread_needs = ThreadNeeds {
         capabilities: RECORDER,
         reads: trees.chain(machine.cgroups.v2.clone()).collect(),
-        command: workload.id(),
+        command: workload.child_pid(),
         counts: true,
-        ..Needs::default()
+        ..ThreadNeeds::default()
     };
-    own.and(marks).and(options.afterwards.clone())
+    thread_needs.merged_with(marks).merged_with(options.afterwards.clone())
 }

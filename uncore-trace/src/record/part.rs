@@ -10,28 +10,28 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::args::Options;
-use super::canary::Ended;
-use super::marks::Taken;
-use super::metadata::{self, End};
+use super::args::RecordOptions;
+use super::canary::EndedBurst;
+use super::marks::PartMarks;
+use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
-use crate::assemble::{Assigned, Setup, Sink, Timeline};
-use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
+use crate::assemble::{AssignmentReading, Setup, Sink, Timeline};
+use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::entries::Relief;
-use crate::open::{self, Change, Layout, Session, Stopped, Timer};
+use crate::open::{self, CpuSetChange, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
-use crate::schema::canary::Canary;
+use crate::schema::canary::CanarySummary;
 use crate::schema::loss::Cause;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::tables::thread::{Finishing, WriterHandle};
-use crate::tables::writer::{Create, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 
 /// What all parts share.
 #[derive(Debug)]
-pub(super) struct Common<'a> {
-    pub options: &'a Options,
+pub(super) struct CommonState<'a> {
+    pub options: &'a RecordOptions,
     pub machine: &'a Machine,
     pub plan: &'a Plan,
     /// The CPUs that were online when the recording began.
@@ -47,12 +47,12 @@ pub(super) struct Common<'a> {
     /// Whether it is recorded who holds which device.
     pub holders: bool,
     /// What the kubelet last said of devices and pods.
-    pub assigned: Option<Arc<Assigned>>,
+    pub assigned: Option<Arc<AssignmentReading>>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> CommonState<'a> {
     pub(super) fn new(
-        options: &'a Options,
+        options: &'a RecordOptions,
         machine: &'a Machine,
         plan: &'a Plan,
         session: &Session,
@@ -67,8 +67,8 @@ impl<'a> Common<'a> {
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
-    pub(super) fn follow(&mut self, change: &Change) {
-        self.stopped.extend(change.stopped.iter().map(|its| (its.id, *its)));
+    pub(super) fn apply_change(&mut self, change: &CpuSetChange) {
+        self.stopped.extend(change.stopped.iter().map(|counter| (counter.id, *counter)));
         let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
         for id in placed.flat_map(Layout::ids).chain(change.retired.iter().copied()) {
             self.stopped.remove(&id);
@@ -81,7 +81,7 @@ impl<'a> Common<'a> {
 pub(super) struct Draft {
     writer: WriterHandle,
     pairs: BTreeMap<String, String>,
-    canary: Option<Canary>,
+    canary: Option<CanarySummary>,
     clock: Snapshot,
 }
 
@@ -92,20 +92,24 @@ impl Draft {
     /// # Errors
     ///
     /// The files cannot be created.
-    pub(super) fn create(
-        target: Target,
-        options: &Options,
+    pub(super) fn create_files(
+        target: RecordingTarget,
+        options: &RecordOptions,
         plan: &Plan,
-        canary: Option<&Canary>,
-        before: Option<Snapshot>,
+        canary: Option<&CanarySummary>,
+        previous_clock: Option<Snapshot>,
     ) -> Result<Self> {
-        let clock = Snapshot::take();
-        let clock = before.map_or(clock, |before| clock.continues(before));
+        let clock = Snapshot::read_clocks();
+        let clock = previous_clock.map_or(clock, |previous| clock.with_offset_of(previous));
         let mut pairs = metadata::at_start(options, plan, clock)?;
         if let Some(canary) = canary {
-            canary.note(&mut pairs)?;
+            canary.write_metadata(&mut pairs)?;
         }
-        let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
+        let create = CreateOptions {
+            overwrite: options.force,
+            mode: options.mode,
+            ..CreateOptions::default()
+        };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
         Ok(Self { writer, pairs, canary: canary.cloned(), clock })
     }
@@ -115,25 +119,25 @@ impl Draft {
     /// # Errors
     ///
     /// The kernel does not say which CPUs are online, or the first rows cannot be written.
-    pub(super) fn begin(
+    pub(super) fn begin_part(
         self,
-        common: &Common<'_>,
+        common: &CommonState<'_>,
         session: &Session,
         start_tick: u64,
-    ) -> Result<Part> {
-        let Common { options, machine, plan, .. } = common;
+    ) -> Result<OpenPart> {
+        let CommonState { options, machine, plan, .. } = common;
         let Self { mut writer, pairs, canary, clock } = self;
-        let online = open::online(&machine.root)?;
-        let missing = |these: &[u32], of: &[u32]| -> Vec<u32> {
-            of.iter().copied().filter(|cpu| !these.contains(cpu)).collect()
+        let online = open::online_cpus(&machine.root)?;
+        let missing = |present: &[u32], expected: &[u32]| -> Vec<u32> {
+            expected.iter().copied().filter(|cpu| !present.contains(cpu)).collect()
         };
         let setup = Setup {
             plan,
             layouts: session.layouts(),
             opened: &common.opened,
             cpus: &common.cpus,
-            away: &missing(&online, &common.cpus),
-            places: machine.cpus.places(),
+            offline: &missing(&online, &common.cpus),
+            cpu_locations: machine.cpus.cpu_locations(),
             start_tick,
             clock,
             root: &machine.root,
@@ -144,14 +148,17 @@ impl Draft {
             io: options.io,
             holders: common.holders,
         };
-        let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
-        let unopened = session.unopened().iter().map(|its| (its.counter, its.reason.as_str()));
+        let mut sink = Sink::new(&writer, options.slices, RecordingOrigin::from_metadata(&pairs));
+        let unopened = session
+            .unopened()
+            .iter()
+            .map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
         let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
         plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
         link_rows(plan, &mut sink);
         let attributor = Attributor::new(&RecordingFacts {
             plan,
-            counters: &order(plan, |id| !common.opened.contains(&id)),
+            counters: &order_counters(plan, |id| !common.opened.contains(&id)),
             methods: Methods {
                 choice: options.method,
                 io: options.io,
@@ -162,53 +169,53 @@ impl Draft {
             start_tick,
             clock,
             origin: &sink.origin,
-            threads: attribute::live(),
+            threads: attribute::live_threads(),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
-        let now = mono_ns() as u64;
-        timeline.statistics(&session.statistics().read(now));
+        let now_ns = mono_ns() as u64;
+        timeline.feed_statistics(&session.statistics().read(now_ns));
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
-            ledger.set_optional(plan.witnesses().map(|its| its.id));
+            ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
-        metadata::unopened(ledger, session.unopened(), now);
+        metadata::note_unopened(ledger, session.unopened(), now_ns);
         for (id, why) in &common.dropped {
-            ledger.explain(Cause::WitnessLost, now, Some(*id), why);
+            ledger.add_explained(Cause::WitnessLost, now_ns, Some(*id), why);
         }
         for unseen in session.unseen() {
-            ledger.explain(Cause::IoUnseen, now, None, unseen);
+            ledger.add_explained(Cause::IoUnseen, now_ns, None, unseen);
         }
-        if let Some(why) = machine.cgroups.unnamed() {
+        if let Some(why) = machine.cgroups.unnamed_reason() {
             let has_tree = machine.cgroups.v2.is_some();
             let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
-            ledger.explain(cause, now, None, &why);
+            ledger.add_explained(cause, now_ns, None, &why);
         }
         if let Some(why) = session.unseen_holders() {
-            ledger.explain(Cause::HolderUnseen, now, None, why);
+            ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
         }
         if common.relief > Relief::None {
-            ledger.relieved(now, 0, Relief::None, common.relief);
+            ledger.add_relief_change(now_ns, 0, Relief::None, common.relief);
         }
-        if let Some(files) = session.files() {
-            super::holders::enter(files, &mut timeline, &mut sink);
+        if let Some(files) = session.open_files() {
+            super::holders::enter_first_reading(files, &mut timeline, &mut sink);
         }
         if let Some(assigned) = &common.assigned {
-            super::pods::enter(assigned, now, &mut timeline, &mut sink);
+            super::pods::enter_assignments(assigned, now_ns, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
-        let change = Change {
-            came: missing(&common.cpus, &online),
+        let change = CpuSetChange {
+            came_online: missing(&common.cpus, &online),
             stopped: common.stopped.values().copied().collect(),
-            ..Change::default()
+            ..CpuSetChange::default()
         };
-        if !change.came.is_empty() || !change.stopped.is_empty() {
-            timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
+        if !change.came_online.is_empty() || !change.stopped.is_empty() {
+            timeline.apply_change(&change, start_ns, &mut sink, &mut |_| None);
         }
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the
         // writer seals them in that order.
-        sink.flush(&mut writer)?;
-        Ok(Part {
+        sink.flush_rows(&mut writer)?;
+        Ok(OpenPart {
             timeline,
             sink,
             start_ns,
@@ -225,7 +232,7 @@ impl Draft {
 
 /// A part after its first tick.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct OpenPart {
     pub timeline: Timeline,
     pub sink: Sink,
     /// Begin of its first tick, `CLOCK_MONOTONIC`, ns.
@@ -236,63 +243,63 @@ pub(super) struct Part {
     pairs: BTreeMap<String, String>,
     losses_sealed: Option<u64>,
     /// What the canary moved in this part.
-    canary: Option<Canary>,
+    canary: Option<CanarySummary>,
     pub clock: Snapshot,
     /// CPU time that this process had used when the part began.
     own_cpu_ns: i64,
 }
 
-impl Part {
+impl OpenPart {
     /// Enters a burst of the canary.
-    pub(super) fn burst(&mut self, ended: &Ended) -> Result<()> {
-        let Ended { burst, device, links } = ended;
+    pub(super) fn add_burst(&mut self, ended_burst: &EndedBurst) -> Result<()> {
+        let EndedBurst { burst, device, links } = ended_burst;
         if let Some(canary) = &mut self.canary {
-            canary.add(burst.kind, links, burst.bytes);
+            canary.add_burst(burst.kind, links, burst.bytes);
         }
         let Sink { rows, origin, .. } = &mut self.sink;
-        rows.canary.burst(burst, device.as_deref(), links, origin)
+        rows.canary.append_burst(burst, device.as_deref(), links, origin)
     }
 
     /// Writes what the canary moved into the metadata.
     fn note_canary(&mut self) -> Result<bool> {
         let Some(canary) = &self.canary else { return Ok(false) };
-        let before = self.pairs.get(crate::schema::metadata::CANARY).cloned();
-        canary.note(&mut self.pairs)?;
-        Ok(before.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
+        let previous = self.pairs.get(crate::schema::metadata::CANARY).cloned();
+        canary.write_metadata(&mut self.pairs)?;
+        Ok(previous.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
     }
 
     /// Hands all rows to the writer and makes them survive a kill, with the losses and marks so
     /// far: a recorder that is killed cannot write them later.
-    pub(super) fn seal(&mut self, marks: &Taken) -> Result<()> {
+    pub(super) fn seal_rows(&mut self, marks: &PartMarks) -> Result<()> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
-        self.sink.flush(&mut self.writer)?;
+        self.sink.flush_rows(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
-        let marked = marks.note(&mut self.pairs)?;
-        let moved = self.note_canary()?;
-        if self.losses_sealed.replace(losses) != Some(losses) || marked || moved {
-            metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
+        let marked = marks.note_in_metadata(&mut self.pairs)?;
+        let has_canary_changed = self.note_canary()?;
+        if self.losses_sealed.replace(losses) != Some(losses) || marked || has_canary_changed {
+            metadata::note_losses(&mut self.pairs, &self.timeline.ledger)?;
             self.writer.set_metadata(self.pairs.clone())?;
         }
-        self.writer.seal()
+        self.writer.seal_rows()
     }
 
     /// Ends the part; its thread finishes the files. Returns its losses by cause.
-    pub(super) fn end(
+    pub(super) fn end_part(
         mut self,
-        marks: &Taken,
+        marks: &PartMarks,
         timer: Timer,
     ) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
-        marks.note(&mut self.pairs)?;
+        marks.note_in_metadata(&mut self.pairs)?;
         self.note_canary()?;
         self.timeline.end_holders(&mut self.sink);
-        self.timeline.ledger.rows(&mut self.sink);
-        let complete = self.timeline.ledger.losses().is_complete();
+        self.timeline.ledger.write_rows(&mut self.sink);
+        let complete = self.timeline.ledger.loss_summary().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;
-        let end = End { clock, timer, complete, own_cpu_ns };
+        let end = PartEnd { clock, timer, complete, own_cpu_ns };
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
-        self.sink.finish(&mut self.writer)?;
+        self.sink.finish_rows(&mut self.writer)?;
         let lost = self.timeline.ledger.totals().clone();
-        Ok((self.writer.end(self.pairs)?, lost))
+        Ok((self.writer.start_finishing(self.pairs)?, lost))
     }
 }

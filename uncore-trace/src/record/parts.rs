@@ -10,206 +10,212 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::canary::{self, Canary};
-use super::marks::Marks;
-use super::part::{Common, Draft, Part};
-use super::room::{Room, is_large};
+use super::canary::{self, CanaryProcess};
+use super::marks::RecordingMarks;
+use super::part::{CommonState, Draft, OpenPart};
+use super::room::{LivePartSpace, is_large};
 use super::rotate::Rotation;
 use crate::assemble::Ledger;
 use crate::clock::mono_ns;
-use crate::confine::Needs;
-use crate::drain::Record;
+use crate::confine::ThreadNeeds;
+use crate::drain::DrainedRecord;
 use crate::open::{Session, Timer};
 use crate::schema::loss::{Cause, Losses};
 use crate::tables::thread::Finishing;
-use crate::tables::writer::Finished;
+use crate::tables::writer::RecordingSize;
 
 /// A part, or the recording, ends without its last readings if they have not arrived after this
 /// time.
 pub(super) const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// The parts of a recording.
+/// The parts of a recording that take records, and those that have ended.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct OpenParts {
     /// The part that is being recorded.
-    pub live: Part,
+    pub live: OpenPart,
     /// The next part, during a rotation.
-    next: Option<Part>,
-    pub marks: Marks,
-    canary: Option<Canary>,
+    next_part: Option<OpenPart>,
+    pub marks: RecordingMarks,
+    canary: Option<CanaryProcess>,
     rotation: Option<Rotation>,
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
     /// Disk space for the live part.
-    room: Room,
-    finished: Finished,
+    space: LivePartSpace,
+    finished: RecordingSize,
     /// Number of parts that have ended.
-    ended: u32,
+    ended_count: u32,
     /// Losses of the parts before the live one.
-    losses: BTreeMap<Cause, u64>,
+    ended_losses: BTreeMap<Cause, u64>,
     timer: Timer,
 }
 
 /// The totals of all parts.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub finished: Finished,
-    pub parts: u32,
+pub(super) struct RecordingTotals {
+    pub finished: RecordingSize,
+    pub part_count: u32,
     pub losses: Losses,
 }
 
-impl Parts {
+impl OpenParts {
     pub(super) fn new(
-        live: Part,
+        live: OpenPart,
         rotation: Option<Rotation>,
-        marks: Marks,
-        canary: Option<Canary>,
+        marks: RecordingMarks,
+        canary: Option<CanaryProcess>,
         timer: Timer,
     ) -> Self {
         Self {
             live,
-            next: None,
+            next_part: None,
             marks,
             canary,
             rotation,
             finishing: None,
-            room: Room::default(),
-            finished: Finished::default(),
-            ended: 0,
-            losses: BTreeMap::new(),
+            space: LivePartSpace::default(),
+            finished: RecordingSize::default(),
+            ended_count: 0,
+            ended_losses: BTreeMap::new(),
             timer,
         }
     }
 
     /// What the thread needs that creates and removes parts.
-    pub(super) fn needs(&self) -> Needs {
-        self.rotation.as_ref().map(Rotation::needs).unwrap_or_default()
+    pub(super) fn rotation_needs(&self) -> ThreadNeeds {
+        self.rotation.as_ref().map(Rotation::series_needs).unwrap_or_default()
     }
 
     /// The parts that take records, oldest first.
-    pub(super) fn open(&mut self) -> impl Iterator<Item = &mut Part> {
-        [Some(&mut self.live), self.next.as_mut()].into_iter().flatten()
+    pub(super) fn oldest_first(&mut self) -> impl Iterator<Item = &mut OpenPart> {
+        [Some(&mut self.live), self.next_part.as_mut()].into_iter().flatten()
     }
 
     /// Gives a record to all parts that take records.
-    pub(super) fn feed(&mut self, record: Record) {
-        if let Some(next) = &mut self.next {
-            next.timeline.feed(record.clone(), &mut next.sink);
+    pub(super) fn feed_record(&mut self, record: DrainedRecord) {
+        if let Some(next_part) = &mut self.next_part {
+            next_part.timeline.feed_record(record.clone(), &mut next_part.sink);
         }
-        self.live.timeline.feed(record, &mut self.live.sink);
+        self.live.timeline.feed_record(record, &mut self.live.sink);
     }
 
-    /// The ledger for a loss at `time`.
-    pub(super) fn ledger(&mut self, time: u64) -> &mut Ledger {
-        let part = match &mut self.next {
-            Some(next) if next.start_ns <= time => next,
+    /// The ledger for a loss at `time_ns`.
+    pub(super) fn ledger_at(&mut self, time_ns: u64) -> &mut Ledger {
+        let open_part = match &mut self.next_part {
+            Some(next_part) if next_part.start_ns <= time_ns => next_part,
             _ => &mut self.live,
         };
-        &mut part.timeline.ledger
+        &mut open_part.timeline.ledger
     }
 
     /// Number of rows of `fabric` so far.
-    pub(super) fn rows(&self) -> u64 {
+    pub(super) fn fabric_rows(&self) -> u64 {
         self.finished.rows + self.live.sink.fabric_rows()
     }
 
     /// The losses so far.
-    pub(super) fn losses(&self) -> Losses {
-        let mut totals = self.losses.clone();
-        add(&mut totals, self.live.timeline.ledger.totals());
-        Losses::of(&totals)
+    pub(super) fn losses_so_far(&self) -> Losses {
+        let mut totals = self.ended_losses.clone();
+        add_losses(&mut totals, self.live.timeline.ledger.totals());
+        Losses::from_causes(&totals)
     }
 
     /// Enters the bursts of the canary that have ended, each in the part in which it ended.
     pub(super) fn take_bursts(&mut self) -> Result<()> {
-        let ended = self.canary.as_mut().map(Canary::take);
-        self.enter(ended.unwrap_or_default())
+        let bursts = self.canary.as_mut().map(CanaryProcess::take_bursts);
+        self.enter_bursts(bursts.unwrap_or_default())
     }
 
     /// Ends the last burst of the canary.
     pub(super) fn stop_canary(&mut self) -> Result<()> {
-        let ended = self.canary.as_mut().map(Canary::stop);
-        self.enter(ended.unwrap_or_default())
+        let bursts = self.canary.as_mut().map(CanaryProcess::stop_moving);
+        self.enter_bursts(bursts.unwrap_or_default())
     }
 
-    fn enter(&mut self, bursts: Vec<canary::Ended>) -> Result<()> {
-        for ended in bursts {
-            let is_next = |next: &&mut Part| (next.start_ns as i64) < ended.burst.end_ns;
-            let part = self.next.as_mut().filter(is_next).unwrap_or(&mut self.live);
-            part.burst(&ended)?;
+    fn enter_bursts(&mut self, bursts: Vec<canary::EndedBurst>) -> Result<()> {
+        for ended_burst in bursts {
+            let is_next =
+                |next_part: &&mut OpenPart| (next_part.start_ns as i64) < ended_burst.burst.end_ns;
+            let open_part = self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live);
+            open_part.add_burst(&ended_burst)?;
         }
         Ok(())
     }
 
     /// Makes the rows so far survive a kill.
-    pub(super) fn seal(&mut self) -> Result<()> {
-        self.live.seal(&self.marks.taken())
+    pub(super) fn seal_live_part(&mut self) -> Result<()> {
+        self.live.seal_rows(&self.marks.live_marks())
     }
 
     /// Starts the next part when the live one has reached its time or size, and ends the live one
-    /// once it is closed up to its last tick. Records sent until `fed` have been fed.
-    pub(super) fn rotate(
+    /// once it is closed up to its last tick. Records sent until `fed_ns` have been fed.
+    pub(super) fn rotate_if_due(
         &mut self,
-        common: &Common<'_>,
+        common: &CommonState<'_>,
         session: &Session,
-        fed: u64,
+        fed_ns: u64,
     ) -> Result<()> {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
         let sealed = self.live.writer.sealed_bytes();
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
-            self.finished += finishing.join()?;
-            self.room.is_finished();
-            rotation.trim(sealed);
+            self.finished += finishing.join_writer()?;
+            self.space.end_finishing();
+            rotation.trim_parts(sealed);
         }
         let options = common.options;
         // A part that the user asked for keeps its limits; only a ring of the agent is limited by
         // its total size.
         if options.tap.is_some() {
-            if let Some(room) = self.room.make(sealed) {
-                rotation.trim(room);
+            if let Some(needed_bytes) = self.space.request_space(sealed) {
+                rotation.trim_parts(needed_bytes);
             }
-            if self.next.is_none() && self.finishing.is_none() && is_large(sealed, options.keep) {
+            if self.next_part.is_none()
+                && self.finishing.is_none()
+                && is_large(sealed, options.keep)
+            {
                 options.control.end_part();
             }
         }
-        let now = mono_ns() as u64;
-        if let Some(next) = &self.next {
+        let now_ns = mono_ns() as u64;
+        if let Some(next_part) = &self.next_part {
             // A recorder that is late has not seen yet what the live part waits for.
-            let waited = Duration::from_nanos(fed.saturating_sub(next.start_ns));
+            let waited = Duration::from_nanos(fed_ns.saturating_sub(next_part.start_ns));
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
-            return if is_over { self.turn() } else { Ok(()) };
+            return if is_over { self.end_live_part() } else { Ok(()) };
         }
         let plan = common.plan;
         if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed, &options.control) {
             return Ok(());
         }
         let target = rotation.next_target();
-        let about = self.canary.as_ref().map(Canary::about);
-        let draft = match Draft::create(target, options, plan, about, Some(self.live.clock)) {
-            Err(error) if options.tap.is_some() => {
-                rotation.wait(&error);
-                return Ok(());
-            }
-            draft => draft?,
-        };
-        rotation.has_next();
+        let canary_summary = self.canary.as_ref().map(CanaryProcess::summary);
+        let draft =
+            match Draft::create_files(target, options, plan, canary_summary, Some(self.live.clock))
+            {
+                Err(error) if options.tap.is_some() => {
+                    rotation.wait_after_error(&error);
+                    return Ok(());
+                }
+                draft => draft?,
+            };
+        rotation.note_next();
         // Parts meet at the end of a window, so that each window is in one part.
-        let start_tick = (now / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
+        let start_tick = (now_ns / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
-        self.next = Some(draft.begin(common, session, start_tick)?);
+        self.next_part = Some(draft.begin_part(common, session, start_tick)?);
         Ok(())
     }
 
     /// Ends the live part. The next one becomes live.
-    pub(super) fn turn(&mut self) -> Result<()> {
-        let Some(next) = self.next.take() else { return Ok(()) };
-        let marks = self.marks.turn(next.start_ns as i64);
-        let mut last = std::mem::replace(&mut self.live, next);
-        last.timeline.give_up(mono_ns() as u64, &mut last.sink);
-        self.room.finishes(last.writer.sealed_bytes());
-        let (finishing, totals) = last.end(&marks, self.timer)?;
-        add(&mut self.losses, &totals);
-        self.ended += 1;
+    pub(super) fn end_live_part(&mut self) -> Result<()> {
+        let Some(next_part) = self.next_part.take() else { return Ok(()) };
+        let marks = self.marks.end_part(next_part.start_ns as i64);
+        let mut ended_part = std::mem::replace(&mut self.live, next_part);
+        ended_part.timeline.give_up(mono_ns() as u64, &mut ended_part.sink);
+        self.space.start_finishing(ended_part.writer.sealed_bytes());
+        let (finishing, totals) = ended_part.end_part(&marks, self.timer)?;
+        add_losses(&mut self.ended_losses, &totals);
+        self.ended_count += 1;
         self.finishing = Some(finishing);
         Ok(())
     }
@@ -217,28 +223,28 @@ impl Parts {
     /// Before the recording ends: drops a next part that has not begun, so that the live one goes
     /// on to the end. `true` if no part is left to wait for.
     pub(super) fn is_settled(&mut self) -> bool {
-        let now = mono_ns() as u64;
-        self.next.take_if(|next| next.start_ns > now);
-        self.next.is_none()
+        let now_ns = mono_ns() as u64;
+        self.next_part.take_if(|next_part| next_part.start_ns > now_ns);
+        self.next_part.is_none()
     }
 
     /// Ends the last part and waits for the files of all parts.
-    pub(super) fn finish(mut self) -> Result<Ended> {
-        let (last, totals) = self.live.end(&self.marks.taken(), self.timer)?;
-        add(&mut self.losses, &totals);
-        for finishing in self.finishing.into_iter().chain([last]) {
-            self.finished += finishing.join()?;
+    pub(super) fn finish_parts(mut self) -> Result<RecordingTotals> {
+        let (last_finishing, totals) = self.live.end_part(&self.marks.live_marks(), self.timer)?;
+        add_losses(&mut self.ended_losses, &totals);
+        for finishing in self.finishing.into_iter().chain([last_finishing]) {
+            self.finished += finishing.join_writer()?;
         }
         if let Some(mut rotation) = self.rotation {
-            rotation.trim(0);
+            rotation.trim_parts(0);
         }
-        let losses = Losses::of(&self.losses);
-        Ok(Ended { finished: self.finished, parts: self.ended + 1, losses })
+        let losses = Losses::from_causes(&self.ended_losses);
+        Ok(RecordingTotals { finished: self.finished, part_count: self.ended_count + 1, losses })
     }
 }
 
 /// Adds the losses of a part.
-fn add(totals: &mut BTreeMap<Cause, u64>, lost: &BTreeMap<Cause, u64>) {
+fn add_losses(totals: &mut BTreeMap<Cause, u64>, lost: &BTreeMap<Cause, u64>) {
     for (&cause, count) in lost {
         *totals.entry(cause).or_default() += count;
     }

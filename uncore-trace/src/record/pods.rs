@@ -1,7 +1,8 @@
-//! Asks the kubelet now and then which devices it has assigned to which pods, on a thread of its own.
+//! Asks the kubelet now and then which devices it has assigned to which pods, on a thread of its
+//! own.
 //!
-//! The connection is made before the recorder is confined, which lets it make no other. If it breaks, as
-//! when the kubelet is started again, a loss says so, and nothing more is asked.
+//! The connection is made before the recorder is confined, which lets it make no other. If it
+//! breaks, as when the kubelet is started again, a loss says so, and nothing more is asked.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -14,12 +15,12 @@ use anyhow::{Context as _, Result};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::assemble::{Assigned, Sink, Timeline};
+use crate::assemble::{AssignmentReading, Sink, Timeline};
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::identity::assignments::{assignments, trees};
-use crate::identity::kubelet::{Kubelet, connect, socket};
+use crate::identity::assignments::{cdi_trees, list_assignments};
+use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::schema::loss::Cause;
 
 /// Time between two questions.
@@ -27,39 +28,43 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// A kubelet that is not asked yet.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PodSetup {
     connected: Result<UnixStream>,
     root: PathBuf,
 }
 
-impl Ready {
+impl PodSetup {
     /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
-    pub(super) async fn connect(machine: &Machine) -> Option<Self> {
-        let connected = connect(&socket(&machine.root)).await.transpose()?;
+    pub(super) async fn connect_kubelet(machine: &Machine) -> Option<Self> {
+        let connected = connect_kubelet(&socket(&machine.root)).await.transpose()?;
         Some(Self { connected, root: machine.root.clone() })
     }
 
-    /// Starts to ask.
-    pub(super) fn start(self) -> Pods {
+    /// Starts the thread that asks the kubelet.
+    pub(super) fn start_thread(self) -> PodThread {
         let (sender, answers) = channel();
         let (stop, stopped) = oneshot::channel();
         let failed = sender.clone();
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
-            if let Err(error) = self.run(&sender, stopped) {
-                lost(&sender, &error);
+            if let Err(error) = self.ask_repeatedly(&sender, stopped) {
+                send_failure(&sender, &error);
             }
         });
         let thread = thread.context("cannot start a thread");
-        let thread = thread.inspect_err(|error| lost(&failed, error)).ok();
-        Pods { answers, stop: Some(stop), thread }
+        let thread = thread.inspect_err(|error| send_failure(&failed, error)).ok();
+        PodThread { answers, stop: Some(stop), thread }
     }
 
-    fn run(self, sender: &Sender<Assigned>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
+    fn ask_repeatedly(
+        self,
+        sender: &Sender<AssignmentReading>,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Result<()> {
         let Self { connected, root } = self;
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
-        let reads = reads.chain(trees(&root)).collect();
-        confine::thread(&Needs { reads, ..Needs::default() });
+        let reads = reads.chain(cdi_trees(&root)).collect();
+        confine::restrict_thread(&ThreadNeeds { reads, ..ThreadNeeds::default() });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -70,15 +75,17 @@ impl Ready {
                 let kubelet = Kubelet::new(stream).await?;
                 let mut has_failed = false;
                 loop {
-                    let time = mono_ns() as u64;
-                    let listed = kubelet.list().await;
-                    let list = listed.and_then(|listed| assignments(&listed, &root));
+                    let asked_ns = mono_ns() as u64;
+                    let listed = kubelet.fetch_assignments().await;
+                    let list = listed.and_then(|listed| list_assignments(&listed, &root));
                     // Of failures in a row one is said. A kubelet that is busy answers later.
                     let is_news = list.is_ok() || !has_failed;
                     has_failed = list.is_err();
                     let list = list.map_err(|error| not_asked(&error));
                     // The recorder has ended if it takes no answer.
-                    if is_news && sender.send(Assigned { time, list }).is_err() {
+                    if is_news
+                        && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err()
+                    {
                         return Ok(());
                     }
                     sleep(PAUSE).await;
@@ -92,18 +99,23 @@ impl Ready {
     }
 }
 
-/// Enters what the kubelet said into a part, at `now`.
-pub(super) fn enter(assigned: &Assigned, now: u64, timeline: &mut Timeline, sink: &mut Sink) {
-    timeline.assigned(assigned, sink);
+/// Enters what the kubelet said into a part, at `now_ns`.
+pub(super) fn enter_assignments(
+    assigned: &AssignmentReading,
+    now_ns: u64,
+    timeline: &mut Timeline,
+    sink: &mut Sink,
+) {
+    timeline.feed_assignments(assigned, sink);
     if let Err(why) = &assigned.list {
-        timeline.ledger.explain(Cause::HolderUnseen, now, None, why);
+        timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
     }
 }
 
-/// Says that nothing more is asked.
-fn lost(sender: &Sender<Assigned>, error: &anyhow::Error) {
+/// Sends the reason why the kubelet is asked no more.
+fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
     // The recorder has ended if it takes no answer.
-    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(not_asked(error)) }));
+    drop(sender.send(AssignmentReading { time_ns: mono_ns() as u64, list: Err(not_asked(error)) }));
 }
 
 fn not_asked(error: &anyhow::Error) -> String {
@@ -112,20 +124,20 @@ fn not_asked(error: &anyhow::Error) -> String {
 
 /// A kubelet that is asked; the thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Pods {
-    answers: Receiver<Assigned>,
+pub(super) struct PodThread {
+    answers: Receiver<AssignmentReading>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pods {
+impl PodThread {
     /// The answers since the last call.
-    pub(super) fn take(&self) -> impl Iterator<Item = Arc<Assigned>> {
+    pub(super) fn take_answers(&self) -> impl Iterator<Item = Arc<AssignmentReading>> {
         self.answers.try_iter().map(Arc::new)
     }
 }
 
-impl Drop for Pods {
+impl Drop for PodThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         self.thread.take().map(JoinHandle::join);

@@ -9,12 +9,12 @@ use crate::schema::loss::Losses;
 
 /// The line; hidden if standard error is not a terminal.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Shows the line if standard error is a terminal, unless `quiet`.
     pub(super) fn new(quiet: bool) -> Self {
         let shown = !quiet && stderr().is_terminal();
@@ -30,20 +30,20 @@ impl Progress {
     }
 
     /// Redraws the line, cut to the width of the terminal.
-    pub(super) fn update(&self, rows: u64, losses: &Losses) {
-        self.bar.set_message(words(self.begin.elapsed().as_secs_f64(), rows, losses));
+    pub(super) fn redraw_line(&self, rows: u64, losses: &Losses) {
+        self.bar.set_message(progress_text(self.begin.elapsed().as_secs_f64(), rows, losses));
         self.bar.tick();
     }
 
     /// Removes the line.
-    pub(super) fn finish(&self) {
+    pub(super) fn clear_line(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 /// The text. Missing data comes before losses of precision, because the end may be cut off.
-fn words(seconds: f64, rows: u64, losses: &Losses) -> String {
-    let lost = losses.brief();
+fn progress_text(seconds: f64, rows: u64, losses: &Losses) -> String {
+    let lost = losses.brief_text();
     let colon = if lost.is_empty() { "" } else { "; " };
     format!("recording {seconds:.1} s, {rows} rows (Ctrl-C ends it){colon}{lost}")
 }
@@ -55,7 +55,11 @@ mod tests {
     #[test]
     fn precision_is_a_note_and_what_is_missing_comes_first() {
         let line = |totals: &[(&str, u64)]| {
-            words(3.21, 1200, &Losses::sort(totals.iter().map(|(cause, count)| (*cause, *count))))
+            progress_text(
+                3.21,
+                1200,
+                &Losses::from_totals(totals.iter().map(|(cause, count)| (*cause, *count))),
+            )
         };
         assert_eq!(line(&[]), "recording 3.2 s, 1200 rows (Ctrl-C ends it)");
         let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 ticks were skipped";

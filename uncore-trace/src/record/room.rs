@@ -14,41 +14,41 @@ const SHARE: u64 = 4;
 
 /// The disk space of the live part.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct LivePartSpace {
     /// Bytes for which space was made; `None`: not determined yet.
-    has: Option<u64>,
+    reserved: Option<u64>,
     /// Bytes needed by the part whose files are being finished.
     finishing: u64,
 }
 
-impl Room {
+impl LivePartSpace {
     /// Given the live part's bytes on disk, returns the bytes for which space must be made, or
     /// `None` if there is enough. It asks for a quarter more than needed, so that this happens
     /// seldom.
-    pub(super) fn make(&mut self, sealed: u64) -> Option<u64> {
+    pub(super) fn request_space(&mut self, sealed: u64) -> Option<u64> {
         let needed = sealed.saturating_mul(2).saturating_add(self.finishing).saturating_add(SMALL);
-        if self.has.is_some_and(|has| needed <= has) {
+        if self.reserved.is_some_and(|bytes| needed <= bytes) {
             return None;
         }
         let room = needed.saturating_add(needed / 4);
-        self.has = Some(room);
-        self.has
+        self.reserved = Some(room);
+        self.reserved
     }
 
     /// Notes that the files of a part with this many bytes are being finished.
-    pub(super) fn finishes(&mut self, sealed: u64) {
+    pub(super) fn start_finishing(&mut self, sealed: u64) {
         self.finishing = sealed.saturating_mul(2);
     }
 
-    /// Notes that they are finished: the part is an old part from here on.
-    pub(super) fn is_finished(&mut self) {
+    /// Notes that these files are finished: the part is an old part from here on.
+    pub(super) fn end_finishing(&mut self) {
         *self = Self::default();
     }
 }
 
 /// Whether a part of this size must end because a larger one would not fit.
 pub(super) fn is_large(sealed: u64, keep: Option<Keep>) -> bool {
-    matches!(keep, Some(Keep::Bytes(all)) if sealed >= all / SHARE)
+    matches!(keep, Some(Keep::Bytes(max_bytes)) if sealed >= max_bytes / SHARE)
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     /// Records parts that grow by `step` and end at `part` bytes or when they are large. Returns
     /// the largest total size.
     fn most(part: u64, step: u64) -> u64 {
-        let (mut room, mut finished, mut most) = (Room::default(), VecDeque::new(), 0);
+        let (mut room, mut finished, mut most) = (LivePartSpace::default(), VecDeque::new(), 0);
         let (mut live, mut finishing): (u64, Option<u64>) = (0, None);
         for number in 0..2000 {
             // Its files are being finished while the next part grows three times.
@@ -71,16 +71,16 @@ mod tests {
                 && let Some(bytes) = finishing.take()
             {
                 finished.push_back(bytes);
-                room.is_finished();
+                room.end_finishing();
             }
             live += step;
-            if let Some(room) = room.make(live) {
+            if let Some(room) = room.request_space(live) {
                 while room + finished.iter().sum::<u64>() > ALL && finished.pop_front().is_some() {}
             }
             let doubled = finishing.map_or(0, |bytes: u64| 2 * bytes);
             most = most.max(finished.iter().sum::<u64>() + live + doubled);
             if finishing.is_none() && (live >= part || is_large(live, Some(Keep::Bytes(ALL)))) {
-                room.finishes(live);
+                room.start_finishing(live);
                 finishing = Some(std::mem::take(&mut live));
             }
         }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use super::args::{Control, Options, parse_duration};
-use crate::confine::Needs;
-use crate::tables::series::{Series, bytes, is_size};
-use crate::tables::writer::Target;
+use super::args::{RecordOptions, RecorderControl, parse_duration};
+use crate::confine::ThreadNeeds;
+use crate::tables::series::{PartSeries, is_size, parse_size};
+use crate::tables::writer::RecordingTarget;
 
 /// The shortest length of a part. Attribution learns anew in each part.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl FromStr for Rotate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if is_size(text) {
-            let size = bytes(text)?;
+            let size = parse_size(text)?;
             if size < SMALLEST {
                 return Err("choose at least 1MiB".to_owned());
             }
@@ -54,7 +54,7 @@ impl FromStr for Rotate {
 #[derive(Debug)]
 pub(super) struct Rotation {
     rotate: Rotate,
-    series: Series,
+    series: PartSeries,
     /// Whether the warning that a part cannot be removed was given.
     warned: bool,
     /// Whether a part was asked to end early.
@@ -69,35 +69,43 @@ impl Rotation {
     /// # Errors
     ///
     /// See [`Series::open`].
-    pub(super) fn open(target: &Target, options: &Options) -> Result<Option<(Self, Target)>> {
+    pub(super) fn open_series(
+        target: &RecordingTarget,
+        options: &RecordOptions,
+    ) -> Result<Option<(Self, RecordingTarget)>> {
         let Some(rotate) = options.rotate else { return Ok(None) };
-        let mut series = Series::open(target, options.keep, options.mode)?;
-        let first = series.next_target();
+        let mut series = PartSeries::open(target, options.keep, options.mode)?;
+        let first_target = series.next_target();
         let rotation = Self { rotate, series, warned: false, is_asked: false, waits_until: None };
-        Ok(Some((rotation, first)))
+        Ok(Some((rotation, first_target)))
     }
 
     /// What creating and removing parts needs.
-    pub(super) fn needs(&self) -> Needs {
-        self.series.needs()
+    pub(super) fn series_needs(&self) -> ThreadNeeds {
+        self.series.access_needs()
     }
 
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
-    pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &Control) -> bool {
+    pub(super) fn is_due(
+        &mut self,
+        begin: Instant,
+        sealed_bytes: u64,
+        control: &RecorderControl,
+    ) -> bool {
         self.is_asked |= control.take_end_part();
         if self.waits_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
         let is_long = match self.rotate {
             Rotate::After(time) => begin.elapsed() >= time,
-            Rotate::Bytes(most) => sealed_bytes >= most,
+            Rotate::Bytes(max_bytes) => sealed_bytes >= max_bytes,
         };
         is_long || self.is_asked
     }
 
     /// Notes that the next part cannot be created because of `error`. If old parts are removed
     /// anyway, the oldest one is removed to make space. The next try is after [`RETRY`].
-    pub(super) fn wait(&mut self, error: &Error) {
+    pub(super) fn wait_after_error(&mut self, error: &Error) {
         if let Err(error) = self.series.make_room() {
             log::debug!("no room can be made: {error:#}");
         }
@@ -110,18 +118,18 @@ impl Rotation {
     }
 
     /// The target of the next part.
-    pub(super) fn next_target(&mut self) -> Target {
+    pub(super) fn next_target(&mut self) -> RecordingTarget {
         self.series.next_target()
     }
 
     /// Notes that the next part was created.
-    pub(super) fn has_next(&mut self) {
+    pub(super) fn note_next(&mut self) {
         self.is_asked = false;
     }
 
     /// Removes old parts. A part that cannot be removed does not end the recording.
-    pub(super) fn trim(&mut self, live_bytes: u64) {
-        if let Err(error) = self.series.trim(live_bytes)
+    pub(super) fn trim_parts(&mut self, live_bytes: u64) {
+        if let Err(error) = self.series.trim_parts(live_bytes)
             && !self.warned
         {
             self.warned = true;
@@ -133,30 +141,30 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::mode::Mode;
+    use crate::tables::mode::FileMode;
 
     #[test]
     fn a_part_that_was_to_end_still_is_where_the_next_cannot_be_made() {
         let place = tempfile::tempdir().unwrap();
-        let target = Target::Dataset(place.path().join("ring"));
+        let target = RecordingTarget::Dataset(place.path().join("ring"));
         let mut rotation = Rotation {
             rotate: Rotate::After(Duration::from_hours(1)),
-            series: Series::open(&target, None, Mode::default()).unwrap(),
+            series: PartSeries::open(&target, None, FileMode::default()).unwrap(),
             warned: false,
             is_asked: false,
             waits_until: None,
         };
-        let (begin, control) = (Instant::now(), Control::default());
+        let (begin, control) = (Instant::now(), RecorderControl::default());
         assert!(!rotation.is_due(begin, 0, &control));
         control.end_part();
         assert!(rotation.is_due(begin, 0, &control));
         rotation.next_target();
-        rotation.wait(&anyhow::anyhow!("full"));
+        rotation.wait_after_error(&anyhow::anyhow!("full"));
         assert!(!rotation.is_due(begin, 0, &control));
         rotation.waits_until = Some(Instant::now());
         assert!(rotation.is_due(begin, 0, &control));
         rotation.next_target();
-        rotation.has_next();
+        rotation.note_next();
         assert!(!rotation.is_due(begin, 0, &control));
     }
 

@@ -11,13 +11,13 @@ const SPAN: Duration = Duration::from_millis(200);
 /// Context switches per second and CPU, averaged over `cpus` CPUs and 200 ms, from `ctxt` of
 /// /proc/stat. `None` if that cannot be read.
 pub fn switches_per_cpu(cpus: usize) -> Option<f64> {
-    let (before, begin) = (count()?, Instant::now());
+    let (first_count, begin) = (count_switches()?, Instant::now());
     thread::sleep(SPAN);
-    let switches = count()?.saturating_sub(before);
+    let switches = count_switches()?.saturating_sub(first_count);
     Some(switches as f64 / begin.elapsed().as_secs_f64() / cpus.max(1) as f64)
 }
 
-fn count() -> Option<u64> {
+fn count_switches() -> Option<u64> {
     KernelStats::current().ok().map(|stats| stats.ctxt)
 }
 

@@ -5,50 +5,51 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::Log;
-use super::rows::Rows;
-use crate::entries::Entry;
+use super::ReplayLog;
+use super::rows::TableRows;
+use crate::entries::LogEntry;
 use crate::schema::cgroups::{self, CgroupNames};
 use crate::schema::columns;
 use crate::tables::reader::Recording;
 
 /// The rows that were not used yet.
 #[derive(Debug)]
-pub(super) struct Cgroups(Rows<Row>);
+pub(super) struct StoredCgroups(TableRows<CgroupRow>);
 
 /// A row of `cgroups`.
 #[derive(Debug)]
-struct Row {
-    end: u64,
+struct CgroupRow {
+    tick_end_ns: u64,
     id: u64,
     names: Arc<CgroupNames>,
 }
 
-impl Cgroups {
+impl StoredCgroups {
     /// Opens the table.
-    pub(super) fn open(recording: &Recording) -> Result<Self> {
+    pub(super) fn open_table(recording: &Recording) -> Result<Self> {
         let wanted = ["id", "path", "container", "pod", "job", "mono_ns"];
-        let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
-        Ok(Self(Rows::new(scan, decode)))
+        let scan = recording.open_table(&cgroups::TABLE)?.scan_columns(&wanted)?;
+        Ok(Self(TableRows::new(scan, decode_cgroups)))
     }
 
-    /// Adds the paths that are known from the tick that ends at `end` on.
-    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
-        while let Some(row) = self.0.next_if(|row| row.end <= end)? {
-            log.take(Entry::Cgroup { id: row.id, names: &row.names })?;
+    /// Adds the paths that are known from the tick that ends at `tick_end_ns` on.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
+        while let Some(row) = self.0.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
+            log.log_entry(LogEntry::Cgroup { id: row.id, names: &row.names })?;
         }
         Ok(())
     }
 }
 
-fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
-    let (id, path) = (columns::bits(batch, "id")?, columns::texts(batch, "path")?);
-    let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
-    let job = columns::words(batch, "job")?;
-    let end = columns::i64s(batch, "mono_ns")?;
-    let row = |row| Row {
-        end: end.value(row) as u64,
-        id: id.value(row),
+fn decode_cgroups(batch: &RecordBatch) -> Result<Vec<CgroupRow>> {
+    let (id, path) = (columns::bits_column(batch, "id")?, columns::text_column(batch, "path")?);
+    let (container, pod) =
+        (columns::word_column(batch, "container")?, columns::word_column(batch, "pod")?);
+    let job = columns::word_column(batch, "job")?;
+    let tick_ends = columns::i64_column(batch, "mono_ns")?;
+    let row = |row| CgroupRow {
+        tick_end_ns: tick_ends.value(row) as u64,
+        id: id.value_or_zero(row),
         names: Arc::new(CgroupNames {
             path: path.value(row).into(),
             container: container.get(row).map(Into::into),

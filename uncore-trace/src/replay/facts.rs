@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{Context as _, Result};
 
-use super::{Overrides, json, number, recorded};
-use crate::attribute::{Methods, order};
+use super::{Overrides, metadata_json, metadata_number, recorded_method};
+use crate::attribute::{Methods, order_counters};
 use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
@@ -17,7 +17,7 @@ const LAG_NS: u64 = 1_000_000_000;
 
 /// Everything except the entries.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct RecordedFacts {
     /// The planned counters.
     pub plan: Plan,
     /// The counters that were opened, in the order of their rows.
@@ -31,54 +31,57 @@ pub(super) struct Facts {
     /// Converts times to wall time.
     pub clock: Snapshot,
     /// Host, boot and cluster of the recording.
-    pub origin: Origin,
+    pub origin: RecordingOrigin,
     /// The metadata of the new table.
     pub pairs: BTreeMap<String, String>,
 }
 
-impl Facts {
+impl RecordedFacts {
     /// Reads the facts.
-    pub(super) fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
-        let table = recording.table(&runtime::TABLE)?;
-        let mut pairs = table.metadata().clone();
+    pub(super) fn read_facts(recording: &Recording, overrides: Overrides) -> Result<Self> {
+        let table = recording.open_table(&runtime::TABLE)?;
+        let mut pairs = table.metadata_pairs().clone();
         // The new table gets all columns of the recorded one, so that it can replace it.
-        let timeline = recording.table(&fabric::TABLE)?;
-        if let Some(tables) = timeline.metadata().get(metadata::TABLES) {
+        let timeline = recording.open_table(&fabric::TABLE)?;
+        if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());
         }
-        let mut plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
-        let clocks: Vec<Snapshot> = json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
+        let mut plan: Plan =
+            metadata_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
+        let clocks: Vec<Snapshot> = metadata_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
-        let tick_ns = number(&pairs, metadata::TICK_NS)?;
-        let method = overrides.method.unwrap_or_else(|| recorded(&pairs));
+        let tick_ns = metadata_number(&pairs, metadata::TICK_NS)?;
+        let method = overrides.method.unwrap_or_else(|| recorded_method(&pairs));
         if let Some(interval_ns) = overrides.interval_ns.filter(|ns| *ns != plan.window_ns) {
             check_times(tick_ns, interval_ns)?;
             plan.window_ns = interval_ns;
             pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
-        let recorded = pairs.contains_key(metadata::LAG_NS);
-        let recorded = recorded.then(|| number(&pairs, metadata::LAG_NS)).transpose()?;
-        let lag_ns = overrides.lag_ns.or(recorded).unwrap_or(LAG_NS);
+        let has_lag = pairs.contains_key(metadata::LAG_NS);
+        let recorded_lag =
+            has_lag.then(|| metadata_number(&pairs, metadata::LAG_NS)).transpose()?;
+        let lag_ns = overrides.lag_ns.or(recorded_lag).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
-        let recorded = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
+        let recorded_share = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
         let recorded =
-            recorded.transpose().context("the metadata has a min_share that is no number")?;
+            recorded_share.transpose().context("the metadata has a min_share that is no number")?;
         // Recordings without it have a row for each process.
         let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
         pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
-        let stop_tick = stop_tick.then(|| number(&pairs, metadata::STOP_TICK)).transpose()?;
+        let stop_tick =
+            stop_tick.then(|| metadata_number(&pairs, metadata::STOP_TICK)).transpose()?;
         Ok(Self {
-            opened: opened(recording, &plan)?,
+            opened: opened_counters(recording, &plan)?,
             plan,
             methods: Methods { choice: method, io, lag_ns, effort: overrides.effort, min_share },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,
-            origin: Origin::of(&pairs),
+            origin: RecordingOrigin::from_metadata(&pairs),
             pairs,
         })
     }
@@ -86,23 +89,24 @@ impl Facts {
 
 /// Begin of the first tick, ns.
 fn first_tick(recording: &Recording) -> Result<Option<u64>> {
-    let mut scan = recording.table(&runtime::TABLE)?.scan(&["mono_ns", "tick_ns"])?;
+    let mut scan = recording.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
-    let (end, len) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "tick_ns")?);
+    let (end, len) =
+        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
     Ok(Some(end.value(0).saturating_sub(len.value(0)) as u64))
 }
 
 /// The counters that were opened, in the order of their rows.
-fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
+fn opened_counters(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
     let mut failed = HashSet::new();
-    for batch in recording.table(&counters::TABLE)?.scan(&["counter", "state"])? {
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "state"])? {
         let batch = batch?;
         let (counter, state) =
-            (columns::i32s(&batch, "counter")?, columns::words(&batch, "state")?);
+            (columns::i32_column(&batch, "counter")?, columns::word_column(&batch, "state")?);
         let rows = (0..batch.num_rows()).filter(|&row| state.get(row) == Some("failed"));
         failed.extend(rows.map(|row| counter.value(row) as u32));
     }
-    Ok(order(plan, |id| failed.contains(&id)))
+    Ok(order_counters(plan, |id| failed.contains(&id)))
 }

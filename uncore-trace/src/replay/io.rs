@@ -7,11 +7,11 @@ use std::rc::Rc;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::Log;
-use super::owners::Owners;
-use super::rows::Rows;
-use crate::entries::{Entry, Moved, Owner};
-use crate::plan::Direction;
+use super::ReplayLog;
+use super::owners::OwnerColumns;
+use super::rows::TableRows;
+use crate::entries::{DeviceTransfer, LogEntry, Owner};
+use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
@@ -31,16 +31,16 @@ const COLUMNS: [&str; 10] = [
 /// The rows that were not used yet.
 #[derive(Debug)]
 pub(super) struct StoredIo {
-    rows: Option<Rows<Row>>,
+    rows: Option<TableRows<IoRow>>,
     devices: HashMap<String, Rc<str>>,
 }
 
 /// A row of `io`.
 #[derive(Debug)]
-struct Row {
-    end: u64,
+struct IoRow {
+    tick_end_ns: u64,
     device: String,
-    direction: Direction,
+    direction: IoDirection,
     owner: Owner,
     bytes: u64,
     requests: u64,
@@ -48,44 +48,55 @@ struct Row {
 
 impl StoredIo {
     /// Opens the table.
-    pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);
-        let scan = if there { Some(recording.table(&io::TABLE)?.scan(&COLUMNS)?) } else { None };
-        Ok(Self { rows: scan.map(|scan| Rows::new(scan, decode)), devices: HashMap::new() })
+    pub(super) fn open_table(recording: &Recording) -> Result<Self> {
+        let has_table = recording.list_tables().iter().any(|table| table.name == io::TABLE.name);
+        let scan = if has_table {
+            Some(recording.open_table(&io::TABLE)?.scan_columns(&COLUMNS)?)
+        } else {
+            None
+        };
+        Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode_io)), devices: HashMap::new() })
     }
 
-    /// Adds the rows of ticks up to the one that ends at `end`.
-    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+    /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };
-        while let Some(row) = rows.next_if(|row| row.end <= end)? {
-            let Row { device, direction, owner, bytes, requests, .. } = row;
+        while let Some(row) = rows.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
+            let IoRow { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
-            log.take(Entry::Moved(&Moved { device, direction, owner, bytes, requests }))?;
+            log.log_entry(LogEntry::Moved(&DeviceTransfer {
+                device,
+                direction,
+                owner,
+                bytes,
+                requests,
+            }))?;
         }
         Ok(())
     }
 }
 
-fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
-    let end = columns::i64s(batch, "mono_ns")?;
-    let owners = Owners::of("io", batch, "comm", "cgroup_id")?;
+fn decode_io(batch: &RecordBatch) -> Result<Vec<IoRow>> {
+    let tick_ends = columns::i64_column(batch, "mono_ns")?;
+    let owners = OwnerColumns::from_batch("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
-        (columns::words(batch, "device")?, columns::words(batch, "direction")?);
-    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
+        (columns::word_column(batch, "device")?, columns::word_column(batch, "direction")?);
+    let (bytes, requests) =
+        (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
-        Ok(Row {
-            end: end.value(row) as u64,
+        Ok(IoRow {
+            tick_end_ns: tick_ends.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
             direction: match direction.get(row) {
-                Some(word) if word == Direction::Write.name() => Direction::Write,
-                _ => Direction::Read,
+                Some(word) if word == IoDirection::Write.direction_name() => IoDirection::Write,
+                _ => IoDirection::Read,
             },
-            owner: owners.get(row)?,
-            bytes: bytes.value(row),
-            requests: requests.value(row),
+            owner: owners.row_owner(row)?,
+            bytes: bytes.value_or_zero(row),
+            requests: requests.value_or_zero(row),
         })
     };
     (0..batch.num_rows()).map(row).collect()

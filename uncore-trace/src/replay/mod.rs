@@ -22,19 +22,19 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::cgroups::Cgroups;
-use self::facts::Facts;
+use self::cgroups::StoredCgroups;
+use self::facts::RecordedFacts;
 use self::io::StoredIo;
-use self::readings::Readings;
-use self::rows::Stored;
-use self::time::Time;
+use self::readings::StoredReadings;
+use self::rows::StoredEntries;
+use self::time::StoredTimes;
 use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
-use crate::entries::{Consumer as _, Entry};
+use crate::entries::{LogConsumer as _, LogEntry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
 /// Rows per batch for the writer.
 const ROWS: usize = 8192;
@@ -63,64 +63,67 @@ pub struct Overrides {
 pub fn attribute(
     recording: &Recording,
     overrides: Overrides,
-    target: Target,
-    create: Create,
-) -> Result<Finished> {
+    target: RecordingTarget,
+    create: CreateOptions,
+) -> Result<RecordingSize> {
     if !recording.is_dataset() {
         bail!(
             "{} is a single file without raw tables: record into a directory, e.g. -o run/",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
-    if let Target::File(output) = &target {
-        place::outside(recording, output)?;
+    if let RecordingTarget::File(output) = &target {
+        place::require_only_fabric(recording, output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
-    let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
-    if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
+    let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
+    if let Some(wrong) = wrong_tables.as_deref().and_then(<[String]>::first) {
         bail!(
             "{} is not as it was recorded: {wrong}; put its own table back, or record again",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
     // A table made from damaged ones could not be told from a good one.
-    for def in recording.tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
-        recording.table(def)?.require_sound()?;
+    for def in recording.list_tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
+        recording.open_table(def)?.require_sound()?;
     }
-    let facts = Facts::read(recording, overrides)?;
+    let facts = RecordedFacts::read_facts(recording, overrides)?;
     if facts.methods.choice == Choice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
     let mut writer = Writer::create(target, create, &facts.pairs)?;
-    make(recording, &facts, &mut writer)
-        .with_context(|| format!("cannot attribute {} again", recording.path().display()))?;
+    replay_entries(recording, &facts, &mut writer).with_context(|| {
+        format!("cannot attribute {} again", recording.recording_path().display())
+    })?;
     writer.finish(&facts.pairs)
 }
 
 /// The attributor, and the rows that it has made.
-struct Log {
+struct ReplayLog {
     attributor: Attributor,
     fabric: fabric::Builder,
 }
 
-impl Log {
-    fn take(&mut self, entry: Entry<'_>) -> Result<()> {
-        self.attributor.take(entry, &mut self.fabric).context("the raw tables are out of order")
+impl ReplayLog {
+    fn log_entry(&mut self, entry: LogEntry<'_>) -> Result<()> {
+        self.attributor
+            .take_entry(entry, &mut self.fabric)
+            .context("the raw tables are out of order")
     }
 }
 
-fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()> {
-    let mut readings = Readings::open(recording)?;
-    let mut time = Time::open(recording)?;
-    let mut io = StoredIo::open(recording)?;
-    let mut held = Stored::open(recording, held::FORM)?;
-    let mut monitors = Stored::open(recording, monitors::FORM)?;
-    let mut accounts = Stored::open(recording, accounts::FORM)?;
-    let mut cgroups = Cgroups::open(recording)?;
-    let mut log = Log {
+fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Writer) -> Result<()> {
+    let mut readings = StoredReadings::open_table(recording)?;
+    let mut times = StoredTimes::open_tables(recording)?;
+    let mut io = StoredIo::open_table(recording)?;
+    let mut held = StoredEntries::open_table(recording, held::FORM)?;
+    let mut monitors = StoredEntries::open_table(recording, monitors::FORM)?;
+    let mut accounts = StoredEntries::open_table(recording, accounts::FORM)?;
+    let mut cgroups = StoredCgroups::open_table(recording)?;
+    let mut log = ReplayLog {
         attributor: Attributor::new(&RecordingFacts {
             plan: &facts.plan,
             counters: &facts.opened,
@@ -128,35 +131,35 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
             start_tick: facts.start_tick,
             clock: facts.clock,
             origin: &facts.origin,
-            threads: crate::attribute::available(),
+            threads: crate::attribute::available_threads(),
         }),
         fabric: fabric::Builder::default(),
     };
     let mut tick = facts.start_tick;
     while facts.stop_tick.is_none_or(|stop| tick < stop) {
-        if facts.stop_tick.is_none() && time.is_over()? {
+        if facts.stop_tick.is_none() && times.is_over()? {
             break;
         }
         tick += 1;
-        let end = tick * facts.plan.tick_ns;
+        let tick_end_ns = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
         // The last count may be logged in a tick after the last one. The order within a tick is
-        // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names, and last
-        // the end of the tick, which divides the windows that are complete then.
-        readings.feed(if is_last { u64::MAX } else { tick }, &mut log)?;
-        time.feed(end, &mut log)?;
-        io.feed(end, &mut log)?;
-        held.feed(end, &mut log)?;
-        monitors.feed(end, &mut log)?;
-        accounts.feed(end, &mut log)?;
-        cgroups.feed(end, &mut log)?;
-        log.take(Entry::EndOfTick { tick, is_last })?;
+        // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names,
+        // and last the end of the tick, which divides the windows that are complete then.
+        readings.feed_until(if is_last { u64::MAX } else { tick }, &mut log)?;
+        times.feed_tick(tick_end_ns, &mut log)?;
+        io.feed_until(tick_end_ns, &mut log)?;
+        held.feed_until(tick_end_ns, &mut log)?;
+        monitors.feed_until(tick_end_ns, &mut log)?;
+        accounts.feed_until(tick_end_ns, &mut log)?;
+        cgroups.feed_until(tick_end_ns, &mut log)?;
+        log.log_entry(LogEntry::EndOfTick { tick, is_last })?;
         loop {
-            let is_over = log.attributor.more(&mut log.fabric);
+            let has_all_rows = log.attributor.make_rows(&mut log.fabric);
             if log.fabric.len() >= ROWS {
                 writer.write(&fabric::TABLE, &log.fabric.finish())?;
             }
-            if is_over {
+            if has_all_rows {
                 break;
             }
         }
@@ -165,13 +168,13 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
 }
 
 /// A number in the metadata.
-fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
+fn metadata_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
     let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
     text.parse().ok().with_context(|| format!("the metadata has no number for {key}"))
 }
 
 /// JSON in the metadata.
-fn json<T: serde::de::DeserializeOwned>(
+fn metadata_json<T: serde::de::DeserializeOwned>(
     pairs: &BTreeMap<String, String>,
     key: &str,
 ) -> Result<Option<T>> {
@@ -182,9 +185,9 @@ fn json<T: serde::de::DeserializeOwned>(
 }
 
 /// The method of the recording; `residency` if the metadata have none.
-fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
+fn recorded_method(pairs: &BTreeMap<String, String>) -> Choice {
     let name = pairs.get(metadata::METHOD);
-    name.and_then(|name| Choice::of_name(name)).unwrap_or(Choice::Residency)
+    name.and_then(|name| Choice::from_name(name)).unwrap_or(Choice::Residency)
 }
 
 #[cfg(test)]

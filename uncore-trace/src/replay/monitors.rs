@@ -5,23 +5,26 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch};
 
-use super::rows::Form;
-use crate::entries::{Entry, Monitored};
+use super::rows::TableForm;
+use crate::entries::{LogEntry, Monitored};
 use crate::schema::{columns, monitors};
 
 /// The table's form.
-pub(super) const FORM: Form<Monitored> =
-    (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode, |its| {
-        Entry::Monitored(its)
+pub(super) const FORM: TableForm<Monitored> =
+    (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode_monitored, |monitored| {
+        LogEntry::Monitored(monitored)
     });
 
-fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
-    let (end, cgroup) = (columns::i64s(batch, "mono_ns")?, columns::words(batch, "cgroup")?);
-    let (socket, bytes) =
-        (columns::column::<Int16Array>(batch, "socket")?, columns::bits(batch, "bytes")?);
+fn decode_monitored(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
+    let (end, cgroup) =
+        (columns::i64_column(batch, "mono_ns")?, columns::word_column(batch, "cgroup")?);
+    let (socket, bytes) = (
+        columns::typed_column::<Int16Array>(batch, "socket")?,
+        columns::bits_column(batch, "bytes")?,
+    );
     let row = |row| {
         let cgroup = cgroup.get(row).map(Arc::from);
-        let (socket, bytes) = (socket.value(row), bytes.value(row));
+        let (socket, bytes) = (socket.value(row), bytes.value_or_zero(row));
         (end.value(row) as u64, Monitored { cgroup, socket, bytes })
     };
     Ok((0..batch.num_rows()).map(row).collect())

@@ -6,27 +6,27 @@ use std::vec::IntoIter;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::Log;
-use crate::entries::Entry;
+use super::ReplayLog;
+use crate::entries::LogEntry;
 use crate::schema::TableDef;
-use crate::tables::reader::{Recording, Scan};
+use crate::tables::reader::{Recording, TableScan};
 
 /// The rows that were not used yet.
 #[derive(Debug)]
-pub(super) struct Rows<T> {
-    scan: Scan,
+pub(super) struct TableRows<T> {
+    scan: TableScan,
     decode: fn(&RecordBatch) -> Result<Vec<T>>,
     batch: Peekable<IntoIter<T>>,
 }
 
-impl<T> Rows<T> {
+impl<T> TableRows<T> {
     /// Starts at the first row.
-    pub(super) fn new(scan: Scan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
+    pub(super) fn new(scan: TableScan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
         Self { scan, decode, batch: Vec::new().into_iter().peekable() }
     }
 
     /// The next row, without consuming it.
-    pub(super) fn peek(&mut self) -> Result<Option<&T>> {
+    pub(super) fn peek_row(&mut self) -> Result<Option<&T>> {
         while self.batch.peek().is_none() {
             match self.scan.next().transpose()? {
                 Some(batch) => self.batch = (self.decode)(&batch)?.into_iter().peekable(),
@@ -38,45 +38,48 @@ impl<T> Rows<T> {
 
     /// Consumes and returns the next row if it is `wanted`.
     pub(super) fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
-        Ok(if self.peek()?.is_some_and(wanted) { self.batch.next() } else { None })
+        Ok(if self.peek_row()?.is_some_and(wanted) { self.batch.next() } else { None })
     }
 }
 
-/// Rows of a table whose rows are entries, with the end of the tick in which each is logged; nothing if
-/// the recording has no such table.
+/// Rows of a table whose rows are entries, with the end of the tick in which each is logged;
+/// nothing if the recording has no such table.
 #[derive(Debug)]
-pub(super) struct Stored<T> {
-    rows: Option<Rows<(u64, T)>>,
-    entry: fn(&T) -> Entry<'_>,
+pub(super) struct StoredEntries<T> {
+    rows: Option<TableRows<(u64, T)>>,
+    entry: fn(&T) -> LogEntry<'_>,
 }
 
-/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and the entry
-/// of a row.
-pub(super) type Form<T> = (
+/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and
+/// the entry of a row.
+pub(super) type TableForm<T> = (
     &'static TableDef,
     &'static [&'static str],
     fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
-    fn(&T) -> Entry<'_>,
+    fn(&T) -> LogEntry<'_>,
 );
 
-impl<T> Stored<T> {
+impl<T> StoredEntries<T> {
     /// Opens the table.
-    pub(super) fn open(
+    pub(super) fn open_table(
         recording: &Recording,
-        (table, columns, decode, entry): Form<T>,
+        (table, columns, decode, entry): TableForm<T>,
     ) -> Result<Self> {
-        let is_there = recording.tables().iter().any(|its| its.name == table.name);
-        let open = || anyhow::Ok(Rows::new(recording.table(table)?.scan(columns)?, decode));
+        let is_there =
+            recording.list_tables().iter().any(|stored_table| stored_table.name == table.name);
+        let open = || {
+            anyhow::Ok(TableRows::new(recording.open_table(table)?.scan_columns(columns)?, decode))
+        };
         Ok(Self { rows: is_there.then(open).transpose()?, entry })
     }
 
-    /// Adds the rows of ticks up to the one that ends at `end`.
-    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+    /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };
-        while let Some((_, row)) = rows.next_if(|(its, _)| *its <= end)? {
-            log.take((self.entry)(&row))?;
+        while let Some((_, row)) = rows.next_if(|(tick_end, _)| *tick_end <= tick_end_ns)? {
+            log.log_entry((self.entry)(&row))?;
         }
         Ok(())
     }

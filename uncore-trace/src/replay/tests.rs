@@ -61,8 +61,8 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let plan = plan();
     let pairs = pairs(&plan);
     let path = dir.path().join("run");
-    let target = Target::Dataset(path.clone());
-    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    let target = RecordingTarget::Dataset(path.clone());
+    let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     let mut raw = readings::Builder::default();
     for row in rows {
         raw.append(row);
@@ -85,8 +85,8 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
     writer.finish(&pairs).unwrap();
     let recording = Recording::open(&path).unwrap();
-    let target = Target::File(dir.path().join("fabric.parquet"));
-    let made = attribute(&recording, Overrides::default(), target, Create::default());
+    let target = RecordingTarget::File(dir.path().join("fabric.parquet"));
+    let made = attribute(&recording, Overrides::default(), target, CreateOptions::default());
     // A failure leaves no file.
     let names = std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(names, if made.is_ok() { 2 } else { 1 });

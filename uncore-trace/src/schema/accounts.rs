@@ -2,15 +2,15 @@
 //! process used of one.
 //!
 //! Guarantee: the values of an account (the columns from `bdf` to `client`) do not decrease, except
-//! `resident_bytes`, until a row without a value. Encodings: the same accounts come in each reading,
-//! so words are dictionaries.
+//! `resident_bytes`, until a row without a value. Encodings: the same accounts come in each
+//! reading, so words are dictionaries.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "accounts", "what devices count of their own functions, and of the processes that use them", sorted by [], in order of "mono_ns";
-    When::Ends("mono_ns");
+    RowTime::Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the window that the reading is logged in, `CLOCK_MONOTONIC`, ns.";
     read_ns: I64 => Delta, "When it was read, `CLOCK_MONOTONIC`, ns.";
     bdf: Word => Dict, "PCI function.";
@@ -37,11 +37,11 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All.
+    /// All units.
     pub const ALL: [Self; 4] = [Self::Bytes, Self::Ns, Self::Cycles, Self::Resident];
 
     /// The value in the table.
-    pub const fn name(self) -> &'static str {
+    pub const fn unit_name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::Ns => "ns",
@@ -55,15 +55,15 @@ impl Unit {
         !matches!(self, Self::Resident)
     }
 
-    /// That with this name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|its| its.name() == name)
+    /// The unit with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.unit_name() == name)
     }
 }
 
 /// Who counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum AccountSource {
     /// A network interface.
     Net,
     /// A port of an RDMA device.
@@ -76,12 +76,12 @@ pub enum Source {
     Drm,
 }
 
-impl Source {
-    /// All.
+impl AccountSource {
+    /// All sources.
     pub const ALL: [Self; 5] = [Self::Net, Self::Rdma, Self::Vf, Self::Kfd, Self::Drm];
 
     /// The value in the table.
-    pub const fn name(self) -> &'static str {
+    pub const fn source_name(self) -> &'static str {
         match self {
             Self::Net => "net",
             Self::Rdma => "rdma",
@@ -91,8 +91,8 @@ impl Source {
         }
     }
 
-    /// That with this name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|its| its.name() == name)
+    /// The source with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.source_name() == name)
     }
 }

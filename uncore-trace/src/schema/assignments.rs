@@ -1,15 +1,17 @@
-//! `assignments`: which device the kubelet had assigned to which container of a pod, from when to when.
+//! `assignments`: which device the kubelet had assigned to which container of a pod, from when to
+//! when.
 //!
-//! Guarantee: rows say what the kubelet said; nothing is guessed from the id of a device. That a device is
-//! assigned does not say that anybody has it open ([`super::holders`]); a function of a NIC in the network
-//! of a pod has no file that could be open. Encodings: short, so dictionaries for words and plain numbers.
+//! Guarantee: rows say what the kubelet said; nothing is guessed from the id of a device. That a
+//! device is assigned does not say that anybody has it open ([`super::holders`]); a function of a
+//! NIC in the network of a pod has no file that could be open. Encodings: short, so dictionaries
+//! for words and plain numbers.
 
 use super::kind::{I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "assignments", "which device the kubelet had assigned to which pod, and when", sorted by [];
-    When::During("begin_ns", "end_ns");
+    RowTime::During("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -10,16 +10,16 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{bits, i64s, texts, words};
+use super::columns::{bits_column, i64_column, text_column, word_column};
 use super::kind::{Bits, I32, I64, Null, Text, Word, table};
 use super::link::Direction;
 use super::metadata;
-use super::origin::Origin;
-use super::when::When;
+use super::origin::RecordingOrigin;
+use super::when::RowTime;
 
 table! {
     "canary", "bursts of bytes that the canary moved, the truth for what it was credited", sorted by [];
-    When::Between("begin_ns", "end_ns");
+    RowTime::Between("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -36,7 +36,7 @@ table! {
 /// What was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum CanaryKind {
     /// Reads of an array in memory that is larger than the caches.
     Memory,
     /// Reads of a file that bypass the page cache.
@@ -45,12 +45,12 @@ pub enum Kind {
     Network,
 }
 
-impl Kind {
+impl CanaryKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Network];
 
     /// The value in the column `kind`.
-    pub const fn name(self) -> &'static str {
+    pub const fn kind_name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Disk => "disk",
@@ -61,7 +61,7 @@ impl Kind {
 
 /// One direction of a link, as in the table `links`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Way {
+pub struct LinkDirection {
     /// Name of the link.
     pub link: String,
     /// Direction of the bytes.
@@ -72,14 +72,14 @@ pub struct Way {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
     /// What was moved.
-    pub kind: Kind,
+    pub kind: CanaryKind,
     /// Begin, ns on `CLOCK_MONOTONIC`.
     pub begin_ns: i64,
     /// End, ns on `CLOCK_MONOTONIC`.
     pub end_ns: i64,
     /// CPU on which it ran.
     pub cpu: u32,
-    /// NUMA node of the array, for [`Kind::Memory`], if the machine has nodes.
+    /// NUMA node of the array, for [`CanaryKind::Memory`], if the machine has nodes.
     pub node: Option<u32>,
     /// Bytes that it moved.
     pub bytes: u64,
@@ -89,18 +89,18 @@ pub struct Burst {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The kind.
-    pub kind: Kind,
+    pub kind: CanaryKind,
     /// The reason.
     pub why: String,
 }
 
 /// The sum of all bursts of one kind that the same links carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct BurstSum {
     /// What was moved.
-    pub kind: Kind,
+    pub kind: CanaryKind,
     /// The links whose counters count these bytes.
-    pub links: Vec<Way>,
+    pub links: Vec<LinkDirection>,
     /// Number of bursts.
     pub bursts: u64,
     /// Their bytes.
@@ -109,23 +109,23 @@ pub struct Moved {
 
 /// The canary in the metadata, [`metadata::CANARY`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Canary {
+pub struct CanarySummary {
     /// Path of its cgroup, which `fabric` credits its bytes to.
     pub cgroup: String,
     /// The kinds that it does not move.
     pub skipped: Vec<Skipped>,
     /// What it moved.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<BurstSum>,
 }
 
-impl Canary {
+impl CanarySummary {
     /// The canary of a recording; `None` if there was none.
     ///
     /// # Errors
     ///
     /// The metadata are damaged.
-    pub fn of(pairs: &BTreeMap<String, String>) -> Result<Option<Self>> {
-        metadata::json(pairs, metadata::CANARY)
+    pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Result<Option<Self>> {
+        metadata::parse_json(pairs, metadata::CANARY)
     }
 
     /// Writes it into the metadata.
@@ -133,21 +133,26 @@ impl Canary {
     /// # Errors
     ///
     /// It cannot be written as JSON.
-    pub fn note(&self, pairs: &mut BTreeMap<String, String>) -> Result<()> {
+    pub fn write_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<()> {
         let text = serde_json::to_string(self).context("cannot write the canary as JSON")?;
         pairs.insert(metadata::CANARY.to_owned(), text);
         Ok(())
     }
 
     /// Adds a burst.
-    pub fn add(&mut self, kind: Kind, links: &[Way], bytes: u64) {
-        let same = |its: &&mut Moved| its.kind == kind && its.links == links;
-        match self.moved.iter_mut().find(same) {
+    pub fn add_burst(&mut self, burst_kind: CanaryKind, links: &[LinkDirection], bytes: u64) {
+        let is_same_sum = |sum: &&mut BurstSum| sum.kind == burst_kind && sum.links == links;
+        match self.moved.iter_mut().find(is_same_sum) {
             Some(moved) => {
                 moved.bursts += 1;
                 moved.bytes += bytes;
             }
-            None => self.moved.push(Moved { kind, links: links.to_vec(), bursts: 1, bytes }),
+            None => self.moved.push(BurstSum {
+                kind: burst_kind,
+                links: links.to_vec(),
+                bursts: 1,
+                bytes,
+            }),
         }
     }
 
@@ -157,8 +162,8 @@ impl Canary {
     ///
     /// A column is missing, or a list of links is damaged.
     pub fn add_rows(&mut self, batch: &RecordBatch) -> Result<()> {
-        for Counted { kind, links, bytes, .. } in decode(batch)? {
-            self.add(kind, &links, bytes);
+        for BurstRow { burst_kind: moved_kind, links, bytes, .. } in decode_bursts(batch)? {
+            self.add_burst(moved_kind, &links, bytes);
         }
         Ok(())
     }
@@ -166,13 +171,13 @@ impl Canary {
 
 /// A burst in a row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
+pub struct BurstRow {
     /// End, ns on `CLOCK_MONOTONIC`.
     pub end_ns: i64,
     /// What was moved.
-    pub kind: Kind,
+    pub burst_kind: CanaryKind,
     /// The links whose counters count it.
-    pub links: Vec<Way>,
+    pub links: Vec<LinkDirection>,
     /// Bytes.
     pub bytes: u64,
 }
@@ -182,14 +187,22 @@ pub struct Counted {
 /// # Errors
 ///
 /// A column of `end_ns`, `kind`, `bytes` and `links` is missing, or a list of links is damaged.
-pub fn decode(batch: &RecordBatch) -> Result<Vec<Counted>> {
-    let (ends, kinds) = (i64s(batch, "end_ns")?, words(batch, "kind")?);
-    let (bytes, links) = (bits(batch, "bytes")?, texts(batch, "links")?);
+pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
+    let (ends, kinds) = (i64_column(batch, "end_ns")?, word_column(batch, "kind")?);
+    let (bytes, links) = (bits_column(batch, "bytes")?, text_column(batch, "links")?);
     let burst = |row| {
-        let kind = Kind::ALL.into_iter().find(|kind| kinds.get(row) == Some(kind.name()));
+        let known_kind = CanaryKind::ALL
+            .into_iter()
+            .find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
-        let kind = kind.context("column kind has a value that this version does not know")?;
-        Ok(Counted { end_ns: ends.value(row), kind, links, bytes: bytes.value(row) })
+        let stored_kind =
+            known_kind.context("column kind has a value that this version does not know")?;
+        Ok(BurstRow {
+            end_ns: ends.value(row),
+            burst_kind: stored_kind,
+            links,
+            bytes: bytes.value_or_zero(row),
+        })
     };
     (0..batch.num_rows()).map(burst).collect()
 }
@@ -200,14 +213,14 @@ impl Builder {
     /// # Errors
     ///
     /// The list of links cannot be written as JSON.
-    pub fn burst(
+    pub fn append_burst(
         &mut self,
         burst: &Burst,
         device: Option<&str>,
-        links: &[Way],
-        origin: &Origin,
+        links: &[LinkDirection],
+        origin: &RecordingOrigin,
     ) -> Result<()> {
-        let Origin { host, boot_id, cluster } = origin;
+        let RecordingOrigin { host, boot_id, cluster } = origin;
         let links = serde_json::to_string(links).context("cannot write links as JSON")?;
         self.append(&Row {
             host,
@@ -215,7 +228,7 @@ impl Builder {
             cluster: cluster.as_deref(),
             begin_ns: burst.begin_ns,
             end_ns: burst.end_ns,
-            kind: burst.kind.name(),
+            kind: burst.kind.kind_name(),
             cpu: burst.cpu as i32,
             node: burst.node.map(|node| node as i32),
             device,
@@ -232,26 +245,29 @@ mod tests {
 
     #[test]
     fn rows_and_metadata_hold_the_same_sums() {
-        let way = |link: &str, direction| Way { link: link.to_owned(), direction };
+        let way = |link: &str, direction| LinkDirection { link: link.to_owned(), direction };
         let disk = [way("disk vda", Direction::In), way("PCIe vda, \"b\"", Direction::In)];
         let burst = |kind, bytes| Burst { kind, begin_ns: 1, end_ns: 2, cpu: 3, node: None, bytes };
-        let (mut canary, mut rows) = (Canary::default(), Builder::default());
-        for (kind, links, bytes) in
-            [(Kind::Disk, &disk[..], 4096), (Kind::Memory, &[], 7), (Kind::Disk, &disk[..], 1)]
-        {
-            canary.add(kind, links, bytes);
-            let device = (kind == Kind::Disk).then_some("vda");
-            rows.burst(&burst(kind, bytes), device, links, &Origin::default()).unwrap();
+        let (mut canary, mut rows) = (CanarySummary::default(), Builder::default());
+        for (kind, links, bytes) in [
+            (CanaryKind::Disk, &disk[..], 4096),
+            (CanaryKind::Memory, &[], 7),
+            (CanaryKind::Disk, &disk[..], 1),
+        ] {
+            canary.add_burst(kind, links, bytes);
+            let device = (kind == CanaryKind::Disk).then_some("vda");
+            rows.append_burst(&burst(kind, bytes), device, links, &RecordingOrigin::default())
+                .unwrap();
         }
         assert_eq!((canary.moved[0].bursts, canary.moved[0].bytes), (2, 4097));
-        let mut read = Canary::default();
+        let mut read = CanarySummary::default();
         read.add_rows(&rows.finish()).unwrap();
         assert_eq!(read, canary);
         let mut pairs = BTreeMap::new();
-        assert_eq!(Canary::of(&pairs).unwrap(), None);
-        canary.note(&mut pairs).unwrap();
-        assert_eq!(Canary::of(&pairs).unwrap(), Some(canary));
+        assert_eq!(CanarySummary::from_metadata(&pairs).unwrap(), None);
+        canary.write_metadata(&mut pairs).unwrap();
+        assert_eq!(CanarySummary::from_metadata(&pairs).unwrap(), Some(canary));
         pairs.insert(metadata::CANARY.to_owned(), "{".to_owned());
-        assert!(Canary::of(&pairs).is_err());
+        assert!(CanarySummary::from_metadata(&pairs).is_err());
     }
 }

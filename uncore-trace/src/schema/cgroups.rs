@@ -3,11 +3,11 @@
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
 use super::kind::{Bits, I64, Null, Text, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "cgroups", "path of each cgroup, and its container, pod and job", sorted by [], later ["job"];
-    When::Holds { since: Some("mono_ns"), key: &["id"], last: None };
+    RowTime::Holds { since: Some("mono_ns"), key: &["id"], last_row: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -39,14 +39,14 @@ pub fn whole_job(step: &str) -> &str {
 
 /// The ancestor of a path at depth `depth`; the path itself if it is not deeper. 0 is the root. A
 /// text that is not a path is returned unchanged.
-pub fn ancestor(path: &str, depth: usize) -> &str {
+pub fn ancestor_path(path: &str, depth: usize) -> &str {
     if !path.starts_with('/') {
         return path;
     }
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    let ends = path.match_indices('/').map(|(index, _)| index).skip(1).chain([path.len()]);
     match depth.checked_sub(1) {
         None => "/",
-        Some(last) => ends.into_iter().nth(last).map_or(path, |end| &path[..end]),
+        Some(level) => ends.into_iter().nth(level).map_or(path, |end| &path[..end]),
     }
 }
 
@@ -70,9 +70,9 @@ mod tests {
             ("/a/b", 2, "/a/b"),
         ];
         for (path, depth, short) in cases {
-            assert_eq!(ancestor(path, depth), short, "{path} {depth}");
+            assert_eq!(ancestor_path(path, depth), short, "{path} {depth}");
         }
-        assert_eq!((ancestor("", 0), ancestor("(other)", 0)), ("", "(other)"));
+        assert_eq!((ancestor_path("", 0), ancestor_path("(other)", 0)), ("", "(other)"));
     }
 
     #[test]

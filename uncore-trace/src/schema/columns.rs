@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::datatypes::Int32Type;
 
 /// The column `name` as the array type `A`.
-pub fn column<'a, A: 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
+pub fn typed_column<'a, A: 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
     batch
         .column_by_name(name)
         .with_context(|| format!("no column {name}"))?
@@ -21,93 +21,93 @@ pub fn column<'a, A: 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a 
 }
 
 /// An `int64` column.
-pub fn i64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
-    column(batch, name)
+pub fn i64_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
+    typed_column(batch, name)
 }
 
 /// An `int32` column.
-pub fn i32s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int32Array> {
-    column(batch, name)
+pub fn i32_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int32Array> {
+    typed_column(batch, name)
 }
 
 /// An `int64` column with the bits of unsigned numbers, see [`super::kind::Bits`].
 #[derive(Debug, Clone, Copy)]
-pub struct Bits<'a>(&'a Int64Array);
+pub struct BitsColumn<'a>(&'a Int64Array);
 
 /// An `int64` column with the bits of unsigned numbers.
-pub fn bits<'a>(batch: &'a RecordBatch, name: &str) -> Result<Bits<'a>> {
-    column(batch, name).map(Bits)
+pub fn bits_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<BitsColumn<'a>> {
+    typed_column(batch, name).map(BitsColumn)
 }
 
-impl Bits<'_> {
+impl BitsColumn<'_> {
     /// The number in a row; `None` if it is null.
     #[inline]
     pub fn get(&self, row: usize) -> Option<u64> {
-        get(self.0, row).map(i64::cast_unsigned)
+        nullable_value(self.0, row).map(i64::cast_unsigned)
     }
 
     /// The number in a row; 0 if it is null.
-    pub fn value(&self, row: usize) -> u64 {
+    pub fn value_or_zero(&self, row: usize) -> u64 {
         self.get(row).unwrap_or(0)
     }
 }
 
 /// A `float64` column.
-pub fn f64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float64Array> {
-    column(batch, name)
+pub fn f64_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float64Array> {
+    typed_column(batch, name)
 }
 
 /// A `float32` column.
-pub fn f32s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float32Array> {
-    column(batch, name)
+pub fn f32_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float32Array> {
+    typed_column(batch, name)
 }
 
 /// A plain string column.
-pub fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
-    column(batch, name)
+pub fn text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
+    typed_column(batch, name)
 }
 
 /// A dictionary column of strings.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct WordColumn<'a> {
     keys: &'a Int32Array,
     values: &'a StringArray,
 }
 
 /// A dictionary column of strings.
-pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<Words<'a>> {
-    let array: &DictionaryArray<Int32Type> = column(batch, name)?;
+pub fn word_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<WordColumn<'a>> {
+    let array: &DictionaryArray<Int32Type> = typed_column(batch, name)?;
     let values = array
         .values()
         .as_any()
         .downcast_ref::<StringArray>()
         .with_context(|| format!("column {name} is not of strings"))?;
-    Ok(Words { keys: array.keys(), values })
+    Ok(WordColumn { keys: array.keys(), values })
 }
 
-impl<'a> Words<'a> {
+impl<'a> WordColumn<'a> {
     /// The array that its keys refer to.
-    pub const fn dictionary(&self) -> &'a StringArray {
+    pub const fn dictionary_values(&self) -> &'a StringArray {
         self.values
     }
 
     /// The string in a row; `None` if it is null.
     #[inline]
     pub fn get(&self, row: usize) -> Option<&'a str> {
-        let key = usize::try_from(self.key(row)).ok()?;
+        let key = usize::try_from(self.dictionary_key(row)).ok()?;
         (key < self.values.len() && self.values.is_valid(key)).then(|| self.values.value(key))
     }
 
     /// The dictionary key of a row; -1 if it is null. In one batch, equal keys mean equal strings.
     #[inline]
-    pub fn key(&self, row: usize) -> i32 {
+    pub fn dictionary_key(&self, row: usize) -> i32 {
         if self.keys.is_valid(row) { self.keys.value(row) } else { -1 }
     }
 }
 
 /// The value of a row of a nullable primitive column.
 #[inline]
-pub fn get<T: arrow::datatypes::ArrowPrimitiveType>(
+pub fn nullable_value<T: arrow::datatypes::ArrowPrimitiveType>(
     array: &arrow::array::PrimitiveArray<T>,
     row: usize,
 ) -> Option<T::Native> {

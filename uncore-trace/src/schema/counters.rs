@@ -4,11 +4,11 @@
 //! that failed.
 
 use super::kind::{F64, Hex, I32, Null, Text, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];
-    When::Holds { since: None, key: &["counter"], last: None };
+    RowTime::Holds { since: None, key: &["counter"], last_row: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use arrow::datatypes::DataType;
 
-use super::loss::{self, Cause, Cost};
+use super::loss::{self, Cause, LossCost};
 use super::{ALL, TableDef, rollup};
 
 /// The text above this line is written by hand.
@@ -19,19 +19,20 @@ fn type_name(data_type: &DataType) -> String {
         DataType::Timestamp(unit, zone) => {
             format!("timestamp, {unit:?}, {}", zone.as_deref().unwrap_or("no zone")).to_lowercase()
         }
-        other => other.to_string().to_lowercase(),
+        plain => plain.to_string().to_lowercase(),
     }
 }
 
-fn section(table: &TableDef) -> String {
+fn table_section(table: &TableDef) -> String {
     let mut doc = table.doc.chars();
-    let first = doc.next().unwrap().to_uppercase();
-    let mut text = format!("\n## `{}`\n\n{first}{}.", table.name, doc.as_str());
+    let initial = doc.next().unwrap().to_uppercase();
+    let mut text = format!("\n## `{}`\n\n{initial}{}.", table.name, doc.as_str());
     if let [column] = table.order {
         write!(text, " In the order of `{column}`.").unwrap();
     }
-    if !table.sort.is_empty() {
-        let columns: Vec<_> = table.sort.iter().map(|column| format!("`{column}`")).collect();
+    if !table.sort_columns.is_empty() {
+        let columns: Vec<_> =
+            table.sort_columns.iter().map(|column| format!("`{column}`")).collect();
         let columns = columns.join(", ");
         let sorted = if table.sorts_groups {
             format!(" Sorted by {columns} within each row group.")
@@ -51,20 +52,20 @@ fn section(table: &TableDef) -> String {
         writeln!(text, "| `{name}` | {data_type} | {null} | {doc} |").unwrap();
     }
     if table.name == loss::TABLE.name {
-        text.push_str(&causes());
+        text.push_str(&cause_rows());
     }
     text
 }
 
 /// The values of the column `cause`.
-fn causes() -> String {
+fn cause_rows() -> String {
     let mut text =
         "\n| cause | several of them in words | what to do |\n|---|---|---|\n".to_owned();
     for cause in Cause::ALL {
-        let words = loss::words(cause.name(), 2);
+        let words = loss::loss_in_words(cause.name(), 2);
         let remedy = match cause.cost() {
-            Cost::Precision => "nothing: less precise, no count is missing",
-            Cost::Counts(remedy) => remedy,
+            LossCost::Precision => "nothing: less precise, no count is missing",
+            LossCost::Counts(remedy) => remedy,
         };
         writeln!(text, "| `{}` | {} | {remedy} |", cause.name(), &words[2..]).unwrap();
     }
@@ -75,15 +76,16 @@ fn causes() -> String {
 fn the_document_has_every_column() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tables.md");
     let text = fs::read_to_string(&path).unwrap();
-    let (by_hand, made) = text.split_once(MARKER).expect("docs/tables.md has no marker");
+    let (by_hand, generated) = text.split_once(MARKER).expect("docs/tables.md has no marker");
     // `fabric` comes first, because most readers look for it.
-    let sections: String = ALL.iter().rev().copied().chain([&rollup::TABLE]).map(section).collect();
+    let sections: String =
+        ALL.iter().rev().copied().chain([&rollup::TABLE]).map(table_section).collect();
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, format!("{by_hand}{MARKER}{sections}")).unwrap();
         return;
     }
     assert!(
-        made == sections,
+        generated == sections,
         "docs/tables.md is stale: run UPDATE_DOCS=1 cargo test -p uncore-trace --lib document"
     );
 }

@@ -16,14 +16,14 @@
 //! (`attribute/rows.rs`). `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
 
 use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 /// `confidence` is the chance that a share is within this relative error of the truth.
 pub const RIGHT_WITHIN: f64 = 0.1;
 
 table! {
     "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
-    When::Ends("mono_ns");
+    RowTime::Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
     window_ns: I64 => Dict, "Length of the window, ns.";

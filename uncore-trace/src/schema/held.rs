@@ -1,15 +1,15 @@
 //! `held`: how long each owner holds a PCI function whose traffic is counted, in each tick.
 //!
-//! Guarantee: a row is written in the tick in which the number changes, so the table is complete up to its
-//! last row also if the recorder was killed. Owners that only manage a device are left out while others use
-//! it. Encodings: few rows, so dictionaries for names and ids.
+//! Guarantee: a row is written in the tick in which the number changes, so the table is complete up
+//! to its last row also if the recorder was killed. Owners that only manage a device are left out
+//! while others use it. Encodings: few rows, so dictionaries for names and ids.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "held", "from which tick on an owner holds a PCI function for how much of each tick", sorted by [], in order of "mono_ns";
-    When::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last: None };
+    RowTime::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last_row: None };
     mono_ns: I64 => Delta, "End of the first tick with this number, `CLOCK_MONOTONIC`, ns; it holds until the next row of the same function and owner.";
     bdf: Word => Dict, "The PCI function.";
     owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not asked for).";

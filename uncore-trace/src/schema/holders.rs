@@ -1,15 +1,15 @@
 //! `holders`: which process had which device open, from when to when.
 //!
-//! Guarantee: a row is written when the process has left the device, or when the recording ends; of a
-//! recorder that was killed, the rows are missing of what was still held. Encodings: short, so
+//! Guarantee: a row is written when the process has left the device, or when the recording ends; of
+//! a recorder that was killed, the rows are missing of what was still held. Encodings: short, so
 //! dictionaries for words and plain numbers.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "holders", "which process had which device open, and when", sorted by [];
-    When::During("begin_ns", "end_ns");
+    RowTime::During("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -7,11 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "io", "bytes that each device moved in each tick, by owner", sorted by [], in order of "mono_ns";
-    When::Ends("mono_ns");
+    RowTime::Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     device: Word => Dict, "Disk or network interface; one of another network namespace as NAME@INODE of the namespace.";
@@ -34,16 +34,16 @@ pub const WRITE: &str = "write";
 /// Direction of data, as in the statistics of disks and interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum IoDirection {
     /// The device writes memory: a disk is read, a packet is received.
     Read,
     /// The device reads memory: a disk is written, a packet is sent.
     Write,
 }
 
-impl Direction {
+impl IoDirection {
     /// The value in the tables.
-    pub const fn name(self) -> &'static str {
+    pub const fn direction_name(self) -> &'static str {
         match self {
             Self::Read => READ,
             Self::Write => WRITE,
@@ -51,7 +51,7 @@ impl Direction {
     }
 
     /// The direction with this name.
-    pub fn of(name: &str) -> Option<Self> {
-        [Self::Read, Self::Write].into_iter().find(|its| its.name() == name)
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Read, Self::Write].into_iter().find(|direction| direction.direction_name() == name)
     }
 }

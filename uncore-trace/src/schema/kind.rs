@@ -33,7 +33,7 @@ pub enum Encoding {
 }
 
 /// The type of a column in Rust and in Arrow, and how values are appended.
-pub trait Kind {
+pub trait ColumnType {
     /// The type of a value in a row.
     type Value<'a>;
     /// The Arrow builder of the column.
@@ -80,7 +80,7 @@ pub trait Kind {
 #[derive(Debug)]
 pub struct Number<T>(PhantomData<T>);
 
-impl<T: ArrowPrimitiveType + fmt::Debug> Kind for Number<T> {
+impl<T: ArrowPrimitiveType + fmt::Debug> ColumnType for Number<T> {
     type Value<'a> = T::Native;
     type Builder = PrimitiveBuilder<T>;
     fn data_type() -> DataType {
@@ -113,7 +113,7 @@ pub type F64 = Number<Float64Type>;
 #[derive(Debug)]
 pub struct Bits;
 
-impl Kind for Bits {
+impl ColumnType for Bits {
     type Value<'a> = u64;
     type Builder = PrimitiveBuilder<Int64Type>;
     fn data_type() -> DataType {
@@ -144,7 +144,7 @@ impl Default for TimeBuilder {
     }
 }
 
-impl Kind for Time {
+impl ColumnType for Time {
     type Value<'a> = i64;
     type Builder = TimeBuilder;
     fn data_type() -> DataType {
@@ -171,24 +171,27 @@ pub struct Word;
 pub struct WordBuilder {
     words: StringDictionaryBuilder<Int32Type>,
     /// The word of the current run.
-    last: String,
+    word: String,
     /// Length of the current run, which is not in `words` yet.
     run: usize,
 }
 
 impl fmt::Debug for WordBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { words: _, last, run } = self;
-        f.debug_struct("WordBuilder").field("last", last).field("run", run).finish_non_exhaustive()
+        let Self { words: _, word: current, run } = self;
+        f.debug_struct("WordBuilder")
+            .field("last", current)
+            .field("run", run)
+            .finish_non_exhaustive()
     }
 }
 
 impl WordBuilder {
     fn append(&mut self, word: &str, rows: usize) {
-        if self.last != word {
+        if self.word != word {
             self.end_run();
-            self.last.clear();
-            self.last.push_str(word);
+            self.word.clear();
+            self.word.push_str(word);
         }
         self.run += rows;
     }
@@ -200,12 +203,12 @@ impl WordBuilder {
 
     fn end_run(&mut self) {
         if self.run > 0 {
-            self.words.append_values(&self.last, mem::take(&mut self.run));
+            self.words.append_values(&self.word, mem::take(&mut self.run));
         }
     }
 }
 
-impl Kind for Word {
+impl ColumnType for Word {
     type Value<'a> = &'a str;
     type Builder = WordBuilder;
     fn data_type() -> DataType {
@@ -229,16 +232,16 @@ impl Kind for Word {
         let mut run: Option<(Option<&str>, usize)> = None;
         for value in values {
             match &mut run {
-                Some((same, rows)) if is_same(*same, value) => *rows += 1,
+                Some((current, rows)) if is_same(*current, value) => *rows += 1,
                 _ => {
-                    if let Some((before, rows)) = run.replace((value, 1)) {
-                        end_run(before, rows);
+                    if let Some((previous, rows)) = run.replace((value, 1)) {
+                        end_run(previous, rows);
                     }
                 }
             }
         }
-        if let Some((last, rows)) = run {
-            end_run(last, rows);
+        if let Some((final_value, rows)) = run {
+            end_run(final_value, rows);
         }
     }
     fn append_all<'a>(builder: &mut WordBuilder, values: impl Iterator<Item = &'a str>) {
@@ -251,9 +254,9 @@ impl Kind for Word {
 }
 
 /// Whether both are the same string in memory, or both are `None`.
-fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => std::ptr::eq(one, other),
+fn is_same(first_text: Option<&str>, second_text: Option<&str>) -> bool {
+    match (first_text, second_text) {
+        (Some(a), Some(b)) => std::ptr::eq(a, b),
         (None, None) => true,
         _ => false,
     }
@@ -263,7 +266,7 @@ fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
 #[derive(Debug)]
 pub struct Text;
 
-impl Kind for Text {
+impl ColumnType for Text {
     type Value<'a> = &'a str;
     type Builder = StringBuilder;
     fn data_type() -> DataType {
@@ -284,7 +287,7 @@ impl Kind for Text {
 #[derive(Debug)]
 pub struct Hex;
 
-impl Kind for Hex {
+impl ColumnType for Hex {
     type Value<'a> = u64;
     type Builder = StringBuilder;
     fn data_type() -> DataType {
@@ -305,7 +308,7 @@ impl Kind for Hex {
 #[derive(Debug)]
 pub struct Null<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for Null<K> {
+impl<K: ColumnType> ColumnType for Null<K> {
     type Value<'a> = Option<K::Value<'a>>;
     type Builder = K::Builder;
     const NULLABLE: bool = true;
@@ -342,33 +345,33 @@ impl<K: Kind> Kind for Null<K> {
 /// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
 /// never decreases from one row of the table to the next. `later` names the columns that older
 /// files of the same version lack. The next line says which time a row belongs to
-/// ([`super::when::When`]).
+/// ([`super::when::RowTime`]).
 macro_rules! table {
     (
-        $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
+        $name:literal, $about:literal $(, sorted by [$($sort_column:literal),*])?
         $(, sorted in row groups by [$($group_sort:literal),+])?
         $(, in order of $order:literal)?
         $(, later [$($later:literal),+])?;
         $when:expr;
-        $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
+        $($field:ident: $column_type:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
         pub struct Row<'a> {
             $(
                 #[doc = $doc]
-                pub $field: <$kind as $crate::schema::kind::Kind>::Value<'a>,
+                pub $field: <$column_type as $crate::schema::kind::ColumnType>::Value<'a>,
             )+
         }
 
         #[doc = concat!("The Arrow schema of `", $name, "`.")]
         pub fn schema() -> arrow::datatypes::SchemaRef {
-            use $crate::schema::kind::Kind;
+            use $crate::schema::kind::ColumnType;
             std::sync::Arc::new(arrow::datatypes::Schema::new(vec![$(
                 arrow::datatypes::Field::new(
                     stringify!($field),
-                    <$kind>::data_type(),
-                    <$kind>::NULLABLE,
+                    <$column_type>::data_type(),
+                    <$column_type>::NULLABLE,
                 ),
             )+]))
         }
@@ -377,7 +380,7 @@ macro_rules! table {
         #[derive(Default)]
         pub struct Builder {
             rows: usize,
-            $($field: <$kind as $crate::schema::kind::Kind>::Builder,)+
+            $($field: <$column_type as $crate::schema::kind::ColumnType>::Builder,)+
         }
 
         impl std::fmt::Debug for Builder {
@@ -389,15 +392,15 @@ macro_rules! table {
         impl Builder {
             /// Adds a row.
             pub fn append(&mut self, row: &Row<'_>) {
-                use $crate::schema::kind::Kind;
-                $(<$kind>::append(&mut self.$field, row.$field);)+
+                use $crate::schema::kind::ColumnType;
+                $(<$column_type>::append(&mut self.$field, row.$field);)+
                 self.rows += 1;
             }
 
             /// Adds rows, column by column, so that repeated strings are looked up once.
             pub fn append_all(&mut self, rows: &[Row<'_>]) {
-                use $crate::schema::kind::Kind;
-                $(<$kind>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
+                use $crate::schema::kind::ColumnType;
+                $(<$column_type>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
                 self.rows += rows.len();
             }
 
@@ -413,9 +416,9 @@ macro_rules! table {
 
             /// Returns the rows as a batch, and clears the builder.
             pub fn finish(&mut self) -> arrow::array::RecordBatch {
-                use $crate::schema::kind::Kind;
+                use $crate::schema::kind::ColumnType;
                 self.rows = 0;
-                let columns = vec![$(<$kind>::finish(&mut self.$field),)+];
+                let columns = vec![$(<$column_type>::finish(&mut self.$field),)+];
                 // The schema and the columns come from one list, and `append` fills every column,
                 // so `try_new` cannot fail.
                 arrow::array::RecordBatch::try_new(schema(), columns)
@@ -432,7 +435,7 @@ macro_rules! table {
                 (stringify!($field), $crate::schema::kind::Encoding::$encoding),
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
-            sort: &[$($($sort),*)? $($($group_sort),+)?],
+            sort_columns: &[$($($sort_column),*)? $($($group_sort),+)?],
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
             later: &[$($($later),+)?],
@@ -454,7 +457,7 @@ mod tests {
         let (here, there) = ("a".to_owned(), "a".to_owned());
         let values = [None, Some(&*here), Some(&*here), Some(&*there), Some("b"), None, None];
         let single = [Some(""), Some("b"), None, Some("b"), Some("b"), None, Some("a")];
-        let mut builder = <Null<Word> as Kind>::Builder::default();
+        let mut builder = <Null<Word> as ColumnType>::Builder::default();
         Null::<Word>::append_all(&mut builder, values.into_iter());
         Word::append_all(&mut builder, values.into_iter().flatten());
         for value in single {
@@ -474,7 +477,7 @@ mod tests {
 
     #[test]
     fn all_64_bits_are_kept() {
-        let mut builder = <Bits as Kind>::Builder::default();
+        let mut builder = <Bits as ColumnType>::Builder::default();
         for value in [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX] {
             Bits::append(&mut builder, value);
         }
@@ -487,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_bit_pattern_is_hexadecimal() {
-        let mut builder = <Hex as Kind>::Builder::default();
+        let mut builder = <Hex as ColumnType>::Builder::default();
         for value in [0, 0x1f, u64::MAX] {
             Hex::append(&mut builder, value);
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::metric::Planned;
+use super::metric::PlannedMetric;
 
 /// [`Link::kind`] of the memory of a socket.
 pub const MEMORY: &str = "memory";
@@ -21,7 +21,7 @@ pub enum Direction {
 
 impl Direction {
     /// The value in the tables.
-    pub const fn name(self) -> &'static str {
+    pub const fn direction_name(self) -> &'static str {
         match self {
             Self::In => "in",
             Self::Out => "out",
@@ -45,18 +45,18 @@ pub struct Link {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<String>,
     /// The counters of its bytes.
-    pub counters: Vec<Counted>,
+    pub counters: Vec<LinkCounter>,
     /// Its peak rates, one per source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub peaks: Vec<Peak>,
+    pub peaks: Vec<PeakRate>,
     /// Its latencies: metrics in ns whose inputs are all counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub latencies: Vec<Planned>,
+    pub latencies: Vec<PlannedMetric>,
 }
 
 /// A counter of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct LinkCounter {
     /// Its id.
     pub counter: u32,
     /// Direction of the bytes that it counts.
@@ -80,7 +80,7 @@ pub enum PeakSource {
 
 impl PeakSource {
     /// The value in the tables.
-    pub const fn name(self) -> &'static str {
+    pub const fn source_name(self) -> &'static str {
         match self {
             Self::Calibrated => "calibrated",
             Self::Sysfs => "sysfs",
@@ -92,7 +92,7 @@ impl PeakSource {
 
 /// The highest rate of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Peak {
+pub struct PeakRate {
     /// Its direction; for both, the sum of the two.
     pub direction: Direction,
     /// Bytes per second.
@@ -105,9 +105,10 @@ pub struct Peak {
 
 impl Link {
     /// The peaks that limit this direction: its own, and those of the sum of both.
-    pub fn peaks_of(&self, direction: Direction) -> impl Iterator<Item = &Peak> {
-        let limits =
-            move |peak: &&Peak| peak.direction == direction || peak.direction == Direction::Both;
+    pub fn peaks_of(&self, direction: Direction) -> impl Iterator<Item = &PeakRate> {
+        let limits = move |peak: &&PeakRate| {
+            peak.direction == direction || peak.direction == Direction::Both
+        };
         self.peaks.iter().filter(limits)
     }
 }

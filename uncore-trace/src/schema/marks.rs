@@ -10,15 +10,15 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{get, i32s, i64s, texts, words};
+use super::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use super::kind::{I32, I64, Null, Text, Word, table};
 use super::metadata;
-use super::origin::Origin;
-use super::when::When;
+use super::origin::RecordingOrigin;
+use super::when::RowTime;
 
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];
-    When::Own;
+    RowTime::Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -48,16 +48,16 @@ pub const LISTED_BYTES: usize = 128 << 10;
 /// Kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MarkKind {
     /// A point in time.
     Instant,
     /// A span with a begin and, if it was ended, an end.
     Span,
 }
 
-impl Kind {
+impl MarkKind {
     /// The value in the column `kind`.
-    pub const fn name(self) -> &'static str {
+    pub const fn kind_name(self) -> &'static str {
         match self {
             Self::Instant => "instant",
             Self::Span => "span",
@@ -73,7 +73,7 @@ pub struct Mark {
     /// End of a span, ns on `CLOCK_MONOTONIC`; `None` if it was not ended.
     pub end_ns: Option<i64>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MarkKind,
     /// Its name, as given.
     pub text: String,
     /// Who made it: [`COMMAND`] or [`FIFO`].
@@ -84,14 +84,14 @@ pub struct Mark {
 
 impl Mark {
     /// The mark as a row of the table.
-    pub fn row<'a>(&'a self, origin: &'a Origin) -> Row<'a> {
+    pub fn to_row<'a>(&'a self, origin: &'a RecordingOrigin) -> Row<'a> {
         Row {
             host: &origin.host,
             boot_id: &origin.boot_id,
             cluster: origin.cluster.as_deref(),
             mono_ns: self.mono_ns,
             end_ns: self.end_ns,
-            kind: self.kind.name(),
+            kind: self.kind.kind_name(),
             text: &self.text,
             source: &self.source,
             pid: self.pid,
@@ -101,32 +101,33 @@ impl Mark {
 
 /// The marks in the metadata, [`metadata::MARKS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedMarks {
     /// The first ones, in the order in which they were taken.
     pub marks: Vec<Mark>,
     /// Number of further marks, which are only in the table.
     pub left_out: u64,
 }
 
-impl Listed {
+impl ListedMarks {
     /// The marks in a recording's metadata; empty if there are none.
     ///
     /// # Errors
     ///
     /// The metadata are damaged.
-    pub fn of(pairs: &BTreeMap<String, String>) -> Result<Self> {
-        Ok(metadata::json(pairs, metadata::MARKS)?.unwrap_or_default())
+    pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Result<Self> {
+        Ok(metadata::parse_json(pairs, metadata::MARKS)?.unwrap_or_default())
     }
 
-    /// The first of these marks, as many as there is room for.
-    pub fn first(all: Vec<Mark>) -> Self {
+    /// Lists the first of these marks, as many as there is room for.
+    pub fn list_first(candidates: Vec<Mark>) -> Self {
         let mut bytes = 0;
         let has_room = |mark: &Mark| {
             bytes += serde_json::to_string(mark).map_or(LISTED_BYTES, |json| json.len() + 1);
             bytes <= LISTED_BYTES
         };
-        let count = all.len() as u64;
-        let marks: Vec<Mark> = all.into_iter().take(LISTED_MARKS).take_while(has_room).collect();
+        let count = candidates.len() as u64;
+        let marks: Vec<Mark> =
+            candidates.into_iter().take(LISTED_MARKS).take_while(has_room).collect();
         let left_out = count - marks.len() as u64;
         Self { marks, left_out }
     }
@@ -137,20 +138,20 @@ impl Listed {
 /// # Errors
 ///
 /// A column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid` is missing.
-pub fn decode(batch: &RecordBatch) -> Result<Vec<Mark>> {
-    let (begin, end) = (i64s(batch, "mono_ns")?, i64s(batch, "end_ns")?);
-    let (kind, source) = (words(batch, "kind")?, words(batch, "source")?);
-    let (text, pid) = (texts(batch, "text")?, i32s(batch, "pid")?);
+pub fn decode_marks(batch: &RecordBatch) -> Result<Vec<Mark>> {
+    let (begin, end) = (i64_column(batch, "mono_ns")?, i64_column(batch, "end_ns")?);
+    let (kinds, source) = (word_column(batch, "kind")?, word_column(batch, "source")?);
+    let (text, pid) = (text_column(batch, "text")?, i32_column(batch, "pid")?);
     let mark = |row| Mark {
         mono_ns: begin.value(row),
-        end_ns: get(end, row),
-        kind: match kind.get(row) {
-            Some(word) if word == Kind::Span.name() => Kind::Span,
-            _ => Kind::Instant,
+        end_ns: nullable_value(end, row),
+        kind: match kinds.get(row) {
+            Some(word) if word == MarkKind::Span.kind_name() => MarkKind::Span,
+            _ => MarkKind::Instant,
         },
         text: text.value(row).to_owned(),
         source: source.get(row).unwrap_or_default().to_owned(),
-        pid: get(pid, row),
+        pid: nullable_value(pid, row),
     };
     Ok((0..batch.num_rows()).map(mark).collect())
 }

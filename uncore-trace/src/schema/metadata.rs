@@ -51,9 +51,9 @@ pub const CATALOG: &str = "uncore_trace.catalog";
 pub const LOSS: &str = "uncore_trace.loss";
 /// JSON `{cause: mono_ns}`: when the first loss of each cause began.
 pub const LOSS_FIRST: &str = "uncore_trace.loss_first";
-/// JSON, see [`super::marks::Listed`]: the first marks; absent if there are none.
+/// JSON, see [`super::marks::ListedMarks`]: the first marks; absent if there are none.
 pub const MARKS: &str = "uncore_trace.marks";
-/// JSON, see [`super::canary::Canary`]: what the canary moved; absent without `--canary`.
+/// JSON, see [`super::canary::CanarySummary`]: what the canary moved; absent without `--canary`.
 pub const CANARY: &str = "uncore_trace.canary";
 /// JSON, one object per CPU: how its time is divided over the owners.
 pub const CPU_TIME: &str = "uncore_trace.cpu_time";
@@ -106,7 +106,10 @@ const OF_THE_FILE: [&str; 2] = [ROW_GROUP_DIGESTS, DIGEST];
 /// # Errors
 ///
 /// The value is damaged.
-pub fn json<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Result<Option<T>> {
+pub fn parse_json<T: DeserializeOwned>(
+    pairs: &BTreeMap<String, String>,
+    key: &str,
+) -> Result<Option<T>> {
     let parse = |text: &String| {
         serde_json::from_str(text).with_context(|| format!("the metadata {key} is damaged"))
     };

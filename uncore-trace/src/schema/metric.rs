@@ -26,7 +26,7 @@ pub struct Input {
 
 /// One metric on one PMU and one of its CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedMetric {
     /// The metric's name.
     pub name: String,
     /// Description.
@@ -55,9 +55,9 @@ pub struct Planned {
     pub constants: BTreeMap<String, f64>,
 }
 
-impl Planned {
+impl PlannedMetric {
     /// The inputs that this kernel or machine does not have.
-    pub fn missing(&self) -> Vec<&str> {
+    pub fn missing_inputs(&self) -> Vec<&str> {
         let missing = self.inputs.iter().filter(|input| input.counter.is_none());
         missing.map(|input| input.name.as_str()).collect()
     }

@@ -43,7 +43,7 @@ pub mod tasks;
 pub mod when;
 
 use kind::Encoding;
-use when::When;
+use when::RowTime;
 
 /// Version of the table [`rollup`]. It grows when a column changes its meaning or is removed. A new
 /// column does not change it, because readers select columns by name.
@@ -70,19 +70,19 @@ macro_rules! tables {
 
         impl Builders {
             /// The number of rows of the longest table.
-            pub fn most(&self) -> usize {
+            pub fn max_table_rows(&self) -> usize {
                 [$(self.$name.len(),)*].into_iter().max().unwrap_or_default()
             }
 
-            /// Passes the rows of each table that has at least `least` rows, and any, to `write`,
-            /// and clears their builders.
+            /// Passes the rows of each table that has at least `minimum_rows` rows, and any, to
+            /// `write`, and clears their builders.
             pub fn finish(
                 &mut self,
-                least: usize,
+                minimum_rows: usize,
                 mut write: impl FnMut(&'static TableDef, RecordBatch) -> anyhow::Result<()>,
             ) -> anyhow::Result<()> {
                 $(
-                    if self.$name.len() >= least.max(1) {
+                    if self.$name.len() >= minimum_rows.max(1) {
                         write(&$name::TABLE, self.$name.finish())?;
                     }
                 )*
@@ -118,23 +118,23 @@ tables! {
 }
 
 /// The destination of rows.
-pub trait Store {
+pub trait RowStore {
     /// Whether rows of the table are kept.
-    fn wants(&self, table: &TableDef) -> bool;
+    fn wants_table(&self, table: &TableDef) -> bool;
 
-    /// Takes rows. Waits for room.
+    /// Writes rows. Waits for room.
     ///
     /// # Errors
     ///
     /// The rows cannot be written.
-    fn write(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<()>;
+    fn write_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<()>;
 
-    /// Takes rows without waiting. `false` if there is no room; the rows are dropped then.
+    /// Writes rows without waiting. `false` if there is no room; the rows are dropped then.
     ///
     /// # Errors
     ///
-    /// Those of [`Store::write`].
-    fn offer(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<bool>;
+    /// Those of [`RowStore::write_rows`].
+    fn offer_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<bool>;
 }
 
 /// The definition of a table for the writer and the readers.
@@ -152,7 +152,7 @@ pub struct TableDef {
     pub column_docs: &'static [(&'static str, &'static str)],
     /// Columns by which the rows of a segment are sorted; rows with equal values are in order of
     /// arrival.
-    pub sort: &'static [&'static str],
+    pub sort_columns: &'static [&'static str],
     /// Whether the rows of each row group of every file are sorted, not only those of segments.
     /// Readers can then skip row groups by their words.
     pub sorts_groups: bool,
@@ -163,7 +163,7 @@ pub struct TableDef {
     /// and nullable.
     pub later: &'static [&'static str],
     /// Which time a row belongs to.
-    pub when: When,
+    pub when: RowTime,
 }
 
 /// How much effort goes into compression.
@@ -180,7 +180,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    fn compression(self) -> Compression {
+    fn parquet_compression(self) -> Compression {
         match self {
             Packing::Segment => Compression::SNAPPY,
             Packing::Kept => Compression::ZSTD(ZstdLevel::try_new(6).unwrap_or_default()),
@@ -210,17 +210,17 @@ impl TableDef {
     /// would compare every row for the minimum and maximum. Words have statistics in tables with
     /// sorted row groups, which are read from many files: `host` lets readers skip files of other
     /// hosts, and Iceberg takes the partition of a file from `cluster`.
-    pub fn properties(&self, packing: Packing) -> WriterPropertiesBuilder {
+    pub fn writer_properties(&self, packing: Packing) -> WriterPropertiesBuilder {
         let mut builder = WriterProperties::builder()
-            .set_compression(packing.compression())
+            .set_compression(packing.parquet_compression())
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_data_page_row_count_limit(packing.page_rows())
             .set_data_page_size_limit(PAGE_BYTES)
             .set_created_by(concat!("uncore-trace ", env!("CARGO_PKG_VERSION")).to_owned());
-        let place = |order: &&str| self.encodings.iter().position(|(name, _)| name == order);
-        let sorted = self.order.iter().filter_map(place).map(|at| SortingColumn {
-            column_idx: at as i32,
+        let column_index = |order: &&str| self.encodings.iter().position(|(name, _)| name == order);
+        let sorted = self.order.iter().filter_map(column_index).map(|index| SortingColumn {
+            column_idx: index as i32,
             descending: false,
             nulls_first: false,
         });

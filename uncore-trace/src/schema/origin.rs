@@ -11,7 +11,7 @@ use super::metadata;
 
 /// The values of these columns in a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct RecordingOrigin {
     /// Host name.
     pub host: String,
     /// Random id of the boot.
@@ -20,9 +20,9 @@ pub struct Origin {
     pub cluster: Option<String>,
 }
 
-impl Origin {
+impl RecordingOrigin {
     /// The values in the metadata of a recording; empty if missing.
-    pub fn of(pairs: &BTreeMap<String, String>) -> Self {
+    pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Self {
         let text = |key| pairs.get(key).cloned();
         Self {
             host: text(metadata::HOST).unwrap_or_default(),

@@ -6,19 +6,19 @@
 //! They are plain, so that zstd finds the repetition, which bit packing would hide.
 //!
 //! Measured on synthetic 60 s of 6 counters at 1 kHz (jitter of +-10 us, two clock-like and four
-//! slow counters; a test in `tables` asserts it): a row takes 2.2 bytes with [`times`], of which
-//! `value` is 1.1, `mono_ns` 0.8 and `width_ns` 0.3. `BYTE_STREAM_SPLIT` would reduce the last two
-//! to 0.4 and 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every row, a row
-//! takes 6.8 bytes: 2.3 bytes for each, because their low bits are the noise of the kernel's clock.
-//! [`times`] leaves them out if they carry no information, that is if the counter was never
-//! multiplexed.
+//! slow counters; a test in `tables` asserts it): a row takes 2.2 bytes with [`stored_times`], of
+//! which `value` is 1.1, `mono_ns` 0.8 and `width_ns` 0.3. `BYTE_STREAM_SPLIT` would reduce the
+//! last two to 0.4 and 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every
+//! row, a row takes 6.8 bytes: 2.3 bytes for each, because their low bits are the noise of the
+//! kernel's clock. [`stored_times`] leaves them out if they carry no information, that is if the
+//! counter was never multiplexed.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter"];
-    When::Tick("tick");
+    RowTime::Tick("tick");
     mono_ns: I64 => Plain, "When the read began, `CLOCK_MONOTONIC`, ns.";
     tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
     counter: I32 => Delta, "Which counter: `counter` in `counters`.";
@@ -40,7 +40,7 @@ table! {
 
 /// `enabled` and `running` as a row stores them: both null if they are equal and not 0. Then the
 /// scale is exactly 1, and the low bits are clock noise.
-pub fn times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
+pub fn stored_times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
     if enabled == running && enabled > 0 { (None, None) } else { (Some(enabled), Some(running)) }
 }
 

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::when::When;
+use super::when::RowTime;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
 /// Length of the longest window, ns: an hour has twelve.
@@ -26,7 +26,7 @@ pub const LONGEST_WINDOW_NS: i64 = 300_000_000_000;
 const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
 
 /// The metadata of a roll-up file, from those of the recording.
-pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn file_metadata(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let kept = KEPT.iter().filter_map(|key| recorded.get_key_value(*key));
     let mut pairs: BTreeMap<_, _> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
     for (key, value) in [
@@ -41,7 +41,7 @@ pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 
 table! {
     "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
-    When::Ends("mono_ns");
+    RowTime::Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use arrow::array::RecordBatch;
 
 use super::kind::{Null, Text, Word, table};
-use super::origin::Origin;
-use super::when::When;
+use super::origin::RecordingOrigin;
+use super::when::RowTime;
 
 table! {
     "run", "the recording's metadata", sorted by [];
-    When::Own;
+    RowTime::Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -19,9 +19,9 @@ table! {
 }
 
 /// The metadata as rows of this table.
-pub fn of(pairs: &BTreeMap<String, String>) -> RecordBatch {
+pub fn metadata_rows(pairs: &BTreeMap<String, String>) -> RecordBatch {
     let mut builder = Builder::default();
-    let Origin { host, boot_id, cluster } = &Origin::of(pairs);
+    let RecordingOrigin { host, boot_id, cluster } = &RecordingOrigin::from_metadata(pairs);
     for (key, value) in pairs {
         builder.append(&Row { host, boot_id, cluster: cluster.as_deref(), key, value });
     }

@@ -3,11 +3,11 @@
 //! Guarantee: every task that another table names has a row here, however short it lived.
 
 use super::kind::{Bits, I32, I64, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "tasks", "events in the life of each task", sorted by [];
-    When::Holds { since: Some("mono_ns"), key: &["tid"], last: Some(("what", "exit")) };
+    RowTime::Holds { since: Some("mono_ns"), key: &["tid"], last_row: Some(("what", "exit")) };
     mono_ns: I64 => Delta, "When, `CLOCK_MONOTONIC`, ns.";
     pid: I32 => Delta, "Process.";
     tid: I32 => Delta, "Thread.";

@@ -2,7 +2,7 @@
 
 /// Which time a row belongs to. Times are ns on `CLOCK_MONOTONIC`, in columns of type `int64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum RowTime {
     /// A window or a tick that ends at this time.
     Ends(&'static str),
     /// The tick with this number. The rows of the tick before the first one hold the counts at the
@@ -19,7 +19,7 @@ pub enum When {
         /// The key columns.
         key: &'static [&'static str],
         /// A column, and its value in the last row for a key.
-        last: Option<(&'static str, &'static str)>,
+        last_row: Option<(&'static str, &'static str)>,
     },
     /// The table has its own rules, see [`crate::cut`].
     Own,

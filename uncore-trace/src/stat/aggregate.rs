@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::count::{Lap, Tally};
-use super::row::{Counted, Location, Rate, Row, Value};
+use super::row::{CounterFields, Location, Rate, RowValue, StatRow};
 use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
 use crate::plan::{Counter, Plan};
 
 /// How lines are split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum LineSplit {
     /// Nothing.
     #[default]
     Machine,
@@ -38,7 +38,7 @@ pub enum By {
 #[derive(Clone, Debug, Default)]
 pub struct Grouping {
     /// How lines are split.
-    pub by: By,
+    pub split: LineSplit,
     /// Whether each PMU instance has lines of its own.
     pub apart: bool,
     /// Instances with lines of their own in any case: those that were given by their full name.
@@ -59,7 +59,7 @@ pub struct SummedCounters {
     /// Whether one count is a whole number of units.
     pub integral: bool,
     /// Where the counters are.
-    pub place: Location,
+    pub location: Location,
     /// Ids of the counters.
     pub members: Vec<u32>,
 }
@@ -69,17 +69,17 @@ pub struct SummedCounters {
 const GENERIC: [u32; 2] = [0, 3];
 
 /// Counters with equal fields count the same event: PMU, event, filter, unit.
-type Event<'a> = (&'a str, &'a str, &'a str, &'a str);
+type EventKey<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 impl Grouping {
-    fn event<'a>(&self, counter: &'a Counter) -> Event<'a> {
+    fn event_key<'a>(&self, counter: &'a Counter) -> EventKey<'a> {
         let Counter { pmu, event, filter, unit, per_cpu, .. } = counter;
-        (self.pmu(pmu, *per_cpu), event, filter, unit)
+        (self.pmu_name(pmu, *per_cpu), event, filter, unit)
     }
 
     /// The PMU of a line: the instance, or the name that it shares with others.
-    pub fn pmu<'a>(&self, pmu: &'a str, per_cpu: bool) -> &'a str {
-        if self.apart || per_cpu || self.by == By::Cpu || self.named.contains(pmu) {
+    pub fn pmu_name<'a>(&self, pmu: &'a str, per_cpu: bool) -> &'a str {
+        if self.apart || per_cpu || self.split == LineSplit::Cpu || self.named.contains(pmu) {
             pmu
         } else {
             name::stem(pmu)
@@ -87,52 +87,54 @@ impl Grouping {
     }
 
     /// The place of a counter that `cpu` reads.
-    pub fn place(&self, cpus: &Cpus, cpu: u32) -> Location {
-        let at = cpus.place(cpu);
-        match self.by {
-            By::Machine => Location::Machine,
-            By::Socket => Location::Socket(at.package),
-            By::Die => Location::Die(at.package, at.die),
-            By::Cluster => Location::Cluster(at.package, at.die, at.cluster),
-            By::Cache => Location::Cache(at.package, at.die, at.cache),
-            By::Core => Location::Core(at.package, at.die, at.core),
-            By::Node => Location::Node(at.node),
-            By::Cpu => Location::Cpu(cpu),
+    pub fn counter_location(&self, cpus: &Cpus, cpu: u32) -> Location {
+        let location = cpus.cpu_location(cpu);
+        match self.split {
+            LineSplit::Machine => Location::Machine,
+            LineSplit::Socket => Location::Socket(location.package),
+            LineSplit::Die => Location::Die(location.package, location.die),
+            LineSplit::Cluster => {
+                Location::Cluster(location.package, location.die, location.cluster)
+            }
+            LineSplit::Cache => Location::Cache(location.package, location.die, location.cache),
+            LineSplit::Core => Location::Core(location.package, location.die, location.core),
+            LineSplit::Node => Location::Node(location.node),
+            LineSplit::Cpu => Location::Cpu(cpu),
         }
     }
 
     /// The lines of a plan: events in the order of the plan, each with its places in order.
-    pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<SummedCounters> {
-        let mut order: HashMap<Event<'_>, usize> = HashMap::new();
+    pub fn group_lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<SummedCounters> {
+        let mut order: HashMap<EventKey<'_>, usize> = HashMap::new();
         let mut lines: BTreeMap<(usize, Location), Vec<&Counter>> = BTreeMap::new();
-        let mut instances: HashMap<Event<'_>, BTreeSet<&str>> = HashMap::new();
+        let mut instances: HashMap<EventKey<'_>, BTreeSet<&str>> = HashMap::new();
         for counter in &plan.counters {
-            let next = order.len();
-            let index = *order.entry(self.event(counter)).or_insert(next);
-            let place = self.place(cpus, counter.cpu);
-            lines.entry((index, place)).or_default().push(counter);
-            instances.entry(self.event(counter)).or_default().insert(&counter.pmu);
+            let next_index = order.len();
+            let index = *order.entry(self.event_key(counter)).or_insert(next_index);
+            let location = self.counter_location(cpus, counter.cpu);
+            lines.entry((index, location)).or_default().push(counter);
+            instances.entry(self.event_key(counter)).or_default().insert(&counter.pmu);
         }
-        let line = |((_, place), members): ((usize, Location), Vec<&Counter>)| {
-            let first = members.first()?;
-            let event = self.event(first);
+        let line = |((_, line_location), members): ((usize, Location), Vec<&Counter>)| {
+            let leading = members.first()?;
+            let event = self.event_key(leading);
             let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
-            let pmu = if alone { first.pmu.as_str() } else { event.0 };
-            let (unit, factor) = match catalog.stat_unit(&first.family, &first.unit) {
+            let pmu = if alone { leading.pmu.as_str() } else { event.0 };
+            let (unit, factor) = match catalog.stat_unit(&leading.family, &leading.unit) {
                 Some(stat) => (&stat.unit, stat.factor),
-                None => (&first.unit, 1.0),
+                None => (&leading.unit, 1.0),
             };
             let whole = |counter: &&Counter| (counter.scale * factor).fract() == 0.0;
             Some(SummedCounters {
-                label: if self.labels.contains(&first.event) {
-                    first.event.clone()
+                label: if self.labels.contains(&leading.event) {
+                    leading.event.clone()
                 } else {
-                    label(first, pmu, plan)
+                    event_label(leading, pmu, plan)
                 },
                 unit: unit.clone(),
                 factor,
                 integral: members.iter().all(whole),
-                place,
+                location: line_location,
                 members: members.iter().map(|counter| counter.id).collect(),
             })
         };
@@ -142,10 +144,13 @@ impl Grouping {
 
 /// The event as `-e` takes it. Software events need no PMU, nor do generic events if only one PMU
 /// has them.
-fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
+fn event_label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
     let Counter { event, filter, .. } = counter;
-    let elsewhere =
-        || plan.counters.iter().any(|other| other.event == *event && other.pmu != counter.pmu);
+    let elsewhere = || {
+        plan.counters
+            .iter()
+            .any(|candidate| candidate.event == *event && candidate.pmu != counter.pmu)
+    };
     let named = !event.contains('=');
     let bare = (counter.family == "software" && named)
         || (GENERIC.contains(&counter.attr_type) && counter.per_cpu && !elsewhere());
@@ -159,7 +164,7 @@ fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
 impl SummedCounters {
     /// The row of the line for a lap. A counter that could not be opened or never ran adds nothing
     /// if another one did run; `running` is then below 1, or a warning was printed.
-    pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
+    pub fn to_row(&self, plan: &Plan, lap: &Lap, scale: bool) -> StatRow {
         let mut sum = None;
         let (mut running, mut enabled, mut supported) = (0, 0, false);
         for &id in &self.members {
@@ -170,25 +175,30 @@ impl SummedCounters {
                 running += count.running;
                 enabled += count.enabled;
             }
-            if let Some(count) = tally.scaled(scale) {
+            if let Some(count) = tally.scaled_count(scale) {
                 sum = Some(sum.unwrap_or(0.0) + count * unit * self.factor);
             }
         }
         let value = match sum {
-            Some(sum) => Value::Number(sum),
-            None if supported => Value::NotCounted,
-            None => Value::NotSupported,
+            Some(sum) => RowValue::Number(sum),
+            None if supported => RowValue::NotCounted,
+            None => RowValue::NotSupported,
         };
-        let part = if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
-        Row {
-            place: self.place,
+        let running_fraction =
+            if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
+        StatRow {
+            location: self.location,
             members: self.members.len(),
             label: self.label.clone(),
-            part: None,
-            rate: value.number().and_then(|value| rate(value, &self.unit, lap.counted_ns)),
+            cgroup_share: None,
+            rate: value.as_number().and_then(|value| count_rate(value, &self.unit, lap.counted_ns)),
             value,
             unit: self.unit.clone(),
-            counted: Some(Counted { running_ns: running, running: part, integral: self.integral }),
+            counted: Some(CounterFields {
+                running_ns: running,
+                running: running_fraction,
+                integral: self.integral,
+            }),
             noise: None,
         }
     }
@@ -196,7 +206,7 @@ impl SummedCounters {
 
 /// A count per second, with bytes in GB/s. For clocks of CPUs it is the number of CPUs used, as in
 /// perf. Other sums of times, and requests in flight, have no rate.
-pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
+pub fn count_rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
     if counted_ns == 0 {
         return None;
     }
@@ -213,8 +223,8 @@ pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
 mod tests {
     use super::*;
     use crate::count::Count;
-    use crate::discover::{CpuList, captured, cpus};
-    use crate::plan::{Request, Role, plan};
+    use crate::discover::{CpuList, captured_machine, cpus};
+    use crate::plan::{CounterRole, PlanRequest, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -245,7 +255,7 @@ mod tests {
             part_of: None,
             exclusive: false,
             leader: None,
-            role: Role::Counted,
+            role: CounterRole::Counted,
             witness_bytes: None,
         }
     }
@@ -263,13 +273,13 @@ mod tests {
                 counters.push(counter(counters.len() as u32, pmu, event, cpu));
             }
         }
-        let place = |cpu: u32| cpus::CpuPlace {
+        let place = |cpu: u32| cpus::CpuLocation {
             package: Some((cpu / 2) as i16),
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
             core: Some((cpu % 2) as i32),
             cluster: Some(7),
-            cache: (cpu < 2).then_some(cpus::Cache { level: 3, first: 0 }),
+            cache: (cpu < 2).then_some(cpus::CpuCache { level: 3, first_cpu: 0 }),
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();
@@ -277,52 +287,53 @@ mod tests {
         (Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() }, cpus)
     }
 
-    fn shown(by: By, apart: bool, named: &[&str]) -> Vec<String> {
+    fn line_texts(line_split: LineSplit, apart: bool, named: &[&str]) -> Vec<String> {
         let named = named.iter().map(|&name| name.to_owned()).collect();
         let (plan, cpus) = sample();
-        let lines = Grouping { by, apart, named, ..Grouping::default() }.lines(
+        let lines = Grouping { split: line_split, apart, named, ..Grouping::default() }.group_lines(
             &plan,
             &cpus,
-            &Catalog::embedded().unwrap(),
+            &Catalog::load_embedded().unwrap(),
         );
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
-        let line =
-            |line: &SummedCounters| format!("{} {} {}", line.place, line.label, line.members.len());
-        lines.iter().map(|it| line(it).trim().to_owned()).collect()
+        let line = |line: &SummedCounters| {
+            format!("{} {} {}", line.location, line.label, line.members.len())
+        };
+        lines.iter().map(|summed| line(summed).trim().to_owned()).collect()
     }
 
     #[test]
     fn instances_and_cpus_are_added_up_unless_told_not_to() {
         assert_eq!(
-            shown(By::Machine, false, &[]),
+            line_texts(LineSplit::Machine, false, &[]),
             ["uncore_imc/reads/ 4", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(By::Machine, true, &[]),
+            line_texts(LineSplit::Machine, true, &[]),
             ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(By::Machine, false, &["uncore_imc_1"]),
+            line_texts(LineSplit::Machine, false, &["uncore_imc_1"]),
             ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(By::Socket, false, &[])[..2],
+            line_texts(LineSplit::Socket, false, &[])[..2],
             ["S0 uncore_imc/reads/ 2", "S1 uncore_imc/reads/ 2"]
         );
-        assert_eq!(shown(By::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
-        assert_eq!(shown(By::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
-        assert_eq!(shown(By::Cluster, false, &[])[1], "S1-D0-CLS7 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Cluster, false, &[])[1], "S1-D0-CLS7 uncore_imc/reads/ 2");
         assert_eq!(
-            shown(By::Cache, false, &[])[..2],
+            line_texts(LineSplit::Cache, false, &[])[..2],
             ["S0-D0-L3-ID0 uncore_imc/reads/ 2", "S1-D0-L?-ID? uncore_imc/reads/ 2"]
         );
         assert_eq!(
-            shown(By::Node, false, &[])[2..5],
+            line_texts(LineSplit::Node, false, &[])[2..5],
             ["N? page-faults 1", "N0 page-faults 2", "N1 page-faults 1"]
         );
-        let each = shown(By::Cpu, false, &[]);
+        let each = line_texts(LineSplit::Cpu, false, &[]);
         assert_eq!(
             each[..3],
             [
@@ -337,7 +348,8 @@ mod tests {
     #[test]
     fn a_sum_has_only_what_was_counted_and_says_so() {
         let (plan, cpus) = sample();
-        let lines = Grouping::default().lines(&plan, &cpus, &Catalog::embedded().unwrap());
+        let lines =
+            Grouping::default().group_lines(&plan, &cpus, &Catalog::load_embedded().unwrap());
         let counted = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
         let mut tallies = vec![Tally::NotSupported; 12];
         tallies[0] = counted(10, 1000, 1000);
@@ -347,44 +359,46 @@ mod tests {
             *tally = counted(0, 0, 0);
         }
         let lap = Lap { tallies, counted_ns: 64, used: None };
-        let rows: Vec<_> = lines.iter().map(|line| line.row(&plan, &lap, true)).collect();
-        assert_eq!(rows[0].value, Value::Number(30.0 * 64.0));
+        let rows: Vec<_> = lines.iter().map(|line| line.to_row(&plan, &lap, true)).collect();
+        assert_eq!(rows[0].value, RowValue::Number(30.0 * 64.0));
         assert_eq!(rows[0].rate, Some(Rate { value: 30.0, unit: "GB/s" }));
         let counted = rows[0].counted.clone().unwrap();
         assert_eq!((counted.running_ns, counted.running), (1500, 0.5));
-        assert_eq!(rows[1].value, Value::NotCounted);
-        assert_eq!(rows[2].value, Value::NotSupported);
-        assert_eq!(lines[0].row(&plan, &lap, false).value, Value::Number(20.0 * 64.0));
+        assert_eq!(rows[1].value, RowValue::NotCounted);
+        assert_eq!(rows[2].value, RowValue::NotSupported);
+        assert_eq!(lines[0].to_row(&plan, &lap, false).value, RowValue::Number(20.0 * 64.0));
     }
 
     /// The lines of `-p GROUP` on captured machines.
     #[test]
     fn lines_of_real_machines() {
-        let catalog = Catalog::embedded().unwrap();
-        let mut shown = Vec::new();
-        for (name, group, by) in [
-            ("grace-2s", "pcie", By::Machine),
-            ("grace-2s", "pcie", By::Socket),
-            ("t410-2s", "pcie", By::Machine),
-            ("yitian", "pcie", By::Machine),
-            ("icelake-2s", "mem", By::Machine),
+        let catalog = Catalog::load_embedded().unwrap();
+        let mut machine_lines = Vec::new();
+        for (name, group, split) in [
+            ("grace-2s", "pcie", LineSplit::Machine),
+            ("grace-2s", "pcie", LineSplit::Socket),
+            ("t410-2s", "pcie", LineSplit::Machine),
+            ("yitian", "pcie", LineSplit::Machine),
+            ("icelake-2s", "mem", LineSplit::Machine),
         ] {
-            let machine = captured(name);
-            let request = Request {
+            let machine = captured_machine(name);
+            let request = PlanRequest {
                 groups: vec![group.to_owned()],
                 tick_ns: 1_000_000,
                 window_ns: 10_000_000,
-                ..Request::default()
+                ..PlanRequest::default()
             };
             let plan = plan(&machine, &catalog, &request).unwrap();
-            shown.push(format!("{name} -p {group} {by:?}"));
-            for line in
-                (Grouping { by, ..Grouping::default() }).lines(&plan, &machine.cpus, &catalog)
-            {
-                let SummedCounters { label, unit, place, members, .. } = line;
-                shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
+            machine_lines.push(format!("{name} -p {group} {split:?}"));
+            for line in (Grouping { split, ..Grouping::default() }).group_lines(
+                &plan,
+                &machine.cpus,
+                &catalog,
+            ) {
+                let SummedCounters { label, unit, location: place, members, .. } = line;
+                machine_lines.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
             }
         }
-        insta::assert_snapshot!(shown.join("\n"));
+        insta::assert_snapshot!(machine_lines.join("\n"));
     }
 }

@@ -14,19 +14,19 @@ use anyhow::{Result, anyhow};
 use tokio::runtime::Runtime;
 
 use super::cgroups::SelectedCgroup;
-use super::output::{Ending, Output};
-use super::parts::Parts;
+use super::output::{Ending, StatOutput};
+use super::parts::CgroupRows;
 use super::repeat::Stats;
-use super::run::release;
-use super::table::Table;
-use crate::confine::{self, Needs};
+use super::run::release_command;
+use super::table::StatTable;
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::record::{self, Outcome};
-use crate::schema::columns::i64s;
+use crate::record::{self, RecordingOutcome};
+use crate::schema::columns::i64_column;
 use crate::schema::fabric;
 use crate::signals::Signals;
-use crate::tables::writer::{Piece, Pieces, Target};
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::workload::Workload;
 
 /// Longest window: the default of `record`. It is short compared with the time in which the mix of
@@ -41,7 +41,7 @@ const LAG: Duration = Duration::from_secs(1);
 
 /// Options of a measurement.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AttributedOptions {
     /// Length of an interval; `None`: one set of rows at the end.
     pub interval: Option<Duration>,
     /// End after this many intervals.
@@ -64,10 +64,10 @@ pub struct Options {
 
 /// The window for an interval: the longest whole number of milliseconds that divides the interval
 /// and is not above [`WINDOW`].
-pub fn window(interval: Option<Duration>) -> Duration {
+pub fn choose_window(interval: Option<Duration>) -> Duration {
     let Some(interval) = interval else { return WINDOW };
     let millis = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
-    let fits = |part: &u64| millis.is_multiple_of(*part);
+    let fits = |divisor: &u64| millis.is_multiple_of(*divisor);
     Duration::from_millis((1..=WINDOW.as_millis() as u64).rev().find(fits).unwrap_or(1))
 }
 
@@ -80,27 +80,31 @@ pub fn window(interval: Option<Duration>) -> Duration {
 /// command may still run then.
 pub fn run(
     machine: &Machine,
-    table: &Table<'_>,
-    options: &Options,
-    output: &mut Output,
+    table: &StatTable<'_>,
+    options: &AttributedOptions,
+    output: &mut StatOutput,
     runtime: &Runtime,
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<u8> {
-    let Options { named, unopened, .. } = options;
+    let AttributedOptions { named, unopened, .. } = options;
     let paths: Vec<String> = named.iter().map(|cgroup| cgroup.path.clone()).collect();
-    let mut plan = without(table.plan, unopened);
+    let mut plan = without_unopened(table.plan, unopened);
     // Reads counters of a CPU at every context switch, so that their parts are exact.
     plan.read_at_switch();
-    let recording = recorder(machine, &plan, options);
+    let recording = record_options(machine, &plan, options);
     let (sender, receiver) = mpsc::sync_channel(BATCHES);
-    let mut view = View { options, output, begin: None, cut: 0, end: 0, printed: 0 };
+    let mut printer =
+        IntervalPrinter { options, output, begin_ns: None, printed_ns: 0, end_ns: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            confine::thread(&Needs::default());
-            view.read(receiver, Parts::new(table, &paths, unopened).labelled(named))
+            confine::restrict_thread(&ThreadNeeds::default());
+            printer.print_intervals(
+                receiver,
+                CgroupRows::new(table, &paths, unopened).with_labels(named),
+            )
         });
-        let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
+        let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader
@@ -110,16 +114,16 @@ pub fn run(
     });
     let outcome = match (outcome, seen) {
         (Ok(outcome), seen) => {
-            let mut rest = seen?;
-            runtime.block_on(release(workload, signals, options.timeout))?;
-            view.finish(&mut rest, &outcome)?;
+            let mut unfinished = seen?;
+            runtime.block_on(release_command(workload, signals, options.timeout))?;
+            printer.print_rest(&mut unfinished, &outcome)?;
             outcome
         }
         // First: if the reader failed, the recorder's error says only that nobody takes its rows.
-        (Err(_), Err(error)) if view.begin.is_some() => return Err(error),
+        (Err(_), Err(error)) if printer.begin_ns.is_some() => return Err(error),
         (Err(error), _) => return Err(error),
     };
-    if let Some(missing) = outcome.losses.incomplete() {
+    if let Some(missing) = outcome.losses.incomplete_text() {
         log::warn!("{missing}");
     }
     Ok(match workload.exit_code() {
@@ -129,16 +133,22 @@ pub fn run(
     })
 }
 
-/// The plan without the counters that cannot be opened. Metrics are computed here, from all selected
-/// counters.
-fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
+/// The plan without the counters that cannot be opened. Metrics are computed here, from all
+/// selected counters.
+fn without_unopened(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     let mut plan = Plan { metrics: Vec::new(), links: Vec::new(), ..plan.clone() };
-    plan.retain(|counter| !unopened.contains(&counter.id));
+    plan.retain_counters(|counter| !unopened.contains(&counter.id));
     plan
 }
 
-fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Options {
-    let Options { interval, interval_count, timeout, delay, named, command, catalog, .. } = options;
+fn record_options(
+    machine: &Machine,
+    plan: &Plan,
+    options: &AttributedOptions,
+) -> record::RecordOptions {
+    let AttributedOptions {
+        interval, interval_count, timeout, delay, named, command, catalog, ..
+    } = options;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // Windows do not begin when the recording does, so two more windows make the last interval
     // whole.
@@ -149,7 +159,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         (Some(counted), Some(timeout)) => Some(counted.min(*timeout)),
         (counted, timeout) => counted.or(*timeout),
     };
-    record::Options {
+    record::RecordOptions {
         no_cmdline: true,
         duration,
         delay: *delay,
@@ -159,81 +169,85 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         min_share: 0.0,
         catalog: catalog.clone(),
         command: command.clone(),
-        afterwards: options.file.as_deref().map(Needs::to_remove).unwrap_or_default(),
-        ..record::Options::for_view(machine, plan)
+        afterwards: options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default(),
+        ..record::RecordOptions::for_view(machine, plan)
     }
 }
 
 /// Prints rows from the stream of batches.
-struct View<'a> {
-    options: &'a Options,
-    output: &'a mut Output,
+struct IntervalPrinter<'a> {
+    options: &'a AttributedOptions,
+    output: &'a mut StatOutput,
     /// Begin of the first window, `CLOCK_MONOTONIC`, ns.
-    begin: Option<i64>,
+    begin_ns: Option<i64>,
     /// End of the last window that was printed, `CLOCK_MONOTONIC`, ns.
-    cut: i64,
+    printed_ns: i64,
     /// End of the last window that was read, `CLOCK_MONOTONIC`, ns.
-    end: i64,
+    end_ns: i64,
     /// Number of intervals printed.
     printed: u32,
 }
 
-impl View<'_> {
+impl IntervalPrinter<'_> {
     /// Prints every interval that is over. Returns the sums of the last, unfinished one.
-    fn read<'s>(
+    fn print_intervals<'s>(
         &mut self,
-        pieces: mpsc::Receiver<Piece>,
-        mut parts: Parts<'s>,
-    ) -> Result<Parts<'s>> {
+        pieces: mpsc::Receiver<TablePiece>,
+        mut cgroup_rows: CgroupRows<'s>,
+    ) -> Result<CgroupRows<'s>> {
         for piece in pieces {
-            let Piece::Rows(_, batch) = piece else { continue };
-            let (end, length) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
+            let TablePiece::Rows(_, batch) = piece else { continue };
+            let (end, length) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
             let mut from = 0;
             for row in 0..batch.num_rows() {
-                if let Some(over) = self.is_over(end.value(row), length.value(row)) {
-                    parts.sums.add(&batch, from..row)?;
-                    self.print(&mut parts)?;
-                    (from, self.printed) = (row, over);
+                if let Some(finished) = self.finished_intervals(end.value(row), length.value(row)) {
+                    cgroup_rows.sums.add_rows(&batch, from..row)?;
+                    self.print_interval(&mut cgroup_rows)?;
+                    (from, self.printed) = (row, finished);
                 }
-                self.end = self.end.max(end.value(row));
+                self.end_ns = self.end_ns.max(end.value(row));
             }
-            parts.sums.add(&batch, from..batch.num_rows())?;
+            cgroup_rows.sums.add_rows(&batch, from..batch.num_rows())?;
         }
-        Ok(parts)
+        Ok(cgroup_rows)
     }
 
     /// The number of intervals that are over when a window that ends at `end` arrives, if that is
     /// more than were printed.
-    fn is_over(&mut self, end: i64, length: i64) -> Option<u32> {
-        let begin = *self.begin.get_or_insert_with(|| {
-            (self.cut, self.end) = (end - length, end);
+    fn finished_intervals(&mut self, end: i64, length: i64) -> Option<u32> {
+        let begin = *self.begin_ns.get_or_insert_with(|| {
+            (self.printed_ns, self.end_ns) = (end - length, end);
             end - length
         });
-        let over = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
-        (over > i64::from(self.printed)).then_some(over as u32)
+        let finished = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
+        (finished > i64::from(self.printed)).then_some(finished as u32)
     }
 
     /// Prints what was added since the last call, unless enough intervals were printed.
-    fn print(&mut self, parts: &mut Parts<'_>) -> Result<()> {
-        let rows = parts.take((self.end - self.cut) as f64);
-        self.cut = self.end;
+    fn print_interval(&mut self, cgroup_rows: &mut CgroupRows<'_>) -> Result<()> {
+        let rows = cgroup_rows.take_rows((self.end_ns - self.printed_ns) as f64);
+        self.printed_ns = self.end_ns;
         if self.options.interval_count.is_none_or(|count| self.printed < count) {
-            let seconds = (self.end - self.begin.unwrap_or(self.end)) as f64 / 1e9;
-            self.output.interval(&rows, seconds)?;
+            let seconds = (self.end_ns - self.begin_ns.unwrap_or(self.end_ns)) as f64 / 1e9;
+            self.output.print_interval(&rows, seconds)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, rest: &mut Parts<'_>, outcome: &Outcome) -> Result<()> {
+    fn print_rest(
+        &mut self,
+        unfinished: &mut CgroupRows<'_>,
+        outcome: &RecordingOutcome,
+    ) -> Result<()> {
         if self.options.interval.is_some() {
-            return self.print(rest);
+            return self.print_interval(unfinished);
         }
-        let length = (self.end - self.cut) as f64;
+        let length = (self.end_ns - self.printed_ns) as f64;
         let (mut seconds, mut counted) = (Stats::default(), Stats::default());
         seconds.push(outcome.seconds);
         counted.push(length / 1e9);
         let ending = Ending { runs: 1, seconds, counted, ..Ending::default() };
-        self.output.whole(&rest.take(length), &ending)
+        self.output.print_whole(&unfinished.take_rows(length), &ending)
     }
 }
 
@@ -242,13 +256,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_divide_the_interval() {
+    fn the_window_divides_the_interval() {
         for (interval, part) in
             [(1000, 10), (25, 5), (7, 7), (1, 1), (1001, 7), (1009, 1), (10, 10)]
         {
-            let window = window(Some(Duration::from_millis(interval)));
+            let window = choose_window(Some(Duration::from_millis(interval)));
             assert_eq!(window, Duration::from_millis(part), "{interval} ms");
         }
-        assert_eq!(window(None), WINDOW);
+        assert_eq!(choose_window(None), WINDOW);
     }
 }

@@ -23,26 +23,26 @@ const ACK: &[u8] = b"ack\n\0";
 
 /// Where commands are read and answers written, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ControlAddress {
     /// Path to read.
     control: String,
     /// Path to write.
     ack: Option<String>,
 }
 
-impl FromStr for Address {
+impl FromStr for ControlAddress {
     type Err = String;
 
     /// Parses `fifo:CTL[,ACK]` or `fd:CTL[,ACK]`. A descriptor is opened again through
     /// `/proc/self/fd`, which leaves the inherited one unchanged.
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "write fifo:CTL[,ACK] or fd:CTL[,ACK]";
-        let (kind, rest) = text.split_once(':').ok_or(form)?;
-        let (control, ack) = match rest.split_once(',') {
+        let (scheme, ends) = text.split_once(':').ok_or(form)?;
+        let (control, ack) = match ends.split_once(',') {
             Some((control, ack)) => (control, Some(ack)),
-            None => (rest, None),
+            None => (ends, None),
         };
-        let path = |end: &str| match kind {
+        let path = |end: &str| match scheme {
             "fifo" if !end.is_empty() => Ok(end.to_owned()),
             "fd" => match end.parse::<u16>() {
                 Ok(number) => Ok(format!("/proc/self/fd/{number}")),
@@ -56,7 +56,7 @@ impl FromStr for Address {
 
 /// A command of the other program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ControlCommand {
     /// Enable the counters.
     Enable,
     /// Disable the counters.
@@ -69,8 +69,8 @@ pub enum Order {
     Ack,
 }
 
-impl Order {
-    fn read(line: &str) -> Option<Self> {
+impl ControlCommand {
+    fn parse_line(line: &str) -> Option<Self> {
         // perf accepts the name of an event after it, and then enables only that event.
         match line.trim() {
             "enable" => Some(Self::Enable),
@@ -100,8 +100,8 @@ impl Control {
     /// # Errors
     ///
     /// An end is no FIFO or pipe, or may not be opened.
-    pub fn open(address: &Address) -> Result<Self> {
-        let Address { control, ack } = address;
+    pub fn open(address: &ControlAddress) -> Result<Self> {
+        let ControlAddress { control, ack } = address;
         let cannot = |path: &str| {
             format!("cannot open {path} for --control: it must be a FIFO (mkfifo {path}) or a pipe")
         };
@@ -116,10 +116,10 @@ impl Control {
     }
 
     /// Waits for the next command; cancel-safe.
-    pub async fn next(&mut self) -> Result<Order> {
+    pub async fn next_command(&mut self) -> Result<ControlCommand> {
         loop {
-            while let Some(line) = self.line() {
-                if let Some(order) = Order::read(&line) {
+            while let Some(line) = self.take_line() {
+                if let Some(order) = ControlCommand::parse_line(&line) {
                     return Ok(order);
                 }
                 let line = printable(&line);
@@ -143,7 +143,7 @@ impl Control {
 
     /// The next complete line in the buffer, without empty ones. As in perf, a zero byte also ends
     /// a line.
-    fn line(&mut self) -> Option<String> {
+    fn take_line(&mut self) -> Option<String> {
         loop {
             let end = self.buffer.iter().position(|byte| matches!(byte, b'\n' | 0))?;
             let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -155,7 +155,7 @@ impl Control {
     }
 
     /// Answers that the last command was carried out.
-    pub fn ack(&self) {
+    pub fn acknowledge(&self) {
         if let Some(sender) = &self.sender
             && let Err(error) = sender.try_write(ACK)
         {
@@ -169,8 +169,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_perfs() {
-        let read = |text: &str| text.parse::<Address>().map(|it| (it.control, it.ack));
+    fn control_addresses_are_those_of_perf() {
+        let read = |text: &str| text.parse::<ControlAddress>().map(|it| (it.control, it.ack));
         let path = |path: &str| path.to_owned();
         assert_eq!(read("fifo:a"), Ok((path("a"), None)));
         assert_eq!(read("fifo:/x/a,/x/b"), Ok((path("/x/a"), Some(path("/x/b")))));
@@ -181,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_perfs() {
-        assert_eq!(Order::read("enable"), Some(Order::Enable));
-        assert_eq!(Order::read(" stop "), Some(Order::Stop));
-        assert_eq!(Order::read("enable page-faults"), None);
-        assert_eq!(Order::read("ENABLE"), None);
+    fn control_commands_are_those_of_perf() {
+        assert_eq!(ControlCommand::parse_line("enable"), Some(ControlCommand::Enable));
+        assert_eq!(ControlCommand::parse_line(" stop "), Some(ControlCommand::Stop));
+        assert_eq!(ControlCommand::parse_line("enable page-faults"), None);
+        assert_eq!(ControlCommand::parse_line("ENABLE"), None);
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Result;
 use crate::count::Count;
 use crate::open::{Counting, Unopened};
 use crate::plan::Plan;
-use crate::workload::CpuTime;
+use crate::workload::CommandCpuTime;
 
 /// The count of one counter in a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub enum Tally {
 impl Tally {
     /// The count, scaled up to the time enabled and rounded as in perf, or unscaled. `None` if the
     /// counter never ran.
-    pub fn scaled(self, scale: bool) -> Option<f64> {
+    pub fn scaled_count(self, scale: bool) -> Option<f64> {
         let Self::Counted(count) = self else { return None };
-        let factor = count.factor()?;
+        let factor = count.scale_factor()?;
         let value = count.value as f64;
         Some(if scale && factor > 1.0 { (value * factor).round() } else { value })
     }
@@ -43,7 +43,7 @@ pub struct Lap {
     /// Time in which the counters were enabled, ns.
     pub counted_ns: u64,
     /// Time of the command on CPUs; `None` until it has ended, and of a lap that is not the whole.
-    pub used: Option<CpuTime>,
+    pub used: Option<CommandCpuTime>,
 }
 
 /// Difference of the time enabled between counters that is tolerated, as a fraction and in ns:
@@ -53,11 +53,11 @@ const SLACK: (f64, f64) = (0.05, 20e6);
 impl Lap {
     /// The counters that were enabled for less than the whole lap. The kernel removes a counter
     /// from a CPU that goes offline, and its time enabled stops.
-    pub fn absent(&self) -> impl Iterator<Item = u32> {
-        let least = (1.0 - SLACK.0) * self.counted_ns as f64 - SLACK.1;
+    pub fn absent_counters(&self) -> impl Iterator<Item = u32> {
+        let minimum_ns = (1.0 - SLACK.0) * self.counted_ns as f64 - SLACK.1;
         let ids = (0..).zip(&self.tallies);
         ids.filter(move |(_, tally)| match tally {
-            Tally::Counted(count) => (count.enabled as f64) < least,
+            Tally::Counted(count) => (count.enabled as f64) < minimum_ns,
             Tally::NotSupported => false,
         })
         .map(|(id, _)| id)
@@ -66,25 +66,25 @@ impl Lap {
 
 /// A reading of all counters, and how long they had been enabled.
 #[derive(Clone, Debug)]
-struct Mark {
+struct MeterReading {
     counts: Vec<Count>,
     counted: Duration,
 }
 
 /// The open counters of a plan, with the readings at which the lap and the measurement began.
 #[derive(Debug)]
-pub struct Meter {
+pub struct CounterMeter {
     counting: Counting,
     supported: Vec<bool>,
     /// Since when the counters are enabled.
     on_since: Option<Instant>,
     /// Time enabled before that.
     counted: Duration,
-    first: Mark,
-    last: Mark,
+    first_reading: MeterReading,
+    last_reading: MeterReading,
 }
 
-impl Meter {
+impl CounterMeter {
     /// Opens the plan's counters, disabled. Sysfs is under `root`.
     ///
     /// # Errors
@@ -97,11 +97,17 @@ impl Meter {
             supported[*counter as usize] = false;
         }
         let counts = vec![Count::default(); plan.counters.len()];
-        let zero = Mark { counts, counted: Duration::ZERO };
-        let (first, last) = (zero.clone(), zero);
-        let mut meter =
-            Self { counting, supported, on_since: None, counted: Duration::ZERO, first, last };
-        meter.restart();
+        let zero = MeterReading { counts, counted: Duration::ZERO };
+        let (first_reading, last_reading) = (zero.clone(), zero);
+        let mut meter = Self {
+            counting,
+            supported,
+            on_since: None,
+            counted: Duration::ZERO,
+            first_reading,
+            last_reading,
+        };
+        meter.restart_measurement();
         Ok(meter)
     }
 
@@ -133,43 +139,44 @@ impl Meter {
     }
 
     /// Begins a new measurement.
-    pub fn restart(&mut self) {
-        self.last = self.mark();
-        self.first = self.last.clone();
+    pub fn restart_measurement(&mut self) {
+        self.last_reading = self.take_reading();
+        self.first_reading = self.last_reading.clone();
     }
 
-    /// The counts since the last call, or since [`Meter::restart`].
-    pub fn lap(&mut self) -> Lap {
-        let now = self.mark();
-        let before = std::mem::replace(&mut self.last, now);
-        self.between(&before)
+    /// The counts since the last call, or since [`CounterMeter::restart_measurement`].
+    pub fn take_lap(&mut self) -> Lap {
+        let reading = self.take_reading();
+        let previous = std::mem::replace(&mut self.last_reading, reading);
+        self.lap_since(&previous)
     }
 
-    /// The counts from [`Meter::restart`] to the last [`Meter::lap`].
-    pub fn total(&self) -> Lap {
-        self.between(&self.first)
+    /// The counts from [`CounterMeter::restart_measurement`] to the last
+    /// [`CounterMeter::take_lap`].
+    pub fn total_lap(&self) -> Lap {
+        self.lap_since(&self.first_reading)
     }
 
-    fn between(&self, before: &Mark) -> Lap {
-        let pairs = self.last.counts.iter().zip(&before.counts).zip(&self.supported);
-        let tally = |((now, before), supported): ((&Count, &Count), &bool)| match supported {
-            true => Tally::Counted(now.since(*before)),
+    fn lap_since(&self, start: &MeterReading) -> Lap {
+        let pairs = self.last_reading.counts.iter().zip(&start.counts).zip(&self.supported);
+        let tally = |((current, earlier), supported): ((&Count, &Count), &bool)| match supported {
+            true => Tally::Counted(current.count_since(*earlier)),
             false => Tally::NotSupported,
         };
-        let counted = self.last.counted.saturating_sub(before.counted);
+        let counted = self.last_reading.counted.saturating_sub(start.counted);
         let counted_ns = counted.as_nanos() as u64;
         Lap { tallies: pairs.map(tally).collect(), counted_ns, used: None }
     }
 
-    fn mark(&self) -> Mark {
+    fn take_reading(&self) -> MeterReading {
         // A counter that cannot be read keeps its last value, so its count is 0.
-        let mut counts = self.last.counts.clone();
-        let on = self.on_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let mut counts = self.last_reading.counts.clone();
+        let enabled_time = self.on_since.map_or(Duration::ZERO, |since| since.elapsed());
         for (id, count) in self.counting.read() {
-            let last = &mut counts[id as usize];
-            *last = count.not_below(*last);
+            let previous = &mut counts[id as usize];
+            *previous = count.not_below(*previous);
         }
-        Mark { counts, counted: self.counted + on }
+        MeterReading { counts, counted: self.counted + enabled_time }
     }
 }
 
@@ -180,15 +187,15 @@ mod tests {
     #[test]
     fn a_count_is_scaled_to_the_time_enabled_unless_told_not_to() {
         let tally = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
-        assert_eq!(tally(100, 1000, 1000).scaled(true), Some(100.0));
-        assert_eq!(tally(100, 1000, 300).scaled(true), Some(333.0));
-        assert_eq!(tally(100, 1000, 300).scaled(false), Some(100.0));
-        assert_eq!(tally(0, 1000, 500).scaled(true), Some(0.0));
+        assert_eq!(tally(100, 1000, 1000).scaled_count(true), Some(100.0));
+        assert_eq!(tally(100, 1000, 300).scaled_count(true), Some(333.0));
+        assert_eq!(tally(100, 1000, 300).scaled_count(false), Some(100.0));
+        assert_eq!(tally(0, 1000, 500).scaled_count(true), Some(0.0));
         for never_ran in [tally(0, 1000, 0), tally(7, 1000, 0), tally(0, 0, 0)] {
-            assert_eq!(never_ran.scaled(true), None);
-            assert_eq!(never_ran.scaled(false), None);
+            assert_eq!(never_ran.scaled_count(true), None);
+            assert_eq!(never_ran.scaled_count(false), None);
         }
-        assert_eq!(Tally::NotSupported.scaled(true), None);
+        assert_eq!(Tally::NotSupported.scaled_count(true), None);
     }
 
     #[test]
@@ -196,7 +203,7 @@ mod tests {
         let counted = |enabled| Tally::Counted(Count { value: 1, enabled, running: enabled });
         let absent = |counted_ns, tallies| {
             let lap = Lap { tallies, counted_ns, used: None };
-            lap.absent().collect::<Vec<_>>()
+            lap.absent_counters().collect::<Vec<_>>()
         };
         let second = 1_000_000_000;
         let tallies = vec![counted(second), Tally::NotSupported, counted(second / 2)];

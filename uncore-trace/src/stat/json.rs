@@ -8,97 +8,103 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
-use super::row::{CgroupShare, Counted, Location, Row, Value, When};
+use super::row::{CgroupShare, CounterFields, Location, RowPeriod, RowValue, StatRow};
 
 /// A row as an object, with the keys in perf's order.
 struct JsonRow<'a> {
-    row: &'a Row,
-    when: When,
+    row: &'a StatRow,
+    when: RowPeriod,
 }
 
 impl Serialize for JsonRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self.when {
-            When::Whole => {}
-            When::Until(seconds) => map.serialize_entry("interval", &rounded(seconds, 1e9))?,
-            When::Summary => map.serialize_entry("summary", &true)?,
+            RowPeriod::Whole => {}
+            RowPeriod::Until(seconds) => {
+                map.serialize_entry("interval", &round_to(seconds, 1e9))?;
+            }
+            RowPeriod::Summary => map.serialize_entry("summary", &true)?,
         }
-        place(self.row, &mut map)?;
+        write_location(self.row, &mut map)?;
         match &self.row.counted {
-            Some(counted) => event(self.row, counted, &mut map)?,
-            None => metric(self.row, &mut map)?,
+            Some(counted) => write_event(self.row, counted, &mut map)?,
+            None => write_metric(self.row, &mut map)?,
         }
         map.end()
     }
 }
 
-fn place<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
-    let key = row.place.kind();
-    match row.place {
+fn write_location<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
+    let key = row.location.kind_name();
+    match row.location {
         Location::Machine => Ok(()),
         Location::Cpu(cpu) => map.serialize_entry(key, &cpu.to_string()),
-        place => {
-            map.serialize_entry(key, &place.to_string())?;
+        location => {
+            map.serialize_entry(key, &location.to_string())?;
             map.serialize_entry("counters", &row.members)
         }
     }
 }
 
-fn event<M: SerializeMap>(row: &Row, counted: &Counted, map: &mut M) -> Result<(), M::Error> {
-    let value = row.value.number().map(|value| format!("{value:.6}"));
-    map.serialize_entry("counter-value", &value.or_else(|| row.value.words()))?;
+fn write_event<M: SerializeMap>(
+    row: &StatRow,
+    counted: &CounterFields,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    let value = row.value.as_number().map(|value| format!("{value:.6}"));
+    map.serialize_entry("counter-value", &value.or_else(|| row.value.as_words()))?;
     map.serialize_entry("unit", unit(&row.unit))?;
     map.serialize_entry("event", &row.label)?;
-    if let Some(part) = &row.part {
-        map.serialize_entry("cgroup", &part.cgroup)?;
+    if let Some(cgroup_share) = &row.cgroup_share {
+        map.serialize_entry("cgroup", &cgroup_share.cgroup)?;
     }
-    noise(row, map)?;
+    write_noise(row, map)?;
     map.serialize_entry("event-runtime", &counted.running_ns)?;
-    map.serialize_entry("pcnt-running", &rounded(100.0 * counted.running, 100.0))?;
-    if let Some(part) = &row.part {
-        let share = part.share.map(|share| rounded(100.0 * share, 1e6));
+    map.serialize_entry("pcnt-running", &round_to(100.0 * counted.running, 100.0))?;
+    if let Some(cgroup_share) = &row.cgroup_share {
+        let share = cgroup_share.share.map(|share| round_to(100.0 * share, 1e6));
         map.serialize_entry("metric-value", &share)?;
         map.serialize_entry("metric-unit", "%")?;
-        how(part, map)?;
+        write_method(cgroup_share, map)?;
     } else if let Some(rate) = &row.rate {
-        map.serialize_entry("metric-value", &rounded(rate.value, 1e6))?;
+        map.serialize_entry("metric-value", &round_to(rate.value, 1e6))?;
         map.serialize_entry("metric-unit", rate.unit)?;
     }
     Ok(())
 }
 
-fn metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
+fn write_metric<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
     map.serialize_entry("metric", &row.label)?;
-    if let Some(part) = &row.part {
-        map.serialize_entry("cgroup", &part.cgroup)?;
+    if let Some(cgroup_share) = &row.cgroup_share {
+        map.serialize_entry("cgroup", &cgroup_share.cgroup)?;
     }
-    if let Value::Missing(inputs) = &row.value {
+    if let RowValue::Missing(inputs) = &row.value {
         map.serialize_entry("missing", inputs)?;
     }
-    noise(row, map)?;
-    map.serialize_entry("metric-value", &row.value.number())?;
+    write_noise(row, map)?;
+    map.serialize_entry("metric-value", &row.value.as_number())?;
     map.serialize_entry("metric-unit", &row.unit)?;
     if let Some(rate) = &row.rate {
-        map.serialize_entry("percent-of-peak", &rounded(rate.value, 1e6))?;
+        map.serialize_entry("percent-of-peak", &round_to(rate.value, 1e6))?;
     }
-    row.part.as_ref().map_or(Ok(()), |part| how(part, map))
+    row.cgroup_share.as_ref().map_or(Ok(()), |cgroup_share| write_method(cgroup_share, map))
 }
 
-/// Method and confidence of a part.
-fn how<M: SerializeMap>(part: &CgroupShare, map: &mut M) -> Result<(), M::Error> {
-    let method = Some(&part.method).filter(|method| !method.is_empty());
+/// Writes the method and the confidence of a cgroup's share.
+fn write_method<M: SerializeMap>(cgroup_share: &CgroupShare, map: &mut M) -> Result<(), M::Error> {
+    let method = Some(&cgroup_share.method).filter(|method| !method.is_empty());
     map.serialize_entry("method", &method)?;
-    map.serialize_entry("confidence", &part.confidence)
+    map.serialize_entry("confidence", &cgroup_share.confidence)
 }
 
-fn noise<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
+fn write_noise<M: SerializeMap>(row: &StatRow, map: &mut M) -> Result<(), M::Error> {
     let Some(noise) = row.noise else { return Ok(()) };
-    map.serialize_entry("variance", &rounded(noise, 100.0))
+    map.serialize_entry("variance", &round_to(noise, 100.0))
 }
 
 /// One line a row.
-pub fn rows(rows: &[Row], when: When) -> Result<String, serde_json::Error> {
+pub fn rows(rows: &[StatRow], when: RowPeriod) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     for row in rows {
         text.push_str(&serde_json::to_string(&JsonRow { row, when })?);
@@ -108,7 +114,7 @@ pub fn rows(rows: &[Row], when: When) -> Result<String, serde_json::Error> {
 }
 
 /// Rounds to the significant digits.
-fn rounded(value: f64, steps: f64) -> f64 {
+fn round_to(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
@@ -120,10 +126,10 @@ mod tests {
     #[test]
     fn keys_are_those_of_perf() {
         let shown = [
-            rows(&all(), When::Whole).unwrap(),
-            rows(&by_socket(), When::Until(1.000_102_5)).unwrap(),
-            rows(&by_socket(), When::Summary).unwrap(),
-            rows(&by_cgroup(), When::Whole).unwrap(),
+            rows(&all(), RowPeriod::Whole).unwrap(),
+            rows(&by_socket(), RowPeriod::Until(1.000_102_5)).unwrap(),
+            rows(&by_socket(), RowPeriod::Summary).unwrap(),
+            rows(&by_cgroup(), RowPeriod::Whole).unwrap(),
         ];
         insta::assert_snapshot!(shown.join("\n"));
     }

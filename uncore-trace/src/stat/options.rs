@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::control::Address;
+use super::control::ControlAddress;
 
 /// When counting begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Delay {
 
 /// Options of a measurement.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StatOptions {
     /// Length of an interval; `None`: one set of rows at the end.
     pub interval: Option<Duration>,
     /// End after this many intervals.
@@ -41,7 +41,7 @@ pub struct Options {
     /// Command of a shell after each run.
     pub post: Option<String>,
     /// Where control commands come from.
-    pub control: Option<Address>,
+    pub control: Option<ControlAddress>,
     /// The command to run; empty for none.
     pub command: Vec<OsString>,
     /// The output file, unless that is standard output.

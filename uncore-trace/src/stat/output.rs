@@ -14,15 +14,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
 
 use super::repeat::Stats;
-use super::row::{Row, When};
+use super::row::{RowPeriod, StatRow};
 use super::{csv, json, text};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::text::printable;
-use crate::workload::CpuTime;
+use crate::workload::CommandCpuTime;
 
 /// Where rows are written.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum OutputDestination<'a> {
     /// Standard error.
     Stderr,
     /// Nowhere.
@@ -31,7 +31,7 @@ pub enum Place<'a> {
     /// written to it.
     Descriptor(u16),
     /// A file, or with `-` standard output. A new file gets the permissions.
-    File(&'a Path, Mode),
+    File(&'a Path, FileMode),
 }
 
 /// Output format.
@@ -60,11 +60,11 @@ const START: f64 = 0.01;
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Debug)]
-enum Target {
+enum OutputTarget {
     Nowhere,
     Stderr,
     Stdout,
-    File { path: PathBuf, file: File, append: bool, made: bool, titled: bool },
+    File { path: PathBuf, file: File, append: bool, was_created: bool, titled: bool },
 }
 
 /// Facts of the measurement for the lines around the rows.
@@ -77,14 +77,14 @@ pub struct Ending {
     /// Time in which the counters were enabled in each run, s.
     pub counted: Stats,
     /// Length of each run for the table of them, s; empty for none.
-    pub each: Vec<f64>,
+    pub run_seconds: Vec<f64>,
     /// Time of the command on CPUs, if there was a single run and it has ended.
-    pub used: Option<CpuTime>,
+    pub used: Option<CommandCpuTime>,
 }
 
 /// How rows are printed.
 #[derive(Clone, Debug, Default)]
-pub struct Style {
+pub struct OutputStyle {
     /// The format.
     pub format: Format,
     /// Whether a terminal is cleared before each interval.
@@ -99,89 +99,101 @@ pub struct Style {
 
 /// An open output.
 #[derive(Debug)]
-pub struct Output {
-    style: Style,
-    target: Target,
+pub struct StatOutput {
+    style: OutputStyle,
+    target: OutputTarget,
     started: bool,
     intervals: u32,
 }
 
-impl Output {
+impl StatOutput {
     /// Opens the place; `append` adds to a file.
     ///
     /// # Errors
     ///
     /// It cannot be written, or is no terminal that could be cleared.
-    pub fn open(place: Place<'_>, append: bool, style: Style) -> Result<Self> {
-        let target = match place {
-            Place::Nowhere => Target::Nowhere,
-            Place::Stderr | Place::Descriptor(2) => Target::Stderr,
-            Place::Descriptor(1) => Target::Stdout,
-            Place::Descriptor(number) => {
+    pub fn open(
+        destination: OutputDestination<'_>,
+        append: bool,
+        style: OutputStyle,
+    ) -> Result<Self> {
+        let target = match destination {
+            OutputDestination::Nowhere => OutputTarget::Nowhere,
+            OutputDestination::Stderr | OutputDestination::Descriptor(2) => OutputTarget::Stderr,
+            OutputDestination::Descriptor(1) => OutputTarget::Stdout,
+            OutputDestination::Descriptor(number) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{number}"));
                 let file = File::options().append(true).open(&path);
                 let file = file.with_context(|| format!("cannot write to descriptor {number}"))?;
-                Target::File { path, file, append: true, made: false, titled: false }
+                OutputTarget::File { path, file, append: true, was_created: false, titled: false }
             }
-            Place::File(path, _) if path == Path::new("-") => Target::Stdout,
-            Place::File(path, mode) => {
+            OutputDestination::File(path, _) if path == Path::new("-") => OutputTarget::Stdout,
+            OutputDestination::File(path, mode) => {
                 let context = || format!("cannot write {}", path.display());
                 let is_new = match mode.create_new(path) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                     created => created.map(|_| true).with_context(context)?,
                 };
-                let file = opened(path, append).with_context(context)?;
+                let file = open_existing(path, append).with_context(context)?;
                 let titled = style.format != Format::Json;
-                Target::File { path: path.to_owned(), file, append, made: is_new, titled }
+                OutputTarget::File {
+                    path: path.to_owned(),
+                    file,
+                    append,
+                    was_created: is_new,
+                    titled,
+                }
             }
         };
         let is_terminal = match &target {
-            Target::Nowhere => false,
-            Target::Stderr => io::stderr().is_terminal(),
-            Target::Stdout => io::stdout().is_terminal(),
-            Target::File { file, .. } => file.is_terminal(),
+            OutputTarget::Nowhere => false,
+            OutputTarget::Stderr => io::stderr().is_terminal(),
+            OutputTarget::Stdout => io::stdout().is_terminal(),
+            OutputTarget::File { file, .. } => file.is_terminal(),
         };
         ensure!(is_terminal || !style.clear, "--interval-clear needs a terminal to clear");
         Ok(Self { style, target, started: false, intervals: 0 })
     }
 
     /// Prints the rows of an interval that ended `seconds` after the start.
-    pub fn interval(&mut self, rows: &[Row], seconds: f64) -> Result<()> {
+    pub fn print_interval(&mut self, rows: &[StatRow], seconds: f64) -> Result<()> {
         let clear = self.style.clear;
         let mut shown = String::from(if clear { CLEAR } else { "" });
         let is_text = self.style.format == Format::Text;
         if is_text && (clear || self.intervals.is_multiple_of(HEADING_EVERY)) {
-            shown.push_str(&text::heading(rows));
+            shown.push_str(&text::interval_heading(rows));
         }
         self.intervals += 1;
-        shown.push_str(&self.shown(rows, When::Until(seconds))?);
+        shown.push_str(&self.format_rows(rows, RowPeriod::Until(seconds))?);
         self.write(&shown)
     }
 
     /// Prints the rows of the whole time, after those of intervals.
-    pub fn summary(&mut self, rows: &[Row]) -> Result<()> {
+    pub fn print_summary(&mut self, rows: &[StatRow]) -> Result<()> {
         let is_csv = matches!(self.style.format, Format::Csv(_));
-        let when = if is_csv && self.style.bare { When::Whole } else { When::Summary };
-        let shown = self.shown(rows, when)?;
+        let when = if is_csv && self.style.bare { RowPeriod::Whole } else { RowPeriod::Summary };
+        let shown = self.format_rows(rows, when)?;
         self.write(&shown)
     }
 
     /// Prints the rows of a measurement without intervals; the text format adds what was measured,
     /// and for how long.
-    pub fn whole(&mut self, rows: &[Row], ending: &Ending) -> Result<()> {
-        let rows = self.shown(rows, When::Whole)?;
+    pub fn print_whole(&mut self, rows: &[StatRow], ending: &Ending) -> Result<()> {
+        let rows = self.format_rows(rows, RowPeriod::Whole)?;
         let shown = match self.style.format {
             // A run without counters has no rows.
             Format::Text if rows.is_empty() => {
-                format!("{}{}\n", self.title(ending.runs), times(ending))
+                format!("{}{}\n", self.title_line(ending.runs), elapsed_lines(ending))
             }
-            Format::Text => format!("{}{rows}\n{}\n", self.title(ending.runs), times(ending)),
+            Format::Text => {
+                format!("{}{rows}\n{}\n", self.title_line(ending.runs), elapsed_lines(ending))
+            }
             Format::Csv(_) | Format::Json => rows,
         };
         self.write(&shown)
     }
 
-    fn title(&self, runs: u32) -> String {
+    fn title_line(&self, runs: u32) -> String {
         let command = match self.style.command.as_str() {
             "" => String::new(),
             command => format!(" while '{}' ran", printable(command)),
@@ -190,9 +202,9 @@ impl Output {
         format!("\n Performance counter stats for 'system wide'{command}{runs}:\n\n")
     }
 
-    fn shown(&self, rows: &[Row], when: When) -> Result<String> {
+    fn format_rows(&self, rows: &[StatRow], when: RowPeriod) -> Result<String> {
         let shown = rows.iter().filter(|row| !(self.style.hide_zero && row.is_zero()));
-        let rows: Vec<Row> = shown.cloned().collect();
+        let rows: Vec<StatRow> = shown.cloned().collect();
         match &self.style.format {
             Format::Text => Ok(text::rows(&rows, when)),
             Format::Csv(separator) => Ok(csv::rows(&rows, when, separator)),
@@ -201,23 +213,25 @@ impl Output {
     }
 
     fn write(&mut self, text: &str) -> Result<()> {
-        let first = !std::mem::replace(&mut self.started, true);
+        let is_first = !std::mem::replace(&mut self.started, true);
         match &mut self.target {
-            Target::Nowhere => Ok(()),
-            Target::Stderr => io::stderr().lock().write_all(text.as_bytes()).context("stderr"),
-            Target::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("stdout")
+            OutputTarget::Nowhere => Ok(()),
+            OutputTarget::Stderr => {
+                io::stderr().lock().write_all(text.as_bytes()).context("stderr")
             }
-            Target::File { path, file, append, made: _, titled } => {
+            OutputTarget::Stdout => {
+                let mut handle = io::stdout().lock();
+                handle.write_all(text.as_bytes()).and_then(|()| handle.flush()).context("stdout")
+            }
+            OutputTarget::File { path, file, append, was_created: _, titled } => {
                 let mut put = || {
                     // A FIFO or a device cannot be truncated.
-                    if first && !*append && file.metadata()?.is_file() {
+                    if is_first && !*append && file.metadata()?.is_file() {
                         file.set_len(0)?;
                     }
-                    if first && *titled {
-                        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-                        write!(file, "# started on {now}\n\n")?;
+                    if is_first && *titled {
+                        let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+                        write!(file, "# started on {time}\n\n")?;
                     }
                     file.write_all(text.as_bytes())
                 };
@@ -230,10 +244,10 @@ impl Output {
 
 /// Opens an existing file. A symbolic link is not followed, because its owner would choose which
 /// file is overwritten. Links of the system, such as `/dev/stderr`, are followed.
-fn opened(path: &Path, append: bool) -> Result<File> {
+fn open_existing(path: &Path, append: bool) -> Result<File> {
     let folder = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
     let is_systems = ["/dev", "/proc"].iter().any(|tree| folder.starts_with(tree));
-    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let is_link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     if is_link && !is_systems {
         bail!("it is a symbolic link; name the file that it leads to");
     }
@@ -242,9 +256,9 @@ fn opened(path: &Path, append: bool) -> Result<File> {
     Ok(options.append(append).write(true).custom_flags(flags.bits() as i32).open(path)?)
 }
 
-impl Drop for Output {
+impl Drop for StatOutput {
     fn drop(&mut self) {
-        if let Target::File { path, made: true, .. } = &self.target
+        if let OutputTarget::File { path, was_created: true, .. } = &self.target
             && !self.started
             && let Err(error) = fs::remove_file(path)
         {
@@ -255,17 +269,17 @@ impl Drop for Output {
 
 /// The length of the measurement and, if that is shorter, the time in which the counters were
 /// enabled.
-fn times(ending: &Ending) -> String {
-    let time = |stats: &Stats, what: &str| {
+fn elapsed_lines(ending: &Ending) -> String {
+    let time = |stats: &Stats, label: &str| {
         if ending.runs > 1 {
             format!(
-                "{:>18.9} +- {:.9} seconds {what}  ( +-{:>6.2}% )\n",
+                "{:>18.9} +- {:.9} seconds {label}  ( +-{:>6.2}% )\n",
                 stats.mean(),
-                stats.error(),
-                stats.percent()
+                stats.standard_error(),
+                stats.percent_error()
             )
         } else {
-            format!("{:>18.9} seconds {what}\n", stats.mean())
+            format!("{:>18.9} seconds {label}\n", stats.mean())
         }
     };
     let mut text = time(&ending.seconds, "time elapsed");
@@ -273,24 +287,24 @@ fn times(ending: &Ending) -> String {
     if counted < 0.95 * seconds && counted < seconds - START {
         text.push_str(&time(&ending.counted, "counted"));
     }
-    if let Some(CpuTime { user, system }) = ending.used {
+    if let Some(CommandCpuTime { user, system }) = ending.used {
         let line =
-            |time: Duration, what: &str| format!("{:>18.9} seconds {what}\n", time.as_secs_f64());
+            |time: Duration, label: &str| format!("{:>18.9} seconds {label}\n", time.as_secs_f64());
         text = format!("{text}\n{}{}", line(user, "user"), line(system, "sys"));
     }
-    format!("{}{text}", each(ending))
+    format!("{}{text}", run_table(ending))
 }
 
-/// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each 5 %
-/// of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
-fn each(ending: &Ending) -> String {
+/// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each
+/// 5 % of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
+fn run_table(ending: &Ending) -> String {
     let mean = ending.seconds.mean();
     let line = |&run: &f64| {
         let off = run - mean;
         let bar = if run > 0.0 { (100.0 * (off / run).abs() / 5.0) as usize } else { 0 };
         format!("{run:>18.9} ({off:+.9}) {}\n", "#".repeat(1 + bar.min(LONGEST_BAR)))
     };
-    match ending.each.as_slice() {
+    match ending.run_seconds.as_slice() {
         [] => String::new(),
         runs => format!(
             "{0}# Table of individual measurements:\n{1}\n{0}# Final result:\n",
@@ -306,16 +320,17 @@ mod tests {
     use crate::stat::row::sample;
 
     #[test]
-    fn what_was_in_a_file_goes_and_a_device_takes_the_rows() {
+    fn an_output_file_is_truncated_and_a_device_takes_the_rows() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("counts");
         fs::write(&file, "older ".repeat(10_000)).unwrap();
         for path in [Path::new("/dev/null"), &file] {
             let format = Format::Csv(",".to_owned());
-            let mode = Mode::default();
-            let style = Style { format, ..Style::default() };
-            let mut output = Output::open(Place::File(path, mode), false, style).unwrap();
-            output.summary(&sample::all()).unwrap();
+            let mode = FileMode::default();
+            let style = OutputStyle { format, ..OutputStyle::default() };
+            let mut output =
+                StatOutput::open(OutputDestination::File(path, mode), false, style).unwrap();
+            output.print_summary(&sample::all()).unwrap();
         }
         let written = fs::read_to_string(&file).unwrap();
         assert!(written.starts_with("# started on") && !written.contains("older"), "{written}");

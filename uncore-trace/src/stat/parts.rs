@@ -4,22 +4,22 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::aggregate::SummedCounters;
 use super::cgroups::SelectedCgroup;
-use super::row::{CgroupShare, Counted, Row, Value};
-use super::table::Table;
+use super::row::{CgroupShare, CounterFields, RowValue, StatRow};
+use super::table::StatTable;
 use crate::plan::{Counter, Plan};
-use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
+use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, CounterSums, OTHER, outside_part_names};
 
 /// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
 fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
     let mut ids = 0..;
-    let of = |id| if unopened.contains(&id) { None } else { ids.next() };
-    plan.counters.iter().map(|counter| counter.id).map(of).collect()
+    let recorded_id = |id| if unopened.contains(&id) { None } else { ids.next() };
+    plan.counters.iter().map(|counter| counter.id).map(recorded_id).collect()
 }
 
-/// Sums shares, and makes rows of the sums.
+/// Sums the shares of cgroups, and makes rows of the sums.
 #[derive(Debug)]
-pub struct Parts<'a> {
-    table: &'a Table<'a>,
+pub struct CgroupRows<'a> {
+    table: &'a StatTable<'a>,
     /// Counters that could not be opened.
     unopened: &'a BTreeSet<u32>,
     /// For each counter of the plan, its id in the recording; `None` if it could not be opened.
@@ -30,9 +30,9 @@ pub struct Parts<'a> {
     pub sums: ByCgroup<'a>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> CgroupRows<'a> {
     /// No shares yet; lines of `table`, and the cgroups `named`.
-    pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
+    pub fn new(table: &'a StatTable<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
         let recorded = recorded_ids(table.plan, unopened);
         let sums = ByCgroup::new(named, recorded.len());
         Self { table, unopened, recorded, labels: HashMap::new(), sums }
@@ -40,14 +40,14 @@ impl<'a> Parts<'a> {
 
     /// Prints cgroups as they are called.
     #[must_use]
-    pub fn labelled(mut self, cgroups: &'a [SelectedCgroup]) -> Self {
+    pub fn with_labels(mut self, cgroups: &'a [SelectedCgroup]) -> Self {
         let label = |cgroup: &'a SelectedCgroup| (cgroup.path.as_str(), cgroup.label.as_str());
         self.labels.extend(cgroups.iter().map(label));
         self
     }
 
     /// What is printed for a part.
-    fn label<'n>(&self, name: &'n str) -> &'n str
+    fn cgroup_label<'n>(&self, name: &'n str) -> &'n str
     where
         'a: 'n,
     {
@@ -55,54 +55,56 @@ impl<'a> Parts<'a> {
     }
 
     /// The sums of a counter of the plan.
-    fn of(&self, id: u32) -> Option<&Sums> {
-        self.sums.of((*self.recorded.get(id as usize)?)?)
+    fn counter_sums(&self, id: u32) -> Option<&CounterSums> {
+        self.sums.counter_sums((*self.recorded.get(id as usize)?)?)
     }
 
     /// Returns the rows, and starts again at 0. `length_ns` is the length of the time.
-    pub fn take(&mut self, length_ns: f64) -> Vec<Row> {
-        let mut rows = self.events();
+    pub fn take_rows(&mut self, length_ns: f64) -> Vec<StatRow> {
+        let mut rows = self.event_rows();
         // The time has no parts.
-        let everybody = named_part(ALL, Cell::default());
-        rows.extend(self.table.times(length_ns.round() as u64, None, Some(&everybody)));
-        rows.extend(self.metrics(length_ns));
-        self.sums.clear();
+        let everybody = named_share(ALL, CgroupPart::default());
+        rows.extend(self.table.time_rows(length_ns.round() as u64, None, Some(&everybody)));
+        rows.extend(self.metric_rows(length_ns));
+        self.sums.clear_rows();
         rows
     }
 
-    fn events(&self) -> Vec<Row> {
+    fn event_rows(&self) -> Vec<StatRow> {
         let lines = self.table.lines.iter();
-        lines.flat_map(|line| self.line(line)).collect()
+        lines.flat_map(|line| self.line_rows(line)).collect()
     }
 
     /// The rows of one line, one for each part.
-    fn line(&self, line: &SummedCounters) -> Vec<Row> {
+    fn line_rows(&self, line: &SummedCounters) -> Vec<StatRow> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
-        let of: Vec<&Sums> = opened.filter_map(|&id| self.of(id)).collect();
-        let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();
-        let (enabled, running) = (sum(Sums::enabled_ns), sum(|sums| sums.running_ns));
-        let total = sum(Sums::whole);
-        let counted = of.iter().any(|sums| sums.counted);
+        let opened_sums: Vec<&CounterSums> =
+            opened.filter_map(|&id| self.counter_sums(id)).collect();
+        let sum =
+            |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
+        let (enabled, running) = (sum(CounterSums::enabled_ns), sum(|sums| sums.running_ns));
+        let total = sum(CounterSums::total_value);
+        let counted = opened_sums.iter().any(|sums| sums.counted);
         let row = |name: &str| {
-            let mut cell = Cell::default();
-            for sums in &of {
-                cell.add(&sums.cell(name));
+            let mut cell = CgroupPart::default();
+            for sums in &opened_sums {
+                cell.add_part(&sums.part_sum(name));
             }
-            Row {
-                place: line.place,
+            StatRow {
+                location: line.location,
                 members: line.members.len(),
                 label: line.label.clone(),
                 value: match counted {
-                    true => Value::Number(cell.value * line.factor),
-                    false if of.is_empty() => Value::NotSupported,
-                    false => Value::NotCounted,
+                    true => RowValue::Number(cell.value * line.factor),
+                    false if opened_sums.is_empty() => RowValue::NotSupported,
+                    false => RowValue::NotCounted,
                 },
-                part: Some(CgroupShare {
+                cgroup_share: Some(CgroupShare {
                     share: (counted && total != 0.0).then(|| cell.value / total),
-                    ..named_part(self.label(name), cell)
+                    ..named_share(self.cgroup_label(name), cell)
                 }),
                 unit: line.unit.clone(),
-                counted: Some(Counted {
+                counted: Some(CounterFields {
                     running_ns: running.round() as u64,
                     running: if enabled > 0.0 { running / enabled } else { 1.0 },
                     integral: line.integral,
@@ -112,44 +114,54 @@ impl<'a> Parts<'a> {
             }
         };
         // `(other)` has a line even with a value of 0; the other kinds of owners only with a value.
-        let there =
-            |name: &&str| *name == OTHER || of.iter().any(|sums| sums.cell(name).value != 0.0);
-        let named = self.sums.named().iter().map(String::as_str);
-        named.chain(rest().into_iter().filter(there)).chain(self.all()).map(row).collect()
+        let has_row = |name: &&str| {
+            *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0)
+        };
+        let named = self.sums.named_cgroups().iter().map(String::as_str);
+        named
+            .chain(outside_part_names().into_iter().filter(has_row))
+            .chain(self.whole_label())
+            .map(row)
+            .collect()
     }
 
     /// The line of the whole, if the parts do not sum to it.
-    fn all(&self) -> Option<&'static str> {
-        self.sums.overlap().then_some(ALL)
+    fn whole_label(&self) -> Option<&'static str> {
+        self.sums.has_overlap().then_some(ALL)
     }
 
     /// The rows of metrics, one for each cgroup, from its parts of the inputs. A clock is not
     /// divided: a latency is request-cycles / requests x length of a cycle, and with a part of the
     /// cycles the cycle would be too long, or the frequency too low.
-    fn metrics(&self, length_ns: f64) -> Vec<Row> {
+    fn metric_rows(&self, length_ns: f64) -> Vec<StatRow> {
         let plan = self.table.plan;
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in
-                self.sums.named().iter().map(String::as_str).chain([OTHER]).chain(self.all())
+            for name in self
+                .sums
+                .named_cgroups()
+                .iter()
+                .map(String::as_str)
+                .chain([OTHER])
+                .chain(self.whole_label())
             {
                 let count = |id: u32| {
-                    let sums = self.of(id).filter(|sums| sums.counted)?;
-                    Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
+                    let sums = self.counter_sums(id).filter(|sums| sums.counted)?;
+                    Some(if clock(id) { sums.total_value() } else { sums.part_sum(name).value })
                 };
-                let mut cell = Cell::default();
+                let mut cell = CgroupPart::default();
                 let instances = line.instances(plan);
                 let inputs = instances.iter().flat_map(|instance| &instance.inputs);
                 for id in inputs.filter_map(|input| input.counter).filter(|id| !clock(*id)) {
-                    let sums = self.of(id);
-                    cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
+                    let sums = self.counter_sums(id);
+                    cell.add_part(&sums.map(|sums| sums.part_sum(name)).unwrap_or_default());
                 }
-                rows.push(line.of(
+                rows.push(line.row_from_counts(
                     plan,
                     &count,
                     length_ns,
-                    Some(named_part(self.label(name), cell)),
+                    Some(named_share(self.cgroup_label(name), cell)),
                 ));
             }
         }
@@ -163,12 +175,12 @@ fn is_clock(counter: &Counter) -> bool {
     counter.unit == "cycles" && !counter.per_cpu
 }
 
-fn named_part(name: &str, cell: Cell) -> CgroupShare {
+fn named_share(name: &str, cell: CgroupPart) -> CgroupShare {
     CgroupShare {
         cgroup: name.to_owned(),
         share: None,
         method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),
-        confidence: cell.sure.mean(),
+        confidence: cell.confidence.mean_confidence(),
     }
 }
 
@@ -178,11 +190,11 @@ mod tests {
 
     use super::*;
     use crate::catalog::Catalog;
-    use crate::catalog::metric::{Across, Input, Planned};
+    use crate::catalog::metric::{Across, Input, PlannedMetric};
     use crate::discover::Cpus;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
-    use crate::stat::table::{Times, What};
+    use crate::stat::table::{RowSelection, TimeRows};
 
     const MS: i64 = 1_000_000;
 
@@ -197,13 +209,13 @@ mod tests {
         Plan { tick_ns: 1, window_ns: 1, counters: vec![counter], ..Plan::default() }
     }
 
-    fn table(plan: &Plan) -> Table<'_> {
-        table_with(plan, What { scale: true, times: Times::default(), events: true })
+    fn table(plan: &Plan) -> StatTable<'_> {
+        table_with(plan, RowSelection { scale: true, times: TimeRows::default(), events: true })
     }
 
-    fn table_with(plan: &Plan, what: What) -> Table<'_> {
-        let catalog = Catalog::embedded().unwrap();
-        Table::new(plan, &catalog, &Cpus::default(), &Grouping::default(), what)
+    fn table_with(plan: &Plan, selection: RowSelection) -> StatTable<'_> {
+        let catalog = Catalog::load_embedded().unwrap();
+        StatTable::new(plan, &catalog, &Cpus::default(), &Grouping::default(), selection)
     }
 
     static OPENED: BTreeSet<u32> = BTreeSet::new();
@@ -237,10 +249,10 @@ mod tests {
         builder.finish()
     }
 
-    fn shown(rows: &[Row]) -> Vec<String> {
-        let show = |row: &Row| {
-            let part = row.part.as_ref().unwrap();
-            let value = row.value.number().map_or_else(|| "-".to_owned(), |it| it.to_string());
+    fn row_texts(rows: &[StatRow]) -> Vec<String> {
+        let show = |row: &StatRow| {
+            let part = row.cgroup_share.as_ref().unwrap();
+            let value = row.value.as_number().map_or_else(|| "-".to_owned(), |number| number.to_string());
             let confidence = part.confidence.map(|sure| (sure * 100.0).round() / 100.0);
             format!("{} {value} {confidence:?} {}", part.cgroup, part.method)
         };
@@ -248,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_has_what_is_below_it_and_the_whole_is_said() {
+    fn a_cgroup_has_the_counts_below_it_and_all_have_a_row() {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
-        let mut parts = Parts::new(&table, &named, &OPENED);
+        let mut parts = CgroupRows::new(&table, &named, &OPENED);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(1.0), 0.5),
             (10 * MS, "task", Some("/a/x"), Some(2.0), 0.25),
@@ -265,10 +277,10 @@ mod tests {
             (10 * MS, "softirq", None, Some(256.0), 0.5),
             (10 * MS, "unattributed", None, Some(0.0), 0.0),
         ]);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
-        let rows = parts.take(1e7);
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take_rows(1e7);
         assert_eq!(
-            shown(&rows),
+            row_texts(&rows),
             [
                 "/a 7 Some(0.43) residency",
                 "/a/b 4 Some(0.5) residency",
@@ -279,20 +291,20 @@ mod tests {
                 "(all) 511 Some(0.5) residency"
             ]
         );
-        let share = |row: &Row| row.part.as_ref().unwrap().share;
+        let share = |row: &StatRow| row.cgroup_share.as_ref().unwrap().share;
         assert_eq!(share(&rows[0]), Some(7.0 / 511.0));
         assert_eq!(share(&rows[6]), Some(1.0));
         let counted = rows[0].counted.clone().unwrap();
         assert_eq!((counted.running_ns, counted.running), (10_000_000, 1.0));
         assert_eq!(
-            shown(&parts.take(1e7)),
+            row_texts(&parts.take_rows(1e7)),
             ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None ", "(all) - None "]
         );
         // If no named cgroup is below another, the parts sum to the whole.
-        let mut apart = Parts::new(&table, &named[1..], &OPENED);
-        apart.sums.add(&batch, 0..batch.num_rows()).unwrap();
-        let rows = apart.take(1e7);
-        assert_eq!(shown(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
+        let mut apart = CgroupRows::new(&table, &named[1..], &OPENED);
+        apart.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
+        let rows = apart.take_rows(1e7);
+        assert_eq!(row_texts(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
         assert!((rows.iter().filter_map(share).sum::<f64>() - 1.0).abs() < 1e-12);
     }
 
@@ -301,32 +313,32 @@ mod tests {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned()];
-        let mut parts = Parts::new(&table, &named, &OPENED);
+        let mut parts = CgroupRows::new(&table, &named, &OPENED);
         let rows = batch(&[
             (10 * MS, "unattributed", None, None, 0.0),
             (20 * MS, "task", Some("/a"), Some(5.0), 1.0),
         ]);
-        parts.sums.add(&rows, 0..rows.num_rows()).unwrap();
-        let rows = parts.take(1e7);
+        parts.sums.add_rows(&rows, 0..rows.num_rows()).unwrap();
+        let rows = parts.take_rows(1e7);
         // A count of half of the time is scaled up.
-        assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
+        assert_eq!(row_texts(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
     }
 
     #[test]
-    fn the_time_counted_is_everybodys() {
+    fn elapsed_time_has_one_row_for_all_cgroups() {
         let plan = plan();
-        let times = Times { duration: true, ..Times::default() };
-        let table = table_with(&plan, What { scale: true, times, events: true });
-        let rows = Parts::new(&table, &["/a".to_owned()], &OPENED).take(1e7);
+        let times = TimeRows { duration: true, ..TimeRows::default() };
+        let table = table_with(&plan, RowSelection { scale: true, times, events: true });
+        let rows = CgroupRows::new(&table, &["/a".to_owned()], &OPENED).take_rows(1e7);
         assert_eq!(rows[2].label, "duration_time");
-        assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);
+        assert_eq!(row_texts(&rows[2..]), ["(all) 10000000 None "]);
     }
 
     #[test]
     fn a_metric_is_of_the_cgroups_own_part_and_a_counter_that_is_not_there_is_named() {
         let mut plan = plan();
-        plan.metrics = vec![Planned {
+        plan.metrics = vec![PlannedMetric {
             name: "fault_rate".to_owned(),
             about: String::new(),
             unit: "1/ns".to_owned(),
@@ -343,28 +355,28 @@ mod tests {
         }];
         let table_of = table(&plan);
         let named = ["/a".to_owned()];
-        let mut parts = Parts::new(&table_of, &named, &OPENED);
+        let mut parts = CgroupRows::new(&table_of, &named, &OPENED);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
             (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
         ]);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
-        let rows = parts.take(5.0);
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
-        let shown_metrics = shown(&metrics);
+        let shown_metrics = row_texts(&metrics);
         assert_eq!(shown_metrics, ["/a 1 Some(0.5) residency", "(other) 3 Some(0.25) residency"]);
         let mut clock = plan.clone();
         clock.counters[0].unit = "cycles".to_owned();
         clock.counters[0].per_cpu = false;
         let clock = table(&clock);
-        let mut parts = Parts::new(&clock, &named, &OPENED);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
-        let rows = parts.take(5.0);
+        let mut parts = CgroupRows::new(&clock, &named, &OPENED);
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
-        assert_eq!(shown(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
+        assert_eq!(row_texts(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
         let unopened = BTreeSet::from([0]);
-        let rows = Parts::new(&table_of, &named, &unopened).take(5.0);
-        assert_eq!(rows[0].value, Value::NotSupported);
-        assert_eq!(rows[2].value, Value::Missing(vec!["page_faults".to_owned()]));
+        let rows = CgroupRows::new(&table_of, &named, &unopened).take_rows(5.0);
+        assert_eq!(rows[0].value, RowValue::NotSupported);
+        assert_eq!(rows[2].value, RowValue::Missing(vec!["page_faults".to_owned()]));
     }
 }

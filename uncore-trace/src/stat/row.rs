@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::discover::cpus::Cache;
+use crate::discover::cpus::CpuCache;
 
 /// The value of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum RowValue {
     /// A number.
     Number(f64),
     /// The counter never ran.
@@ -19,9 +19,9 @@ pub enum Value {
     Missing(Vec<String>),
 }
 
-impl Value {
+impl RowValue {
     /// The number, if it is one.
-    pub const fn number(&self) -> Option<f64> {
+    pub const fn as_number(&self) -> Option<f64> {
         match self {
             Self::Number(number) => Some(*number),
             _ => None,
@@ -29,7 +29,7 @@ impl Value {
     }
 
     /// perf's words for a value that is no number; those for metrics have the same style.
-    pub fn words(&self) -> Option<String> {
+    pub fn as_words(&self) -> Option<String> {
         match self {
             Self::Number(_) => None,
             Self::NotCounted => Some("<not counted>".to_owned()),
@@ -52,7 +52,7 @@ pub enum Location {
     /// A cluster of cores of a die.
     Cluster(Option<i16>, Option<i16>, Option<i32>),
     /// A last-level cache of a die.
-    Cache(Option<i16>, Option<i16>, Option<Cache>),
+    Cache(Option<i16>, Option<i16>, Option<CpuCache>),
     /// A core of a die.
     Core(Option<i16>, Option<i16>, Option<i32>),
     /// A NUMA node.
@@ -63,7 +63,7 @@ pub enum Location {
 
 impl Location {
     /// What it is, in perf's word; empty for everywhere.
-    pub const fn kind(&self) -> &'static str {
+    pub const fn kind_name(&self) -> &'static str {
         match self {
             Self::Machine => "",
             Self::Socket(_) => "socket",
@@ -77,7 +77,7 @@ impl Location {
     }
 
     /// The width of its column of text.
-    pub const fn width(&self) -> usize {
+    pub const fn column_width(&self) -> usize {
         match self {
             Self::Machine => 0,
             Self::Socket(_) | Self::Node(_) | Self::Cpu(_) => 6,
@@ -104,8 +104,8 @@ impl fmt::Display for Location {
             }
             Self::Cache(socket, die, cache) => {
                 let level = id(cache.map(|cache| i64::from(cache.level)));
-                let first = id(cache.map(|cache| i64::from(cache.first)));
-                format!("{}-L{level}-ID{first}", Self::Die(socket, die))
+                let first_cpu = id(cache.map(|cache| i64::from(cache.first_cpu)));
+                format!("{}-L{level}-ID{first_cpu}", Self::Die(socket, die))
             }
             Self::Core(socket, die, core) => {
                 format!("{}-C{}", Self::Die(socket, die), id(core.map(i64::from)))
@@ -132,7 +132,7 @@ pub struct CgroupShare {
 
 /// Fields that only rows of counters have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Counted {
+pub struct CounterFields {
     /// Time running, summed over the counters of the row, ns.
     pub running_ns: u64,
     /// Time running / time enabled, 0 to 1; 1 if it was never enabled, as in perf.
@@ -152,38 +152,39 @@ pub struct Rate {
 
 /// One line of output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct StatRow {
     /// Where the counters are.
-    pub place: Location,
+    pub location: Location,
     /// Number of summed counters.
     pub members: usize,
     /// The event or metric.
     pub label: String,
     /// The cgroup's part.
-    pub part: Option<CgroupShare>,
+    pub cgroup_share: Option<CgroupShare>,
     /// How much.
-    pub value: Value,
+    pub value: RowValue,
     /// Unit of the value.
     pub unit: String,
     /// `None` for a metric.
-    pub counted: Option<Counted>,
+    pub counted: Option<CounterFields>,
     /// The value per second.
     pub rate: Option<Rate>,
     /// Standard error of the mean over runs, % of the mean.
     pub noise: Option<f64>,
 }
 
-impl Row {
+impl StatRow {
     /// Whether it is of an event that counted nothing.
     pub fn is_zero(&self) -> bool {
-        let is_zero = matches!(self.value, Value::NotCounted) || self.value.number() == Some(0.0);
+        let is_zero =
+            matches!(self.value, RowValue::NotCounted) || self.value.as_number() == Some(0.0);
         is_zero && self.counted.is_some()
     }
 }
 
 /// The time that rows cover.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum When {
+pub enum RowPeriod {
     /// All of it.
     Whole,
     /// An interval that ended this many seconds after the start.
@@ -197,39 +198,45 @@ pub enum When {
 pub mod sample {
     use super::*;
 
-    fn row(label: &str, value: Value, unit: &str) -> Row {
-        Row {
-            place: Location::Machine,
+    fn row(label: &str, value: RowValue, unit: &str) -> StatRow {
+        StatRow {
+            location: Location::Machine,
             members: 2,
             label: label.to_owned(),
-            part: None,
+            cgroup_share: None,
             value,
             unit: unit.to_owned(),
-            counted: Some(Counted { running_ns: 2_000_000_000, running: 1.0, integral: true }),
+            counted: Some(CounterFields {
+                running_ns: 2_000_000_000,
+                running: 1.0,
+                integral: true,
+            }),
             rate: None,
             noise: None,
         }
     }
 
     /// Counts and metrics, with and without numbers.
-    pub fn all() -> Vec<Row> {
+    pub fn all() -> Vec<StatRow> {
         let mut bytes =
-            row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", Value::Number(1.5e10), "bytes");
+            row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", RowValue::Number(1.5e10), "bytes");
         bytes.rate = Some(Rate { value: 15.0, unit: "GB/s" });
-        bytes.counted = Some(Counted { running_ns: 999_000_000, running: 0.4995, integral: true });
+        bytes.counted =
+            Some(CounterFields { running_ns: 999_000_000, running: 0.4995, integral: true });
         bytes.noise = Some(1.25);
         let mut flits =
-            row("uncore_upi/unc_upi_txl_flits.all_data/", Value::Number(7.111), "flits");
-        flits.counted = Some(Counted { running_ns: 1, running: 1.0, integral: false });
-        let mut faults = row("page-faults", Value::Number(1_234_567.0), "count");
+            row("uncore_upi/unc_upi_txl_flits.all_data/", RowValue::Number(7.111), "flits");
+        flits.counted = Some(CounterFields { running_ns: 1, running: 1.0, integral: false });
+        let mut faults = row("page-faults", RowValue::Number(1_234_567.0), "count");
         faults.rate = Some(Rate { value: 1_234_567.0, unit: "/s" });
-        let mut idle = row("uncore_imc/\"reads\"/", Value::NotCounted, "bytes");
-        idle.counted = Some(Counted { running_ns: 0, running: 0.0, integral: true });
-        let mut clock = row("cpu-clock", Value::Number(2_000.123_456), "msec");
+        let mut idle = row("uncore_imc/\"reads\"/", RowValue::NotCounted, "bytes");
+        idle.counted = Some(CounterFields { running_ns: 0, running: 0.0, integral: true });
+        let mut clock = row("cpu-clock", RowValue::Number(2_000.123_456), "msec");
         clock.rate = Some(Rate { value: 2.000_123, unit: "CPUs utilized" });
-        clock.counted = Some(Counted { running_ns: 2_000_123_456, running: 1.0, integral: false });
-        let refused = row("cycles\u{1b}[2J", Value::NotSupported, "cycles");
-        let metric = |label, value, unit| Row { counted: None, ..row(label, value, unit) };
+        clock.counted =
+            Some(CounterFields { running_ns: 2_000_123_456, running: 1.0, integral: false });
+        let refused = row("cycles\u{1b}[2J", RowValue::NotSupported, "cycles");
+        let metric = |label, value, unit| StatRow { counted: None, ..row(label, value, unit) };
         vec![
             bytes,
             flits,
@@ -237,47 +244,47 @@ pub mod sample {
             idle,
             clock,
             refused,
-            metric("pcie_read_latency [nvidia_pcie_pmu]", Value::Number(612.345), "ns"),
-            metric("ipc", Value::Undefined, "1"),
-            metric("l2_miss_ratio", Value::Missing(vec!["l2d_cache".to_owned()]), "%"),
+            metric("pcie_read_latency [nvidia_pcie_pmu]", RowValue::Number(612.345), "ns"),
+            metric("ipc", RowValue::Undefined, "1"),
+            metric("l2_miss_ratio", RowValue::Missing(vec!["l2d_cache".to_owned()]), "%"),
         ]
     }
 
     /// Two sockets.
-    pub fn by_socket() -> Vec<Row> {
-        let at = |socket| Row {
-            place: Location::Socket(socket),
-            ..row("msr/tsc/", Value::Number(2_445_000_000.0), "cycles")
+    pub fn by_socket() -> Vec<StatRow> {
+        let at = |socket| StatRow {
+            location: Location::Socket(socket),
+            ..row("msr/tsc/", RowValue::Number(2_445_000_000.0), "cycles")
         };
         vec![at(Some(0)), at(None)]
     }
 
     /// Three sockets: one moves much, one little and one nothing.
-    pub fn bytes_by_socket() -> Vec<Row> {
-        let at = |socket, bytes| Row {
-            place: Location::Socket(Some(socket)),
+    pub fn bytes_by_socket() -> Vec<StatRow> {
+        let at = |socket, bytes| StatRow {
+            location: Location::Socket(Some(socket)),
             rate: Some(Rate { value: bytes / 2e9, unit: "GB/s" }),
-            ..row("uncore_imc/cas_count_read/", Value::Number(bytes), "bytes")
+            ..row("uncore_imc/cas_count_read/", RowValue::Number(bytes), "bytes")
         };
         vec![at(0, 61.04e9), at(1, 777e6), at(2, 64e3), at(3, 0.0)]
     }
 
     /// Two cgroups and the others.
-    pub fn by_cgroup() -> Vec<Row> {
-        let part = |cgroup: &str, share, method: &str, confidence| Row {
-            part: Some(CgroupShare {
+    pub fn by_cgroup() -> Vec<StatRow> {
+        let part = |cgroup: &str, share, method: &str, confidence| StatRow {
+            cgroup_share: Some(CgroupShare {
                 cgroup: cgroup.to_owned(),
                 share,
                 method: method.to_owned(),
                 confidence,
             }),
-            ..row("page-faults", Value::Number(1_500.0), "count")
+            ..row("page-faults", RowValue::Number(1_500.0), "count")
         };
         vec![
             part("/tenant-a", Some(0.6), "residency", Some(0.05)),
             part("/tenant,b", Some(0.4), "exact", Some(1.0)),
             part("(idle)", None, "", None),
-            Row {
+            StatRow {
                 counted: None,
                 unit: "1".to_owned(),
                 ..part("/tenant-a", None, "exact", Some(0.5))

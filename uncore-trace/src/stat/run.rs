@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 
-use super::control::{Control, Order};
-use super::count::{Lap, Meter};
-use super::options::{Delay, Options};
-use super::output::{Ending, Output};
+use super::control::{Control, ControlCommand};
+use super::count::{CounterMeter, Lap};
+use super::options::{Delay, StatOptions};
+use super::output::{Ending, StatOutput};
 use super::repeat::Repeats;
-use super::table::Table;
-use crate::confine::{self, Needs};
+use super::table::StatTable;
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::CpuList;
 use crate::plan::Plan;
 use crate::signals::Signals;
@@ -25,7 +25,7 @@ use crate::workload::Workload;
 
 /// Why a run ended.
 #[derive(Debug)]
-enum End {
+enum RunEnd {
     Command,
     Signal,
     Time,
@@ -38,21 +38,21 @@ enum End {
 struct Ran {
     total: Lap,
     seconds: f64,
-    end: End,
+    end: RunEnd,
 }
 
 struct Runner<'a> {
-    options: &'a Options,
-    table: &'a Table<'a>,
-    meter: &'a mut Meter,
-    output: &'a mut Output,
+    options: &'a StatOptions,
+    table: &'a StatTable<'a>,
+    meter: &'a mut CounterMeter,
+    output: &'a mut StatOutput,
     workload: &'a mut Workload,
     signals: &'a mut Signals,
     control: Option<Control>,
     /// CPUs for which the warning about absent counters was printed.
     absent: BTreeSet<u32>,
     /// Number of runs left, with the current one; `None` if there is no last one.
-    left: Option<u32>,
+    runs_left: Option<u32>,
 }
 
 /// Measures and prints. Returns the exit code: that of the command, or of several runs that of the
@@ -63,38 +63,39 @@ struct Runner<'a> {
 /// A counter cannot be enabled, the command cannot be run, or the rows cannot be written; the
 /// command may still run then.
 pub async fn run(
-    options: &Options,
-    meter: &mut Meter,
-    table: &Table<'_>,
-    output: &mut Output,
+    options: &StatOptions,
+    meter: &mut CounterMeter,
+    table: &StatTable<'_>,
+    output: &mut StatOutput,
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<u8> {
     let control = options.control.as_ref().map(Control::open).transpose()?;
     let absent = BTreeSet::new();
     let forever = options.repeat == 0;
-    let left = (!forever).then_some(options.repeat);
+    let runs_left = (!forever).then_some(options.repeat);
     let mut runner =
-        Runner { options, table, meter, output, workload, signals, control, absent, left };
+        Runner { options, table, meter, output, workload, signals, control, absent, runs_left };
     let mut repeats = Repeats::default();
-    let mut each = Vec::new();
+    let mut lengths = Vec::new();
     let mut used = None;
     let mut code = 0;
     let mut printed = false;
-    while runner.left != Some(0) {
-        let Ran { total, seconds, end } = runner.once().await?;
+    while runner.runs_left != Some(0) {
+        let Ran { total, seconds, end } = runner.run_once().await?;
         runner.warn_of_absent(&total);
-        let stopped = matches!(end, End::Signal | End::Order) || runner.signals.was_interrupted();
+        let stopped =
+            matches!(end, RunEnd::Signal | RunEnd::Order) || runner.signals.was_interrupted();
         // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 && !printed {
             used = total.used;
-            each.push(seconds);
-            repeats.push(table.rows(&total), seconds, total.counted_ns as f64 / 1e9);
+            lengths.push(seconds);
+            repeats.push(table.lap_rows(&total), seconds, total.counted_ns as f64 / 1e9);
         }
         if forever && repeats.runs > 0 {
             let Repeats { seconds, counted, .. } = repeats;
-            let ending = Ending { runs: 1, seconds, counted, each: Vec::new(), used };
-            runner.output.whole(&std::mem::take(&mut repeats).rows(), &ending)?;
+            let ending = Ending { runs: 1, seconds, counted, run_seconds: Vec::new(), used };
+            runner.output.print_whole(&std::mem::take(&mut repeats).mean_rows(), &ending)?;
             printed = true;
         }
         code = runner.workload.exit_code().filter(|code| *code != 0).unwrap_or(code);
@@ -102,18 +103,21 @@ pub async fn run(
             break;
         }
     }
-    let rows = repeats.rows();
+    let rows = repeats.mean_rows();
     match (options.interval, options.summary) {
         _ if forever => {}
         (None, _) => {
             let Repeats { runs, seconds, counted, .. } = repeats;
             if !options.table || runs < 2 {
-                each.clear();
+                lengths.clear();
             }
             let used = used.filter(|_| runs == 1);
-            runner.output.whole(&rows, &Ending { runs, seconds, counted, each, used })?;
+            runner.output.print_whole(
+                &rows,
+                &Ending { runs, seconds, counted, run_seconds: lengths, used },
+            )?;
         }
-        (Some(_), true) => runner.output.summary(&rows)?,
+        (Some(_), true) => runner.output.print_summary(&rows)?,
         (Some(_), false) => {}
     }
     Ok(code)
@@ -126,7 +130,7 @@ pub async fn run(
 /// # Errors
 ///
 /// The kernel refuses to install a handler.
-pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
+pub fn install_signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
     if has_command && !ends_by_itself {
         Signals::install_but_first_interrupt()
     } else {
@@ -141,7 +145,7 @@ pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
 /// # Errors
 ///
 /// The state of the command cannot be read.
-pub async fn release(
+pub async fn release_command(
     workload: &mut Workload,
     signals: &mut Signals,
     timeout: Option<Duration>,
@@ -152,13 +156,13 @@ pub async fn release(
     if timeout.is_some() {
         workload.terminate();
     }
-    workload.wait(signals).await
+    workload.wait_or_leave(signals).await
 }
 
 /// The CPUs whose counters were absent for a part of `lap`, without those in `known`; adds them to
 /// `known`.
 fn newly_absent(plan: &Plan, lap: &Lap, known: &mut BTreeSet<u32>) -> CpuList {
-    let counters = lap.absent().filter_map(|id| plan.counters.get(id as usize));
+    let counters = lap.absent_counters().filter_map(|id| plan.counters.get(id as usize));
     let cpus: BTreeSet<u32> = counters.map(|counter| counter.cpu).collect();
     cpus.into_iter().filter(|cpu| known.insert(*cpu)).collect()
 }
@@ -176,72 +180,73 @@ impl Runner<'_> {
         }
     }
 
-    async fn once(&mut self) -> Result<Ran> {
-        let Options { pre, post, sync, .. } = self.options;
-        hook("--pre", pre.as_deref()).await?;
+    async fn run_once(&mut self) -> Result<Ran> {
+        let StatOptions { pre, post, sync, .. } = self.options;
+        run_hook("--pre", pre.as_deref()).await?;
         if *sync {
             rustix::fs::sync();
         }
-        let mut ran = self.measure().await?;
-        release(self.workload, self.signals, self.options.timeout).await?;
-        ran.total.used = self.workload.used();
+        let mut ran = self.measure_run().await?;
+        release_command(self.workload, self.signals, self.options.timeout).await?;
+        ran.total.used = self.workload.used_time();
         // What was counted is not lost.
-        if let Err(error) = hook("--post", post.as_deref()).await {
+        if let Err(error) = run_hook("--post", post.as_deref()).await {
             log::warn!("{error:#}");
         }
         Ok(ran)
     }
 
-    async fn measure(&mut self) -> Result<Ran> {
-        self.meter.restart();
-        let early = self.begin().await?;
+    async fn measure_run(&mut self) -> Result<Ran> {
+        self.meter.restart_measurement();
+        let early = self.start_counting().await?;
         // As in perf (`__run_perf_stat`, tools/perf/builtin-stat.c, Linux 7.2), a delay is not part
         // of the time.
         let begin = Instant::now();
         let end = match early {
             Some(end) => end,
-            None => self.count(begin).await?,
+            None => self.count_until_end(begin).await?,
         };
         // Disabled before the last reading, so that all counters stop at nearly the same time.
         self.meter.disable();
         let seconds = begin.elapsed().as_secs_f64();
         // The last interval is printed even if it is not complete, unless it was just printed.
-        if !matches!(end, End::Intervals) {
-            let lap = self.meter.lap();
+        if !matches!(end, RunEnd::Intervals) {
+            let lap = self.meter.take_lap();
             if self.options.interval.is_some() {
-                self.output.interval(&self.table.rows(&lap), begin.elapsed().as_secs_f64())?;
+                self.output
+                    .print_interval(&self.table.lap_rows(&lap), begin.elapsed().as_secs_f64())?;
             }
         }
-        Ok(Ran { total: self.meter.total(), seconds, end })
+        Ok(Ran { total: self.meter.total_lap(), seconds, end })
     }
 
     /// Starts the command and enables the counters, in the order that the delay needs.
-    async fn begin(&mut self) -> Result<Option<End>> {
+    async fn start_counting(&mut self) -> Result<Option<RunEnd>> {
         // Before the command starts, so that its first instructions are counted.
         if self.options.delay == Delay::None {
             self.meter.enable()?;
         }
-        *self.workload = Workload::start(&self.options.command)?;
-        self.left = self.left.map(|left| left.saturating_sub(1));
-        if self.left == Some(0) && self.options.post.is_none() {
+        *self.workload = Workload::start_command(&self.options.command)?;
+        self.runs_left = self.runs_left.map(|runs| runs.saturating_sub(1));
+        if self.runs_left == Some(0) && self.options.post.is_none() {
             // Only after the last start: a command that is started after this would be confined
             // too.
-            let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
-            let command = self.workload.id();
-            confine::process(&Needs { command, counts: true, ..file });
+            let file = self.options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default();
+            let command = self.workload.child_pid();
+            confine::restrict_process(&ThreadNeeds { command, counts: true, ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
-        let over = sleep(delay);
-        tokio::pin!(over);
+        let delay_end = sleep(delay);
+        tokio::pin!(delay_end);
         // A control command that enables the counters ends the delay.
         while !self.meter.is_on() {
             tokio::select! {
-                () = &mut over => self.meter.enable()?,
-                ended = self.workload.ended() => return ended.map(|()| Some(End::Command)),
-                _ = self.signals.next() => return Ok(Some(End::Signal)),
-                order = order(&mut self.control) => {
-                    if self.obey(order?)? {
-                        return Ok(Some(End::Order));
+                () = &mut delay_end => self.meter.enable()?,
+                ended = self.workload.wait_for_end() => return ended.map(|()| Some(RunEnd::Command)),
+                _ = self.signals.next() => return Ok(Some(RunEnd::Signal)),
+                order = next_command(&mut self.control) => {
+                    if self.obey_command(order?)? {
+                        return Ok(Some(RunEnd::Order));
                     }
                 }
             }
@@ -249,39 +254,39 @@ impl Runner<'_> {
         Ok(None)
     }
 
-    async fn count(&mut self, begin: Instant) -> Result<End> {
+    async fn count_until_end(&mut self, begin: Instant) -> Result<RunEnd> {
         let mut ticks = self.options.interval.map(|period| {
             let mut ticks = interval_at(tokio::time::Instant::from_std(begin) + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             ticks
         });
-        let mut left = self.options.interval_count;
+        let mut intervals_left = self.options.interval_count;
         let timeout = self.options.timeout;
-        let over = async {
+        let timeout_end = async {
             match timeout {
                 Some(timeout) => sleep(timeout).await,
                 None => pending().await,
             }
         };
-        tokio::pin!(over);
+        tokio::pin!(timeout_end);
         loop {
             tokio::select! {
-                () = due(&mut ticks) => {
-                    let lap = self.meter.lap();
-                    let at = begin.elapsed().as_secs_f64();
+                () = wait_for_tick(&mut ticks) => {
+                    let lap = self.meter.take_lap();
+                    let elapsed_s = begin.elapsed().as_secs_f64();
                     self.warn_of_absent(&lap);
-                    self.output.interval(&self.table.rows(&lap), at)?;
-                    left = left.map(|left| left.saturating_sub(1));
-                    if left == Some(0) {
-                        return Ok(End::Intervals);
+                    self.output.print_interval(&self.table.lap_rows(&lap), elapsed_s)?;
+                    intervals_left = intervals_left.map(|remaining| remaining.saturating_sub(1));
+                    if intervals_left == Some(0) {
+                        return Ok(RunEnd::Intervals);
                     }
                 }
-                ended = self.workload.ended() => return ended.map(|()| End::Command),
-                _ = self.signals.next() => return Ok(End::Signal),
-                () = &mut over => return Ok(End::Time),
-                order = order(&mut self.control) => {
-                    if self.obey(order?)? {
-                        return Ok(End::Order);
+                ended = self.workload.wait_for_end() => return ended.map(|()| RunEnd::Command),
+                _ = self.signals.next() => return Ok(RunEnd::Signal),
+                () = &mut timeout_end => return Ok(RunEnd::Time),
+                order = next_command(&mut self.control) => {
+                    if self.obey_command(order?)? {
+                        return Ok(RunEnd::Order);
                     }
                 }
             }
@@ -289,21 +294,21 @@ impl Runner<'_> {
     }
 
     /// Carries out a control command and answers it. Returns `true` for `stop`.
-    fn obey(&mut self, order: Order) -> Result<bool> {
+    fn obey_command(&mut self, order: ControlCommand) -> Result<bool> {
         match order {
-            Order::Enable => self.meter.enable()?,
-            Order::Disable => self.meter.disable(),
-            Order::Ping | Order::Stop | Order::Ack => {}
+            ControlCommand::Enable => self.meter.enable()?,
+            ControlCommand::Disable => self.meter.disable(),
+            ControlCommand::Ping | ControlCommand::Stop | ControlCommand::Ack => {}
         }
-        if let Some(control) = self.control.as_ref().filter(|_| order != Order::Ack) {
-            control.ack();
+        if let Some(control) = self.control.as_ref().filter(|_| order != ControlCommand::Ack) {
+            control.acknowledge();
         }
-        Ok(order == Order::Stop)
+        Ok(order == ControlCommand::Stop)
     }
 }
 
 /// Runs a command before or after a run, with the shell, as perf does with system(3).
-async fn hook(option: &str, command: Option<&str>) -> Result<()> {
+async fn run_hook(option: &str, command: Option<&str>) -> Result<()> {
     let Some(command) = command else { return Ok(()) };
     let ended = tokio::process::Command::new("sh").args(["-c", command]).status().await;
     let status = ended.with_context(|| format!("cannot run sh for {option}"))?;
@@ -311,7 +316,7 @@ async fn hook(option: &str, command: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-async fn due(ticks: &mut Option<Interval>) {
+async fn wait_for_tick(ticks: &mut Option<Interval>) {
     match ticks {
         Some(ticks) => {
             ticks.tick().await;
@@ -320,9 +325,9 @@ async fn due(ticks: &mut Option<Interval>) {
     }
 }
 
-async fn order(control: &mut Option<Control>) -> Result<Order> {
+async fn next_command(control: &mut Option<Control>) -> Result<ControlCommand> {
     match control {
-        Some(control) => control.next().await,
+        Some(control) => control.next_command().await,
         None => pending().await,
     }
 }
@@ -334,7 +339,7 @@ mod tests {
     use crate::stat::count::Tally;
 
     #[test]
-    fn an_absent_cpu_is_told_of_once() {
+    fn an_absent_cpu_is_reported_once() {
         let counter = |id: u32| {
             serde_json::json!({
                 "id": id, "pmu": "software", "family": "software", "subsystem": "host",

@@ -1,44 +1,51 @@
 //! Text output, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of the
 //! time that the counter ran if that is not all, and the noise of repeated runs.
 //!
-//! Guarantees: bytes have a prefix, the same in all rows of an event, and every other count has all its
-//! digits; only 0 is printed as `0`; text from the machine is escaped.
+//! Guarantees: bytes have a prefix, the same in all rows of an event, and every other count has all
+//! its digits; only 0 is printed as `0`; text from the machine is escaped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::row::{CgroupShare, Location, Rate, Row, Value, When};
+use super::row::{CgroupShare, Location, Rate, RowPeriod, RowValue, StatRow};
 use crate::text::printable;
-use crate::units::Shared;
+use crate::units::SharedUnit;
 
 /// Units of an event's values and rates, by label and unit.
-type Units<'a> = HashMap<(&'a str, &'a str), (Shared, Shared)>;
+type Units<'a> = HashMap<(&'a str, &'a str), (SharedUnit, SharedUnit)>;
 
 /// Width of the number, as in perf.
 const VALUE: usize = 18;
 
 /// The line above the rows of an interval.
-pub fn heading(rows: &[Row]) -> String {
-    let place = rows.first().map_or_else(String::new, |row| match row.place {
+pub fn interval_heading(rows: &[StatRow]) -> String {
+    let location_text = rows.first().map_or_else(String::new, |row| match row.location {
         Location::Machine => String::new(),
-        place @ Location::Cpu(_) => format!("{:<1$} ", place.kind(), place.width()),
-        place => format!("{:<1$} cpus ", place.kind(), place.width()),
+        location @ Location::Cpu(_) => {
+            format!("{:<1$} ", location.kind_name(), location.column_width())
+        }
+        location => format!("{:<1$} cpus ", location.kind_name(), location.column_width()),
     });
-    format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
+    format!("#           time {location_text}{:>VALUE$} unit     events\n", "counts")
 }
 
 /// One line per row.
-pub fn rows(rows: &[Row], when: When) -> String {
-    let width = |text: &dyn Fn(&Row) -> usize, least| rows.iter().map(text).fold(least, usize::max);
+pub fn rows(rows: &[StatRow], when: RowPeriod) -> String {
+    let width =
+        |text: &dyn Fn(&StatRow) -> usize, minimum| rows.iter().map(text).fold(minimum, usize::max);
     let labels = width(&|row| printable(&row.label).chars().count(), 24);
     let cgroups = width(
-        &|row| row.part.as_ref().map_or(0, |part| printable(&part.cgroup).chars().count()),
+        &|row| {
+            row.cgroup_share
+                .as_ref()
+                .map_or(0, |cgroup_share| printable(&cgroup_share.cgroup).chars().count())
+        },
         0,
     );
-    let units = units(rows);
+    let units = shared_units(rows);
     let mut text = String::new();
     for row in rows {
-        line(&mut text, row, when, &units, (labels, cgroups));
+        write_row(&mut text, row, when, &units, (labels, cgroups));
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
@@ -46,25 +53,25 @@ pub fn rows(rows: &[Row], when: When) -> String {
 }
 
 /// The units of each event: its rows are compared with each other, so they share a unit.
-fn units(rows: &[Row]) -> Units<'_> {
+fn shared_units(rows: &[StatRow]) -> Units<'_> {
     let mut numbers: HashMap<_, (Vec<f64>, Vec<f64>, &str)> = HashMap::new();
     for row in rows {
-        let (values, rates, of) = numbers.entry(key(row)).or_default();
-        values.extend(row.value.number());
+        let (values, rates, rate_unit) = numbers.entry(unit_key(row)).or_default();
+        values.extend(row.value.as_number());
         if let Some((rate, unit)) = row.rate.as_ref().and_then(prefixed) {
             rates.push(rate);
-            *of = unit;
+            *rate_unit = unit;
         }
     }
-    let shared = |(key, (values, rates, of)): (_, (Vec<f64>, Vec<f64>, &str))| {
+    let shared = |(key, (values, rates, rate_unit)): (_, (Vec<f64>, Vec<f64>, &str))| {
         let (_, unit) = key;
-        (key, (Shared::of(values, unit), Shared::of(rates, of)))
+        (key, (SharedUnit::for_values(values, unit), SharedUnit::for_values(rates, rate_unit)))
     };
     numbers.into_iter().map(shared).collect()
 }
 
 /// Rows with equal keys share a unit.
-fn key(row: &Row) -> (&str, &str) {
+fn unit_key(row: &StatRow) -> (&str, &str) {
     (&row.label, &row.unit)
 }
 
@@ -77,31 +84,40 @@ fn prefixed(rate: &Rate) -> Option<(f64, &'static str)> {
     }
 }
 
-fn line(
+fn write_row(
     text: &mut String,
-    row: &Row,
-    when: When,
+    row: &StatRow,
+    when: RowPeriod,
     units: &Units<'_>,
     (labels, cgroups): (usize, usize),
 ) {
     // Writing to a String cannot fail.
-    let mut write = |part: std::fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
+    let mut write =
+        |arguments: std::fmt::Arguments<'_>| text.write_fmt(arguments).unwrap_or_default();
     match when {
-        When::Whole => {}
-        When::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
-        When::Summary => write(format_args!("{:>16} ", "summary")),
+        RowPeriod::Whole => {}
+        RowPeriod::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
+        RowPeriod::Summary => write(format_args!("{:>16} ", "summary")),
     }
-    match row.place {
+    match row.location {
         Location::Machine => {}
-        place @ Location::Cpu(_) => write(format_args!("{place:<0$} ", place.width())),
-        place => write(format_args!("{place:<0$} {1:>4} ", place.width(), row.members)),
+        location @ Location::Cpu(_) => {
+            write(format_args!("{location:<0$} ", location.column_width()));
+        }
+        location => {
+            write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members));
+        }
     }
-    let shared = units.get(&key(row));
-    let (number, unit) = quantity(row, shared.map(|(values, _)| values));
+    let shared = units.get(&unit_key(row));
+    let (number, unit) = number_and_unit(row, shared.map(|(values, _)| values));
     write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
-    match (&row.part, &row.rate) {
-        (Some(part), _) => {
-            write(format_args!(" {:<cgroups$} # {}", printable(&part.cgroup), share(part, row)));
+    match (&row.cgroup_share, &row.rate) {
+        (Some(cgroup_share), _) => {
+            write(format_args!(
+                " {:<cgroups$} # {}",
+                printable(&cgroup_share.cgroup),
+                share_text(cgroup_share, row)
+            ));
         }
         (None, Some(rate)) => {
             let rate = per_second(rate, shared.map(|(_, rates)| rates));
@@ -110,7 +126,7 @@ fn line(
         (None, None) => write(format_args!("   {:>12}", "")),
     }
     // If nothing was counted, the words in the value say so.
-    let running = row.counted.as_ref().filter(|_| row.value.number().is_some());
+    let running = row.counted.as_ref().filter(|_| row.value.as_number().is_some());
     if let Some(counted) = running.filter(|counted| counted.running < 1.0) {
         write(format_args!("  ({:.2}%)", 100.0 * counted.running));
     }
@@ -121,21 +137,21 @@ fn line(
 }
 
 /// Fraction of the whole, method and confidence.
-fn share(part: &CgroupShare, row: &Row) -> String {
-    let share = match part.share {
+fn share_text(cgroup_share: &CgroupShare, row: &StatRow) -> String {
+    let share = match cgroup_share.share {
         Some(share) if share > 0.0 && share < 0.0001 => "<0.01 %".to_owned(),
         Some(share) => format!("{:.2} %", 100.0 * share),
         None if row.counted.is_some() => "-".to_owned(),
         None => String::new(),
     };
-    let confidence = part.confidence.map(|sure| format!(", confidence {sure:.2}"));
-    format!("{share:>8}  {}{}", part.method, confidence.unwrap_or_default())
+    let confidence = cgroup_share.confidence.map(|sure| format!(", confidence {sure:.2}"));
+    format!("{share:>8}  {}{}", cgroup_share.method, confidence.unwrap_or_default())
 }
 
-fn per_second(rate: &Rate, shared: Option<&Shared>) -> String {
+fn per_second(rate: &Rate, shared: Option<&SharedUnit>) -> String {
     match prefixed(rate).zip(shared) {
         Some(((number, _), shared)) => {
-            let (number, unit) = (shared.figure(number), shared.rate_name());
+            let (number, unit) = (shared.format_figure(number), shared.rate_name());
             format!("{} {unit}", number.trim_end())
         }
         None => format!("{:.3} {}", rate.value, rate.unit),
@@ -143,30 +159,30 @@ fn per_second(rate: &Rate, shared: Option<&Shared>) -> String {
 }
 
 /// The number and its unit.
-fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
+fn number_and_unit(row: &StatRow, shared: Option<&SharedUnit>) -> (String, String) {
     let bare = |unit: &str| if matches!(unit, "count" | "1") { "" } else { unit }.to_owned();
     let number = match &row.value {
-        Value::Number(number) => *number,
-        Value::Undefined => return ("-".to_owned(), bare(&row.unit)),
-        other => return (other.words().unwrap_or_default(), String::new()),
+        RowValue::Number(number) => *number,
+        RowValue::Undefined => return ("-".to_owned(), bare(&row.unit)),
+        no_number => return (no_number.as_words().unwrap_or_default(), String::new()),
     };
     let Some(counted) = &row.counted else {
-        return (digits(number), bare(&row.unit));
+        return (metric_digits(number), bare(&row.unit));
     };
     match (row.unit.as_str(), shared) {
-        ("bytes", Some(shared)) => (shared.figure(number), shared.name().to_owned()),
+        ("bytes", Some(shared)) => (shared.format_figure(number), shared.unit_name().to_owned()),
         (unit, _) => {
             let decimals = if counted.integral { 0 } else { 2 };
-            (thousands(number, decimals), bare(unit))
+            (group_thousands(number, decimals), bare(unit))
         }
     }
 }
 
 /// A metric's number with at least three significant digits, or `<0.001` for smaller ones.
-fn digits(number: f64) -> String {
+fn metric_digits(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
-        size if size >= 1000.0 => thousands(number, 0),
+        size if size >= 1000.0 => group_thousands(number, 0),
         size if size >= 100.0 => format!("{number:.1}"),
         size if size >= 1.0 => format!("{number:.2}"),
         size if size >= 0.001 => format!("{number:.4}"),
@@ -176,13 +192,14 @@ fn digits(number: f64) -> String {
 }
 
 /// `1234567.8` as `1,234,568`.
-fn thousands(number: f64, decimals: usize) -> String {
+fn group_thousands(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
-    let (sign, rest) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
-    let (whole, fraction) = rest.split_once('.').unwrap_or((rest, ""));
+    let (sign, unsigned) =
+        text.strip_prefix('-').map_or(("", text.as_str()), |stripped| ("-", stripped));
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
     let mut grouped = String::from(sign);
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -200,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped() {
+    fn thousands_are_separated() {
         for (number, decimals, text) in [
             (0.0, 0, "0"),
             (999.0, 0, "999"),
@@ -208,23 +225,23 @@ mod tests {
             (-1_234_567.0, 0, "-1,234,567"),
             (1234.567, 2, "1,234.57"),
         ] {
-            assert_eq!(thousands(number, decimals), text);
+            assert_eq!(group_thousands(number, decimals), text);
         }
         for (number, text) in [(0.0, "0"), (12.345, "12.35"), (0.01234, "0.0123"), (2e-9, "<0.001")]
         {
-            assert_eq!(digits(number), text);
+            assert_eq!(metric_digits(number), text);
         }
     }
 
     #[test]
     fn rows_are_laid_out_as_perf_does() {
         let shown = [
-            rows(&all(), When::Whole),
-            heading(&by_socket()),
-            rows(&by_socket(), When::Until(1.000_102_5)),
-            rows(&by_socket(), When::Summary),
-            rows(&by_cgroup(), When::Whole),
-            rows(&bytes_by_socket(), When::Until(2.0)),
+            rows(&all(), RowPeriod::Whole),
+            interval_heading(&by_socket()),
+            rows(&by_socket(), RowPeriod::Until(1.000_102_5)),
+            rows(&by_socket(), RowPeriod::Summary),
+            rows(&by_cgroup(), RowPeriod::Whole),
+            rows(&bytes_by_socket(), RowPeriod::Until(2.0)),
         ];
         insta::assert_snapshot!(shown.join("\n"));
     }

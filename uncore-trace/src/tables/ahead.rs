@@ -1,4 +1,5 @@
-//! Decodes the batches of a scan in another thread, while the one that asks for them sums the last ones.
+//! Decodes the batches of a scan in another thread, while the one that asks for them sums the last
+//! ones.
 //!
 //! Guarantees: the batches are those of the scan, in its order; memory holds [`AHEAD`] more of them
 //! than without, whatever the length of the table.
@@ -10,9 +11,10 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::table::Scan;
+use super::table::TableScan;
 
-/// Batches that may wait: enough for the time that the begin of a row group takes, and below 10 MiB.
+/// Batches that may wait: enough for the time that the begin of a row group takes, and below 10
+/// MiB.
 const AHEAD: usize = 4;
 
 /// The batches of a scan that another thread decodes.
@@ -23,12 +25,12 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn new(scan: Scan) -> Result<Self> {
-        let (give, batches) = sync_channel(AHEAD);
+    pub(super) fn new(scan: TableScan) -> Result<Self> {
+        let (sender, batches) = sync_channel(AHEAD);
         let decode = move || {
             for batch in scan {
                 // Nobody asks for more.
-                if give.send(batch).is_err() {
+                if sender.send(batch).is_err() {
                     break;
                 }
             }

@@ -1,8 +1,8 @@
 //! The order of values that a file's statistics are for, as old readers know it.
 //!
 //! The parquet crate marks real numbers with `IEEE_754_TOTAL_ORDER`, and has no option for it.
-//! Polars before 1.44 and `DataFusion` before 51 do not know this order and refuse the whole file, so
-//! each column is marked with `TYPE_DEFINED_ORDER`, as in the files of other writers. Both are
+//! Polars before 1.44 and `DataFusion` before 51 do not know this order and refuse the whole file,
+//! so each column is marked with `TYPE_DEFINED_ORDER`, as in the files of other writers. Both are
 //! encoded in as many bytes.
 //!
 //! What readers must assume of a minimum or maximum that is 0 or NaN in this order holds for the
@@ -33,7 +33,7 @@ pub(super) fn set_type_defined(file: &File, footer_end: u64, columns: usize) -> 
     let mut bytes = vec![0; length];
     let begin = footer_end.checked_sub(length as u64).ok_or_else(unknown_end)?;
     file.read_exact_at(&mut bytes, begin)?;
-    let orders = bytes.strip_prefix(header.as_slice()).and_then(|rest| rest.strip_suffix(&[0]));
+    let orders = bytes.strip_prefix(header.as_slice()).and_then(|tail| tail.strip_suffix(&[0]));
     let (orders, _) = orders.ok_or_else(unknown_end)?.as_chunks();
     if !orders.iter().all(|order| [TYPE_DEFINED, TOTAL].contains(order)) {
         return Err(unknown_end());
@@ -51,12 +51,12 @@ fn list_header(columns: usize) -> Vec<u8> {
         return vec![FIELD, (columns as u8) << 4 | STRUCTURES];
     }
     let mut header = vec![FIELD, 0xf0 | STRUCTURES];
-    let mut left = columns;
-    while left >= 0x80 {
-        header.push(left as u8 | 0x80);
-        left >>= 7;
+    let mut remaining = columns;
+    while remaining >= 0x80 {
+        header.push(remaining as u8 | 0x80);
+        remaining >>= 7;
     }
-    header.push(left as u8);
+    header.push(remaining as u8);
     header
 }
 

@@ -1,8 +1,8 @@
 //! File operations of the writer, and the wording of their errors.
 //!
 //! Guarantees: an error is one line that names the action, the path and the cause (a full disk, a
-//! missing directory, a refused permission). A file that [`publish`] replaces is at every instant
-//! either the old or the complete new one.
+//! missing directory, a refused permission). A file that [`rename_durably`] replaces is at every
+//! instant either the old or the complete new one.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::bounds;
 ///
 /// The Parquet writer sometimes passes on only the text of an I/O error, so the text is searched
 /// too.
-pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
+pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
     if let Some(io) = io_error(error) {
         return explain_kind(io.kind()).map_or_else(|| one_line(&io.to_string()), str::to_owned);
     }
@@ -25,7 +25,7 @@ pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
     let known =
         [("os error 28", io::ErrorKind::StorageFull), ("os error 27", io::ErrorKind::FileTooLarge)];
     let known = known.iter().find(|(number, _)| text.contains(number));
-    let worded = known.and_then(|(_, kind)| explain_kind(*kind));
+    let worded = known.and_then(|(_, error_kind)| explain_kind(*error_kind));
     worded.map_or(text, str::to_owned)
 }
 
@@ -42,8 +42,8 @@ fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
 }
 
 /// The wording for the kinds of I/O errors that a user can fix.
-fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
-    Some(match kind {
+fn explain_kind(error_kind: io::ErrorKind) -> Option<&'static str> {
+    Some(match error_kind {
         io::ErrorKind::StorageFull => "no space left on the disk",
         io::ErrorKind::FileTooLarge => {
             "the file would be larger than the limit of this session (see ulimit -f)"
@@ -65,34 +65,38 @@ fn one_line(text: &str) -> String {
 ///
 /// If permission is denied, it names the remedy: another directory for writing, another user or
 /// mode for reading.
-pub(super) fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
+pub(super) fn action_error(
+    action: &str,
+    path: &Path,
+    error: &(dyn Error + 'static),
+) -> anyhow::Error {
     let denied = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
-    let way_out = match act {
+    let remedy = match action {
         _ if !denied => "",
         "open" | "read" | "look at" => {
             "; only the user who recorded it may read it, unless it is recorded with --mode"
         }
         _ => "; choose a directory you may write",
     };
-    anyhow!("cannot {act} {}: {}{way_out}", path.display(), explain(error))
+    anyhow!("cannot {action} {}: {}{remedy}", path.display(), explain_error(error))
 }
 
 /// Turns an error of `result` into one that names the action and the path.
-pub(super) fn doing<T, E: Error + 'static>(
-    act: &str,
+pub(super) fn with_action<T, E: Error + 'static>(
+    action: &str,
     path: &Path,
     result: std::result::Result<T, E>,
 ) -> Result<T> {
-    result.map_err(|error| failed(act, path, &error))
+    result.map_err(|error| action_error(action, path, &error))
 }
 
 /// Opens a regular file to read it.
-pub(super) fn open(path: &Path) -> Result<File> {
-    doing("open", path, bounds::open(path))
+pub(super) fn open_file(path: &Path) -> Result<File> {
+    with_action("open", path, bounds::open_regular(path))
 }
 
 /// The directory that contains `path`.
-pub(super) fn parent(path: &Path) -> &Path {
+pub(super) fn parent_dir(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -108,23 +112,23 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Renames the finished file `temporary` to `target` durably: first the data, then the name is
 /// synced.
-pub(super) fn publish(temporary: &Path, target: &Path) -> Result<()> {
+pub(super) fn rename_durably(temporary: &Path, target: &Path) -> Result<()> {
     let sync = File::open(temporary).and_then(|file| file.sync_all());
-    doing("sync", temporary, sync)?;
-    doing("write", target, fs::rename(temporary, target))?;
+    with_action("sync", temporary, sync)?;
+    with_action("write", target, fs::rename(temporary, target))?;
     // Some file systems refuse fsync on a directory; the rename is done anyway.
-    if let Ok(directory) = File::open(parent(target)) {
+    if let Ok(directory) = File::open(parent_dir(target)) {
         directory.sync_all().ok();
     }
     Ok(())
 }
 
 /// Whether anything exists at `path`, including a dangling symbolic link.
-pub(super) fn occupied(path: &Path) -> Result<bool> {
+pub(super) fn is_occupied(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed("look at", path, &error)),
+        Err(error) => Err(action_error("look at", path, &error)),
     }
 }
 
@@ -132,14 +136,14 @@ pub(super) fn occupied(path: &Path) -> Result<bool> {
 pub(super) fn remove_tree(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("remove", path, &error))
+            Err(action_error("remove", path, &error))
         }
         _ => Ok(()),
     }
 }
 
 /// Size of a file in bytes.
-pub(super) fn size(path: &Path) -> Result<u64> {
+pub(super) fn file_size(path: &Path) -> Result<u64> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot size {}", path.display()))?;
     Ok(metadata.len())
 }

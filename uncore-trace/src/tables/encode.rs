@@ -2,7 +2,7 @@
 //! from segments by copying their column chunks.
 //!
 //! Guarantees: memory is bounded by one row group and one batch, for any number of rows. Each file
-//! has digests, and damaged data is never copied into another file ([`sound`]).
+//! has digests, and damaged data is never copied into another file ([`open_sound`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
-use super::digest::{self, Footer, Groups};
-use super::mode::Mode;
+use super::digest::{self, FooterState, RowGroupDigests};
+use super::mode::FileMode;
 use super::{disk, later, pages};
 use crate::schema::{Packing, TableDef, metadata};
 
@@ -49,87 +49,91 @@ const SORT_ROWS: usize = 1 << 16;
 
 /// The properties of a file of a table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form<'a> {
+pub(super) struct FileProperties<'a> {
     /// The table.
     pub def: &'static TableDef,
     /// Key-value metadata.
     pub pairs: &'a BTreeMap<String, String>,
     /// Permissions.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
-impl Form<'_> {
-    fn properties(&self, packing: Packing) -> WriterProperties {
+impl FileProperties<'_> {
+    fn writer_properties(&self, packing: Packing) -> WriterProperties {
         self.def
-            .properties(packing)
+            .writer_properties(packing)
             .set_max_row_group_row_count(Some(GROUP_ROWS))
             .set_max_row_group_bytes(Some(GROUP_BYTES))
             .set_key_value_metadata(Some(metadata::to_key_values(self.pairs)))
             .build()
     }
 
-    fn create(&self, path: &Path, packing: Packing) -> Result<New> {
-        let file = disk::doing("create", path, self.mode.create_file(path))?;
-        let handle = disk::doing("open", path, file.try_clone())?;
-        let properties = Some(self.properties(packing));
+    fn create_file(&self, path: &Path, packing: Packing) -> Result<RowFileWriter> {
+        let file = disk::with_action("create", path, self.mode.create_file(path))?;
+        let handle = disk::with_action("open", path, file.try_clone())?;
+        let properties = Some(self.writer_properties(packing));
         let writer = ArrowWriter::try_new(file, (self.def.schema)(), properties);
-        Ok(New { path: path.to_owned(), writer: disk::doing("write", path, writer)?, handle })
+        Ok(RowFileWriter {
+            path: path.to_owned(),
+            writer: disk::with_action("write", path, writer)?,
+            handle,
+        })
     }
 }
 
 /// A file that is being written from rows.
-struct New {
+struct RowFileWriter {
     path: PathBuf,
     writer: ArrowWriter<File>,
     handle: File,
 }
 
-impl New {
+impl RowFileWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        disk::doing("write", &self.path, self.writer.write(batch))
+        disk::with_action("write", &self.path, self.writer.write(batch))
     }
 
     /// Writes rows as separate row groups, in the table's order.
     fn write_group(&mut self, def: &TableDef, batches: &[RecordBatch]) -> Result<()> {
-        for batch in sort(def, batches)? {
+        for batch in sort_batches(def, batches)? {
             self.write(&batch)?;
-            disk::doing("write", &self.path, self.writer.flush())?;
+            disk::with_action("write", &self.path, self.writer.flush())?;
         }
         Ok(())
     }
 
-    fn close(self) -> Result<String> {
+    fn close_file(self) -> Result<String> {
         let closed = self
             .writer
             .into_serialized_writer()
-            .and_then(|(writer, _)| digest::close(writer, &self.handle));
-        disk::doing("write", &self.path, closed)
+            .and_then(|(writer, _)| digest::close_with_digests(writer, &self.handle));
+        disk::with_action("write", &self.path, closed)
     }
 }
 
 /// The result of writing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     /// Number of rows.
     pub rows: u64,
-    /// Its digest, see [`digest`].
+    /// The file's digest, see [`digest`].
     pub digest: String,
 }
 
 /// Sorts the batches of one segment into the table's order.
-fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
-    if def.sort.is_empty() || batches.is_empty() {
+fn sort_batches(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
+    if def.sort_columns.is_empty() || batches.is_empty() {
         return Ok(batches.to_vec());
     }
-    let all = concat_batches(&(def.schema)(), batches)
+    let joined = concat_batches(&(def.schema)(), batches)
         .with_context(|| format!("cannot join the batches of {}", def.name))?;
-    let sorted = order(def, &all).and_then(|order| take_record_batch(&all, &order));
+    let sorted = sort_order(def, &joined).and_then(|order| take_record_batch(&joined, &order));
     Ok(vec![sorted.with_context(|| format!("cannot sort the rows of {}", def.name))?])
 }
 
 /// The permutation that sorts the rows of a batch into the table's order.
-fn order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowError> {
-    let columns = def.sort.iter().filter_map(|name| batch.column_by_name(name));
+fn sort_order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowError> {
+    let columns = def.sort_columns.iter().filter_map(|name| batch.column_by_name(name));
     let columns: Vec<&ArrayRef> = columns.collect();
     if let [column] = *columns.as_slice()
         && let Some(keys) = column.as_primitive_opt::<Int32Type>()
@@ -144,40 +148,49 @@ fn order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowError>
 }
 
 /// Writes the rows of `batches`, in the table's order.
-pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Written> {
-    let sorted = sort(form.def, batches)?;
-    let mut file = form.create(path, Packing::Segment)?;
+pub(super) fn write_rows(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    batches: &[RecordBatch],
+) -> Result<WrittenFile> {
+    let sorted = sort_batches(properties.def, batches)?;
+    let mut file = properties.create_file(path, Packing::Segment)?;
     let mut rows = 0;
     for batch in &sorted {
         file.write(batch)?;
         rows += batch.num_rows() as u64;
     }
-    Ok(Written { rows, digest: file.close()? })
+    Ok(WrittenFile { rows, digest: file.close_file()? })
 }
 
-/// Decodes `parts` and writes their rows, in order, into one file with large row groups.
-pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
-    let mut new = form.create(path, Packing::Kept)?;
+/// Decodes `inputs` and writes their rows, in order, into one file with large row groups.
+pub(super) fn merge_files(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    inputs: &[PathBuf],
+) -> Result<()> {
+    let mut new = properties.create_file(path, Packing::Kept)?;
     let (mut unsorted, mut rows) = (Vec::new(), 0);
-    for part in parts {
-        let reader = reader(part, MERGE_ROWS)?;
-        let absent = later::absent(form.def, &reader.schema());
+    for input in inputs {
+        let reader = open_reader(input, MERGE_ROWS)?;
+        let absent = later::absent_columns(properties.def, &reader.schema());
         for batch in reader {
-            let batch = later::completed(disk::doing("read", part, batch)?, &absent)?;
-            if !form.def.sorts_groups {
+            let batch =
+                later::add_absent_columns(disk::with_action("read", input, batch)?, &absent)?;
+            if !properties.def.sorts_groups {
                 new.write(&batch)?;
                 continue;
             }
             rows += batch.num_rows();
             unsorted.push(batch);
             if rows >= SORT_ROWS {
-                new.write_group(form.def, &std::mem::take(&mut unsorted))?;
+                new.write_group(properties.def, &std::mem::take(&mut unsorted))?;
                 rows = 0;
             }
         }
     }
-    new.write_group(form.def, &unsorted)?;
-    new.close()?;
+    new.write_group(properties.def, &unsorted)?;
+    new.close_file()?;
     Ok(())
 }
 
@@ -186,24 +199,28 @@ pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<
 /// # Errors
 ///
 /// The file cannot be read, or its footer was changed.
-pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
-    let file = disk::open(path)?;
-    let digest = disk::doing("read", path, digest::footer(&file))?;
-    if !matches!(digest, Footer::Sound(_)) {
+pub(super) fn read_footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+    let file = disk::open_file(path)?;
+    let digest = disk::with_action("read", path, digest::verify_footer(&file))?;
+    if !matches!(digest, FooterState::Sound(_)) {
         bail!("cannot read {}: it is damaged or not complete", path.display());
     }
     let footer = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
-    Ok((file, disk::doing("read", path, footer)?))
+    Ok((file, disk::with_action("read", path, footer)?))
 }
 
 /// Opens a file and verifies all of it: a file made from a damaged one would hide the damage.
 ///
 /// # Errors
 ///
-/// Those of [`footer`], or a row group is damaged.
-pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
-    let (file, footer) = footer(path)?;
-    let damaged = disk::doing("read", path, Groups::of(footer.metadata()).damaged(&file))?;
+/// Those of [`read_footer`], or a row group is damaged.
+pub(super) fn open_sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+    let (file, footer) = read_footer(path)?;
+    let damaged = disk::with_action(
+        "read",
+        path,
+        RowGroupDigests::from_footer(footer.metadata()).damaged_groups(&file),
+    )?;
     if let Some(group) = damaged.first() {
         bail!("cannot read {}: its row group {group} is damaged", path.display());
     }
@@ -214,16 +231,16 @@ pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
 ///
 /// # Errors
 ///
-/// Those of [`sound`], or a part of it is larger.
-pub(super) fn reader(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
-    let (file, footer) = sound(path)?;
-    let mut least = rows;
+/// Those of [`open_sound`], or a part of it is larger.
+pub(super) fn open_reader(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
+    let (file, footer) = open_sound(path)?;
+    let mut batch_size = rows;
     for group in footer.metadata().row_groups() {
-        least = pages::batch_rows(&file, footer.schema(), group, |_| true, least)
+        batch_size = pages::batch_rows(&file, footer.schema(), group, |_| true, batch_size)
             .with_context(|| format!("cannot read {}", path.display()))?;
     }
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
-    disk::doing("read", path, reader.with_batch_size(least).build())
+    disk::with_action("read", path, reader.with_batch_size(batch_size).build())
 }
 
 /// Whether a file is compressed as a final file ([`Packing::Kept`]), with all columns of the table.
@@ -232,7 +249,7 @@ pub(super) fn is_kept(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
     let mut columns = groups.iter().flat_map(RowGroupMetaData::columns);
     // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
-        && later::absent(def, footer.schema()).is_empty()
+        && later::absent_columns(def, footer.schema()).is_empty()
 }
 
 /// Whether the row groups of a segment are large enough to be copied unchanged.
@@ -245,39 +262,47 @@ pub(super) fn is_large(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
         && (file.file_metadata().num_rows() / groups >= LARGE_ROWS || bytes / groups >= LARGE_BYTES)
 }
 
-/// Writes one file from the encoded column chunks of `parts`, in order.
+/// Writes one file from the encoded column chunks of `inputs`, in order.
 ///
 /// No value is decoded. Memory is one copy buffer and the new footer.
-pub(super) fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<Written> {
-    let Some(first) = parts.first() else {
-        return rows(path, form, &[]);
+pub(super) fn concatenate_files(
+    path: &Path,
+    properties: &FileProperties<'_>,
+    inputs: &[PathBuf],
+) -> Result<WrittenFile> {
+    let Some(first_input) = inputs.first() else {
+        return write_rows(path, properties, &[]);
     };
-    let (_, first) = footer(first)?;
-    let first = first.metadata().file_metadata();
+    let (_, first_footer) = read_footer(first_input)?;
+    let first_metadata = first_footer.metadata().file_metadata();
     // The Arrow schema is in a pair of its own; without it dictionaries would read as strings.
-    let mut all = metadata::to_key_values(form.pairs);
-    let arrow = first.key_value_metadata().into_iter().flatten();
-    all.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
-    let props =
-        form.properties(Packing::Kept).into_builder().set_key_value_metadata(Some(all)).build();
-    let file = disk::doing("create", path, form.mode.create_file(path))?;
-    let handle = disk::doing("open", path, file.try_clone())?;
-    let schema = first.schema_descr().root_schema_ptr();
+    let mut key_values = metadata::to_key_values(properties.pairs);
+    let arrow = first_metadata.key_value_metadata().into_iter().flatten();
+    key_values
+        .extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
+    let props = properties
+        .writer_properties(Packing::Kept)
+        .into_builder()
+        .set_key_value_metadata(Some(key_values))
+        .build();
+    let file = disk::with_action("create", path, properties.mode.create_file(path))?;
+    let handle = disk::with_action("open", path, file.try_clone())?;
+    let schema = first_metadata.schema_descr().root_schema_ptr();
     let writer = SerializedFileWriter::new(file, schema, Arc::new(props));
-    let mut writer = disk::doing("write", path, writer)?;
+    let mut writer = disk::with_action("write", path, writer)?;
     let mut rows = 0;
-    for part in parts {
-        rows += copy_groups(&mut writer, path, part)?;
+    for input in inputs {
+        rows += copy_groups(&mut writer, path, input)?;
     }
-    let digest = disk::doing("write", path, digest::close(writer, &handle))?;
-    Ok(Written { rows, digest })
+    let digest = disk::with_action("write", path, digest::close_with_digests(writer, &handle))?;
+    Ok(WrittenFile { rows, digest })
 }
 
-fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, part: &Path) -> Result<u64> {
-    let (file, footer) = sound(part)?;
+fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, input: &Path) -> Result<u64> {
+    let (file, footer) = open_sound(input)?;
     let mut rows = 0;
     for group in footer.metadata().row_groups() {
-        let mut out = disk::doing("write", path, writer.next_row_group())?;
+        let mut row_group = disk::with_action("write", path, writer.next_row_group())?;
         for column in group.columns() {
             let close = ColumnCloseResult {
                 bytes_written: column.compressed_size() as u64,
@@ -287,9 +312,9 @@ fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, part: &Path
                 column_index: None,
                 offset_index: None,
             };
-            disk::doing("write", path, out.append_column(&file, close))?;
+            disk::with_action("write", path, row_group.append_column(&file, close))?;
         }
-        disk::doing("write", path, out.close())?;
+        disk::with_action("write", path, row_group.close())?;
         rows += group.num_rows() as u64;
     }
     Ok(rows)

@@ -1,13 +1,13 @@
 //! Opens a file of a table and scans it, a few columns at a time.
 //!
 //! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
-//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each row
-//! group is verified before a row of it is decoded: most of the bits that may change in one would
-//! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
-//! may put into a file, so a panic inside it is caught here and becomes an error.
+//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each
+//! row group is verified before a row of it is decoded: most of the bits that may change in one
+//! would otherwise be read as other values. The Parquet decoder is not proof against everything
+//! that somebody may put into a file, so a panic inside it is caught here and becomes an error.
 //!
-//! A file is opened anew for each scan, because a roll-up may have more of them than a process can keep open.
-//! A segment stays open, because the recorder may remove it.
+//! A file is opened anew for each scan, because a roll-up may have more of them than a process can
+//! keep open. A segment stays open, because the recorder may remove it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -28,8 +28,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
-use super::digest::{self, Footer, Groups};
-use super::mode::Mode;
+use super::digest::{self, FooterState, RowGroupDigests};
+use super::mode::FileMode;
 use super::source::OpenedFile;
 use super::{disk, later, pages, stream};
 use crate::schema::{TableDef, fabric, metadata};
@@ -45,13 +45,13 @@ const NULL_BYTES: i64 = 64 << 10;
 pub struct TableFile {
     def: &'static TableDef,
     path: PathBuf,
-    /// The file itself, where its name may be gone when it is read.
-    held: Option<OpenedFile>,
-    mode: Mode,
+    /// The open file, if its name may be gone when it is read.
+    kept_open: Option<OpenedFile>,
+    mode: FileMode,
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
     digest: String,
-    groups: Arc<Groups>,
+    groups: Arc<RowGroupDigests>,
 }
 
 impl TableFile {
@@ -61,117 +61,132 @@ impl TableFile {
     }
 
     /// Opens the segment at `path`, and reads it later even if it was removed meanwhile.
-    pub(super) fn held(def: &'static TableDef, path: &Path) -> Result<Self> {
+    pub(super) fn open_segment(def: &'static TableDef, path: &Path) -> Result<Self> {
         let source = OpenedFile::open(path)?;
         let table = Self::new(def, path, &source)?;
-        Ok(Self { held: Some(source), ..table })
+        Ok(Self { kept_open: Some(source), ..table })
     }
 
     fn new(def: &'static TableDef, path: &Path, source: &OpenedFile) -> Result<Self> {
-        let file = source.file();
-        if source.length() == 0 {
+        let file = source.file_handle();
+        if source.file_length() == 0 {
             bail!("{} is empty (0 bytes)", path.display());
         }
-        if let Some(kind) = stream::arrow_kind(file) {
+        if let Some(content_kind) = stream::arrow_kind(file) {
             bail!(
-                "{} is {kind}, as `record -o -` writes it, and only Parquet can be read here: \
+                "{} is {content_kind}, as `record -o -` writes it, and only Parquet can be read here: \
                  record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
                 path.display()
             );
         }
         // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
-        let digest = match disk::doing("read", path, digest::footer(file))? {
-            Footer::Sound(digest) => Some(digest),
-            Footer::Damaged => {
+        let digest = match disk::with_action("read", path, digest::verify_footer(file))? {
+            FooterState::Sound(digest) => Some(digest),
+            FooterState::Damaged => {
                 bail!("{} is damaged: its footer is not what was written", path.display())
             }
-            Footer::Without => None,
+            FooterState::Without => None,
         };
-        let footer = guard(path, || {
+        let footer = catch_decoder_panic(path, || {
             ArrowReaderMetadata::load(source, ArrowReaderOptions::new())
-                .map_err(|error| anyhow!("{}", disk::explain(&error)))
+                .map_err(|error| anyhow!("{}", disk::explain_error(&error)))
         })
         .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
         let pairs =
             metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
-        let groups = Arc::new(Groups::of(footer.metadata()));
-        verify(def, path, &footer, &pairs)?;
+        let groups = Arc::new(RowGroupDigests::from_footer(footer.metadata()));
+        verify_table(def, path, &footer, &pairs)?;
         let digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
-        let mode = source.mode();
-        Ok(Self { def, path: path.to_owned(), held: None, mode, footer, pairs, digest, groups })
+        let mode = source.file_mode();
+        Ok(Self {
+            def,
+            path: path.to_owned(),
+            kept_open: None,
+            mode,
+            footer,
+            pairs,
+            digest,
+            groups,
+        })
     }
 
     /// The table's definition.
-    pub fn def(&self) -> &'static TableDef {
+    pub fn table_def(&self) -> &'static TableDef {
         self.def
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
+    /// The path of the file.
+    pub fn file_path(&self) -> &Path {
         &self.path
     }
 
-    /// Who may read it.
-    pub fn mode(&self) -> Mode {
+    /// Who may read the file.
+    pub fn file_mode(&self) -> FileMode {
         self.mode
     }
 
-    fn source(&self) -> Result<OpenedFile> {
-        self.held.clone().map_or_else(|| OpenedFile::open(&self.path), Ok)
+    fn open_source(&self) -> Result<OpenedFile> {
+        self.kept_open.clone().map_or_else(|| OpenedFile::open(&self.path), Ok)
     }
 
     /// The digest of the file, see [`digest`].
-    pub fn digest(&self) -> &str {
+    pub fn file_digest(&self) -> &str {
         &self.digest
     }
 
     /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
-        disk::doing("read", &self.path, self.groups.damaged(self.source()?.file()))
+        disk::with_action(
+            "read",
+            &self.path,
+            self.groups.damaged_groups(self.open_source()?.file_handle()),
+        )
     }
 
     /// Rows, as the footer has it.
-    pub fn rows(&self) -> i64 {
+    pub fn row_count(&self) -> i64 {
         self.footer.metadata().file_metadata().num_rows()
     }
 
-    fn groups(&self) -> &[RowGroupMetaData] {
+    fn group_metadata(&self) -> &[RowGroupMetaData] {
         self.footer.metadata().row_groups()
     }
 
     /// Rows of each row group.
     pub fn group_rows(&self) -> Vec<i64> {
-        self.groups().iter().map(RowGroupMetaData::num_rows).collect()
+        self.group_metadata().iter().map(RowGroupMetaData::num_rows).collect()
     }
 
     /// Row groups.
     pub fn row_groups(&self) -> usize {
-        self.groups().len()
+        self.group_metadata().len()
     }
 
     /// Key-value metadata of ours.
-    pub fn metadata(&self) -> &BTreeMap<String, String> {
+    pub fn metadata_pairs(&self) -> &BTreeMap<String, String> {
         &self.pairs
     }
 
-    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
+    /// The least and greatest value of an `int64` column, by the row groups' statistics; `None`
     /// where one has none.
-    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
-        let groups = self.groups().iter();
-        let bounds: Option<Vec<(i64, i64)>> =
-            groups.filter(|group| group.num_rows() > 0).map(|group| range(group, column)).collect();
+    pub fn column_bounds(&self, column: &str) -> Option<(i64, i64)> {
+        let groups = self.group_metadata().iter();
+        let bounds: Option<Vec<(i64, i64)>> = groups
+            .filter(|group| group.num_rows() > 0)
+            .map(|group| chunk_bounds(group, column))
+            .collect();
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
-    /// The least and greatest value of an `int64` column in a row group, by its statistics; `None` where the
-    /// group is empty or has none.
-    pub fn range(&self, group: usize, column: &str) -> Option<(i64, i64)> {
-        range(self.groups().get(group)?, column)
+    /// The least and greatest value of an `int64` column in a row group, by its statistics; `None`
+    /// where the group is empty or has none.
+    pub fn group_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
+        chunk_bounds(self.group_metadata().get(group)?, column)
     }
 
     /// Scans the named columns from the first row to the last.
-    pub fn scan(&self, columns: &[&str]) -> Result<FileScan> {
+    pub fn scan_columns(&self, columns: &[&str]) -> Result<FileScan> {
         self.scan_groups(columns, (0..self.row_groups()).collect())
     }
 
@@ -183,10 +198,11 @@ impl TableFile {
         within: &str,
         wanted: RangeInclusive<i64>,
     ) -> Result<FileScan> {
-        let groups = self.groups().iter().enumerate();
+        let groups = self.group_metadata().iter().enumerate();
         let overlaps = |group: &RowGroupMetaData| {
-            range(group, within)
-                .is_none_or(|(least, most)| least <= *wanted.end() && *wanted.start() <= most)
+            chunk_bounds(group, within).is_none_or(|(lowest, highest)| {
+                lowest <= *wanted.end() && *wanted.start() <= highest
+            })
         };
         let groups = groups.filter(|(_, group)| overlaps(group)).map(|(number, _)| number);
         self.scan_groups(columns, groups.collect())
@@ -199,26 +215,27 @@ impl TableFile {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<FileScan> {
-        let mut absent = later::absent(self.def, self.footer.schema());
+        let mut absent = later::absent_columns(self.def, self.footer.schema());
         absent.retain(|field| columns.contains(&field.name().as_str()));
-        let has = self.footer.schema().fields().iter();
-        let wanted = has.filter(|field| columns.contains(&field.name().as_str())).cloned();
+        let stored_fields = self.footer.schema().fields().iter();
+        let wanted =
+            stored_fields.filter(|field| columns.contains(&field.name().as_str())).cloned();
         Ok(FileScan {
             path: self.path.clone(),
             footer: self.footer.clone(),
-            source: self.source()?,
+            source: self.open_source()?,
             groups: Arc::clone(&self.groups),
             columns: wanted.collect(),
             absent,
-            left: groups.into(),
+            remaining_groups: groups.into(),
             group: None,
             rows: 0,
         })
     }
 }
 
-/// That the file is ours, of this version, and has the table's columns.
-fn verify(
+/// Checks that the file is ours, of this version, and has the table's columns.
+fn verify_table(
     def: &TableDef,
     path: &Path,
     footer: &ArrowReaderMetadata,
@@ -226,13 +243,13 @@ fn verify(
 ) -> Result<()> {
     metadata::require_version(path, pairs)?;
     if def.name == fabric::TABLE.name && pairs.contains_key(metadata::ROLLUP_VERSION) {
-        return Err(no_recording(path));
+        return Err(not_a_recording(path));
     }
     let path = path.display();
-    let absent = later::absent(def, footer.schema());
+    let absent = later::absent_columns(def, footer.schema());
     for wanted in (def.schema)().fields().iter().filter(|wanted| !absent.contains(wanted)) {
-        let found = footer.schema().field_with_name(wanted.name());
-        if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
+        let stored = footer.schema().field_with_name(wanted.name());
+        if stored.ok().is_none_or(|field| field.data_type() != wanted.data_type()) {
             bail!(
                 "{path} is not a {} table: column {} is missing or of another type",
                 def.name,
@@ -244,7 +261,7 @@ fn verify(
 }
 
 /// The least and greatest value of an `int64` column in a row group, if its statistics say.
-fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
+fn chunk_bounds(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
     let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column)?;
     match chunk.statistics()? {
         Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
@@ -252,8 +269,8 @@ fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// The error of an act that takes recordings only, where a roll-up is.
-pub(super) fn no_recording(path: &Path) -> Error {
+/// The error of a command that takes recordings only, if it is given a roll-up.
+pub(super) fn not_a_recording(path: &Path) -> Error {
     anyhow!(
         "{} is a roll-up, not a recording: `report`, `export`, `diff` and `check` read roll-ups",
         path.display()
@@ -265,13 +282,13 @@ pub struct FileScan {
     path: PathBuf,
     footer: ArrowReaderMetadata,
     source: OpenedFile,
-    groups: Arc<Groups>,
+    groups: Arc<RowGroupDigests>,
     /// Columns that are asked for and that the file has.
     columns: Vec<FieldRef>,
     /// Columns that are asked for and that the file lacks.
     absent: Vec<FieldRef>,
     /// The row groups that are still to be opened.
-    left: VecDeque<usize>,
+    remaining_groups: VecDeque<usize>,
     group: Option<GroupScan>,
     /// Rows so far.
     rows: i64,
@@ -297,16 +314,16 @@ impl std::fmt::Debug for FileScan {
 }
 
 impl FileScan {
-    fn read(&mut self) -> Result<Option<RecordBatch>> {
+    fn read_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let Some(group) = &mut self.group else {
-                let Some(number) = self.left.pop_front() else { return Ok(None) };
-                self.group = Some(self.open(number)?);
+                let Some(number) = self.remaining_groups.pop_front() else { return Ok(None) };
+                self.group = Some(self.open_group(number)?);
                 continue;
             };
-            let batch = guard(&self.path, || {
-                let next = group.reader.next().transpose();
-                next.map_err(|error| anyhow!("{}", disk::explain(&error)))
+            let batch = catch_decoder_panic(&self.path, || {
+                let decoded = group.reader.next().transpose();
+                decoded.map_err(|error| anyhow!("{}", disk::explain_error(&error)))
             })?;
             let Some(batch) = batch else {
                 let GroupScan { rows, expected, .. } = *group;
@@ -316,40 +333,45 @@ impl FileScan {
                 self.group = None;
                 continue;
             };
-            pages::texts(&batch)?;
+            pages::check_text_lengths(&batch)?;
             group.rows += batch.num_rows() as i64;
             self.rows += batch.num_rows() as i64;
-            return later::completed(group.filled(batch)?, &self.absent).map(Some);
+            return later::add_absent_columns(group.insert_nulls(batch)?, &self.absent).map(Some);
         }
     }
 
     /// Opens a row group that is intact.
-    fn open(&self, number: usize) -> Result<GroupScan> {
-        if !disk::doing("read", &self.path, self.groups.is_sound(self.source.file(), number))? {
+    fn open_group(&self, number: usize) -> Result<GroupScan> {
+        if !disk::with_action(
+            "read",
+            &self.path,
+            self.groups.is_sound(self.source.file_handle(), number),
+        )? {
             bail!("row group {number} is not what was written");
         }
         let group = self.footer.metadata().row_group(number);
         let is_wanted = |name: &str| self.columns.iter().any(|field| field.name() == name);
         let schema = self.footer.schema();
-        let most = pages::batch_rows(&self.source, schema, group, is_wanted, BATCH_ROWS)?;
-        let length = usize::try_from(group.num_rows()).unwrap_or(most).min(most);
+        let batch_size = pages::batch_rows(&self.source, schema, group, is_wanted, BATCH_ROWS)?;
+        let length = usize::try_from(group.num_rows()).unwrap_or(batch_size).min(batch_size);
         let null = |field: &FieldRef| {
             let is_null = is_null(&self.source, group, field)?;
             Ok(is_null.then(|| new_null_array(field.data_type(), length)))
         };
-        let nulls =
-            guard(&self.path, || self.columns.iter().map(null).collect::<Result<Vec<_>>>())?;
+        let nulls = catch_decoder_panic(&self.path, || {
+            self.columns.iter().map(null).collect::<Result<Vec<_>>>()
+        })?;
         let decoded = self.columns.iter().zip(&nulls).filter(|(_, null)| null.is_none());
         let decoded: Vec<&str> = decoded.map(|(field, _)| field.name().as_str()).collect();
-        let reader = guard(&self.path, || {
+        let reader = catch_decoder_panic(&self.path, || {
             let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
                 self.source.clone(),
                 self.footer.clone(),
             );
             let mask = ProjectionMask::columns(builder.parquet_schema(), decoded.iter().copied());
-            let builder = builder.with_projection(mask).with_batch_size(most);
+            let builder = builder.with_projection(mask).with_batch_size(batch_size);
             let built = builder.with_row_groups(vec![number]).build();
-            built.map_err(|error| anyhow!("{}", disk::explain(&error)))
+            built.map_err(|error| anyhow!("{}", disk::explain_error(&error)))
         })?;
         let pairs = self.footer.schema().metadata().clone();
         let schema = Arc::new(Schema::new_with_metadata(self.columns.clone(), pairs));
@@ -359,7 +381,7 @@ impl FileScan {
 
 impl GroupScan {
     /// The batch with the columns that were not decoded.
-    fn filled(&self, batch: RecordBatch) -> Result<RecordBatch> {
+    fn insert_nulls(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if self.nulls.iter().all(Option::is_none) {
             return Ok(batch);
         }
@@ -375,8 +397,8 @@ impl GroupScan {
     }
 }
 
-/// Whether a column has no value in a row group. The decoder takes longer for a dictionary column of nulls
-/// than for one with values, because it hashes each row.
+/// Whether a column has no value in a row group. The decoder takes longer for a dictionary column
+/// of nulls than for one with values, because it hashes each row.
 fn is_null(source: &OpenedFile, group: &RowGroupMetaData, field: &FieldRef) -> Result<bool> {
     let mut chunks = group.columns().iter();
     let chunk = chunks.find(|chunk| chunk.column_path().string() == *field.name());
@@ -409,10 +431,10 @@ impl Iterator for FileScan {
     fn next(&mut self) -> Option<Self::Item> {
         let rows = self.rows;
         let read = self
-            .read()
+            .read_batch()
             .with_context(|| format!("{} is damaged after row {rows}", self.path.display()));
         if !matches!(read, Ok(Some(_))) {
-            self.left.clear();
+            self.remaining_groups.clear();
             self.group = None;
         }
         read.transpose()
@@ -420,12 +442,12 @@ impl Iterator for FileScan {
 }
 
 /// Runs a piece of the Parquet decoder; a panic in it is an error.
-fn guard<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    quiet::during(|| catch_unwind(AssertUnwindSafe(decode)))
+fn catch_decoder_panic<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    quiet::run_quietly(|| catch_unwind(AssertUnwindSafe(decode)))
         .unwrap_or_else(|_| Err(anyhow!("the data in {} is damaged", path.display())))
 }
 
-/// Keeps the panic hook from printing a panic that [`guard`] turns into an error.
+/// Keeps the panic hook from printing a panic that [`catch_decoder_panic`] turns into an error.
 mod quiet {
     use std::cell::Cell;
     use std::panic;
@@ -437,12 +459,12 @@ mod quiet {
     static HOOK: Once = Once::new();
 
     /// Runs `run` with this thread's panics unprinted; other threads' are printed as ever.
-    pub(super) fn during<T>(run: impl FnOnce() -> T) -> T {
+    pub(super) fn run_quietly<T>(run: impl FnOnce() -> T) -> T {
         HOOK.call_once(|| {
-            let before = panic::take_hook();
+            let previous_hook = panic::take_hook();
             panic::set_hook(Box::new(move |info| {
                 if !QUIET.with(Cell::get) {
-                    before(info);
+                    previous_hook(info);
                 }
             }));
         });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::encode::Written;
+use super::encode::WrittenFile;
 use super::segment::Partial;
 use super::{disk, encode};
 use crate::schema::run;
@@ -23,27 +23,28 @@ const TEMPORARY: &str = "final.tmp";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assembled {
     /// Rows and digest of its file.
-    pub written: Written,
+    pub written: WrittenFile,
     /// Bytes of its file.
     pub bytes: u64,
 }
 
 /// Makes `target` from `partial` with the metadata `pairs`.
-pub(super) fn assemble(
+pub(super) fn assemble_table(
     partial: &mut Partial,
     target: &Path,
     pairs: &BTreeMap<String, String>,
 ) -> Result<Assembled> {
     if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
-        partial.seal(&[run::of(pairs)], pairs)?;
+        partial.write_next_segment(&[run::metadata_rows(pairs)], pairs)?;
     }
     merge_small(partial, pairs)?;
-    partial.require()?;
+    partial.require_unchanged()?;
     let temporary = partial.dir.join(TEMPORARY);
-    let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.path(*range)).collect();
-    let written = encode::concatenated(&temporary, &partial.form(pairs), &parts)
-        .and_then(|written| Ok(Assembled { written, bytes: disk::size(&temporary)? }))
-        .and_then(|done| disk::publish(&temporary, target).map(|()| done));
+    let paths: Vec<PathBuf> =
+        partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
+    let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &paths)
+        .and_then(|written| Ok(Assembled { written, bytes: disk::file_size(&temporary)? }))
+        .and_then(|done| disk::rename_durably(&temporary, target).map(|()| done));
     if written.is_err() {
         // The error of the write counts; the next attempt overwrites a leftover.
         fs::remove_file(&temporary).ok();
@@ -57,14 +58,14 @@ pub(super) fn assemble(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        let (_, footer) = encode::footer(&partial.path(*range))?;
+        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
         large.push(encode::is_large(partial.def, &footer));
     }
     // Backwards, so that a merge does not change earlier indices.
     let mut end = large.len();
     while end > 0 {
-        let begin = large[..end].iter().rposition(|large| *large).map_or(0, |at| at + 1);
-        partial.merge(begin..end, pairs)?;
+        let begin = large[..end].iter().rposition(|large| *large).map_or(0, |index| index + 1);
+        partial.merge_segments(begin..end, pairs)?;
         end = begin.saturating_sub(1);
     }
     Ok(())

@@ -1,12 +1,12 @@
 //! The files of a roll-up: one for each hour of a host, in partitions that query engines recognise.
 //!
-//! Names are those of [`layout`]. The second of a name is the next one that is free: a process that was restarted
-//! within a window writes another file for it.
+//! Names are those of [`layout`]. The second of a name is the next one that is free: a process that
+//! was restarted within a window writes another file for it.
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
-//! since the last seal, and the next process finishes the rest ([`repair`]). Names that a user
-//! chose cannot lead out of the directory.
+//! since the last seal, and the next process finishes the rest ([`repair_hours`]). Names that a
+//! user chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,20 +18,21 @@ use arrow::array::RecordBatch;
 use jiff::Timestamp;
 
 use super::layout::{self, BOOT_DIGITS, FILE, Partition};
-use super::lock::{self, Act};
-use super::mode::Mode;
+use super::lock::{self, LockingCommand};
+use super::mode::FileMode;
 use super::repair::repair_table;
 use super::segment::{self, partial_dir};
 use super::sent::{self, Stamp};
-use super::writer::{Create, Finished, Target, Writer};
+use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, place};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// Suffix of the name of an unfinished file.
 const PARTIAL: &str = ".parquet.partial";
 
-/// After this time without a change nothing is about to be written into the directory of a host's hour.
+/// After this time without a change nothing is about to be written into the directory of a host's
+/// hour.
 const UNUSED: Duration = Duration::from_hours(2);
 
 /// Number of digits of a second: enough for 300 years.
@@ -41,15 +42,15 @@ const SECOND_DIGITS: usize = 10;
 #[derive(Debug)]
 pub struct Hours {
     root: PathBuf,
-    mode: Mode,
+    mode: FileMode,
     pairs: BTreeMap<String, String>,
     /// Prefix of the names of its files.
     boot: String,
     cluster: String,
     host: String,
-    live: Option<Live>,
+    live: Option<LiveHour>,
     /// Files that may exist for the same windows; `None`: any.
-    beside: Option<BTreeSet<PathBuf>>,
+    allowed_files: Option<BTreeSet<PathBuf>>,
 }
 
 /// Rows that could not be written.
@@ -69,7 +70,7 @@ impl From<Unwritten> for Error {
 
 /// The hour that is being written.
 #[derive(Debug)]
-struct Live {
+struct LiveHour {
     dir: PathBuf,
     path: PathBuf,
     writer: Writer,
@@ -77,12 +78,12 @@ struct Live {
     unsealed: u64,
 }
 
-impl Live {
+impl LiveHour {
     fn write(&mut self, rows: &RecordBatch) -> Result<()> {
-        let sealed = self.writer.bytes();
+        let sealed = self.writer.sealed_bytes();
         self.writer.write(&rollup::TABLE, rows)?;
         // Many rows are sealed together.
-        let is_sealed = self.writer.bytes() != sealed;
+        let is_sealed = self.writer.sealed_bytes() != sealed;
         self.unsealed = if is_sealed { 0 } else { self.unsealed + rows.num_rows() as u64 };
         Ok(())
     }
@@ -94,22 +95,22 @@ impl Hours {
     /// # Errors
     ///
     /// The directory cannot be created, or is a symbolic link.
-    pub fn open(root: &Path, mode: Mode, pairs: BTreeMap<String, String>) -> Result<Self> {
-        place::no_link(root)?;
-        make(root, mode)?;
-        let Origin { host, boot_id, cluster } = Origin::of(&pairs);
+    pub fn open(root: &Path, mode: FileMode, pairs: BTreeMap<String, String>) -> Result<Self> {
+        place::refuse_link(root)?;
+        make_directories(root, mode)?;
+        let RecordingOrigin { host, boot_id, cluster } = RecordingOrigin::from_metadata(&pairs);
         let boot: String =
             boot_id.chars().filter(char::is_ascii_hexdigit).take(BOOT_DIGITS).collect();
         let cluster = cluster.unwrap_or_else(|| layout::DEFAULT.to_owned());
         let root = root.to_owned();
-        Ok(Self { root, mode, pairs, boot, cluster, host, live: None, beside: None })
+        Ok(Self { root, mode, pairs, boot, cluster, host, live: None, allowed_files: None })
     }
 
     /// Allows only these existing files for the same windows. Other files would contain the same
     /// rows again.
     #[must_use]
-    pub fn beside(mut self, files: BTreeSet<PathBuf>) -> Self {
-        self.beside = Some(files);
+    pub fn allow_existing(mut self, files: BTreeSet<PathBuf>) -> Self {
+        self.allowed_files = Some(files);
         self
     }
 
@@ -125,17 +126,20 @@ impl Hours {
         &mut self,
         (ts_us, mono_ns): (i64, i64),
         rows: &RecordBatch,
-    ) -> Result<Option<(PathBuf, Finished)>, Unwritten> {
+    ) -> Result<Option<(PathBuf, RecordingSize)>, Unwritten> {
         let count = rows.num_rows() as u64;
-        let dir = self.partition(ts_us).map_err(|error| Unwritten { rows: count, error })?;
+        let dir = self.partition_dir(ts_us).map_err(|error| Unwritten { rows: count, error })?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
-            self.finish().map_err(|its| Unwritten { rows: its.rows + count, ..its })?
+            self.finish_hour()
+                .map_err(|unwritten| Unwritten { rows: unwritten.rows + count, ..unwritten })?
         } else {
             None
         };
         let mut live = match self.live.take() {
             Some(live) => live,
-            None => self.begin(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?,
+            None => {
+                self.begin_hour(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?
+            }
         };
         let written = live.write(rows);
         written.map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
@@ -148,10 +152,10 @@ impl Hours {
     /// # Errors
     ///
     /// Those of [`Hours::write`].
-    pub fn seal(&mut self) -> Result<bool, Unwritten> {
+    pub fn seal_rows(&mut self) -> Result<bool, Unwritten> {
         let Some(mut live) = self.live.take() else { return Ok(false) };
         let rows = std::mem::take(&mut live.unsealed);
-        live.writer.seal().map_err(|error| Unwritten { rows, error })?;
+        live.writer.seal_rows().map_err(|error| Unwritten { rows, error })?;
         self.live = Some(live);
         Ok(rows > 0)
     }
@@ -161,8 +165,8 @@ impl Hours {
     /// # Errors
     ///
     /// The file cannot be finished. What is left can be repaired.
-    pub fn finish(&mut self) -> Result<Option<(PathBuf, Finished)>, Unwritten> {
-        self.seal()?;
+    pub fn finish_hour(&mut self) -> Result<Option<(PathBuf, RecordingSize)>, Unwritten> {
+        self.seal_rows()?;
         let Some(live) = self.live.take() else { return Ok(None) };
         // Nothing that was sealed is lost.
         let finished = live.writer.finish(&self.pairs);
@@ -171,30 +175,31 @@ impl Hours {
     }
 
     /// The directory of the hour of a time.
-    fn partition(&self, ts_us: i64) -> Result<PathBuf> {
+    fn partition_dir(&self, ts_us: i64) -> Result<PathBuf> {
         let time = Timestamp::from_microsecond(ts_us)
             .context("the wall clock of a window is out of range")?;
-        Ok(self.root.join(layout::directory(&self.cluster, time, &self.host)))
+        Ok(self.root.join(layout::hour_directory(&self.cluster, time, &self.host)))
     }
 
-    fn begin(&self, dir: PathBuf, mono_ns: i64) -> Result<Live> {
-        make(&dir, self.mode)?;
-        let path = self.vacant(&dir, mono_ns.div_euclid(1_000_000_000))?;
-        let target = Target::Table(&rollup::TABLE, path.clone());
-        let create = Create { overwrite: false, mode: self.mode, act: Act::Rollup };
+    fn begin_hour(&self, dir: PathBuf, mono_ns: i64) -> Result<LiveHour> {
+        make_directories(&dir, self.mode)?;
+        let path = self.vacant_path(&dir, mono_ns.div_euclid(1_000_000_000))?;
+        let target = RecordingTarget::Table(&rollup::TABLE, path.clone());
+        let create =
+            CreateOptions { overwrite: false, mode: self.mode, command: LockingCommand::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
-        Ok(Live { dir, path, writer, unsealed: 0 })
+        Ok(LiveHour { dir, path, writer, unsealed: 0 })
     }
 
     /// The name of a file whose first window ended in this second, or in the next one that is free.
-    fn vacant(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
+    fn vacant_path(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
         loop {
             let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.boot));
-            if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
+            if !disk::is_occupied(&path)? && !disk::is_occupied(&partial_dir(&path))? {
                 return Ok(path);
             }
             ensure!(
-                self.beside.as_ref().is_none_or(|files| files.contains(&path)),
+                self.allowed_files.as_ref().is_none_or(|files| files.contains(&path)),
                 "{} holds these windows already: remove it, or choose another directory",
                 path.display()
             );
@@ -209,12 +214,12 @@ impl Hours {
 /// # Errors
 ///
 /// A directory cannot be read.
-pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn repair_hours(root: &Path) -> Result<Vec<PathBuf>> {
     let mut repaired = Vec::new();
-    for target in files(root, PARTIAL)? {
+    for target in list_files(root, PARTIAL)? {
         let name = target.to_string_lossy();
         let target = PathBuf::from(name.strip_suffix(".partial").unwrap_or(&name));
-        if lock::holder(&target).is_some() {
+        if lock::find_holder(&target).is_some() {
             continue;
         }
         match repair_table(&rollup::TABLE, &target) {
@@ -227,29 +232,30 @@ pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
 
 /// Removes finished files below `root` that are older than `age`, and empty directories.
 /// Returns the number of files. With an object store, files that it has not confirmed are kept
-/// until they exceed `unsent` bytes; then the oldest are removed. A warning is given for a file
+/// until they exceed `max_unsent` bytes; then the oldest are removed. A warning is given for a file
 /// that cannot be removed.
 ///
 /// # Errors
 ///
 /// A directory cannot be read.
-pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
-    let now = SystemTime::now();
+pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result<usize> {
+    let current_time = SystemTime::now();
     let is_older = |path: &Path, age| {
-        let made = fs::symlink_metadata(path).and_then(|found| found.modified());
-        made.is_ok_and(|made| now.duration_since(made).is_ok_and(|it| it > age))
+        let modified = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+        modified
+            .is_ok_and(|time| current_time.duration_since(time).is_ok_and(|elapsed| elapsed > age))
     };
-    let mut old = files(root, FILE)?;
+    let mut old = list_files(root, FILE)?;
     old.retain(|path| is_older(path, age));
     let mut waiting = Vec::new();
-    if unsent.is_some() {
-        (old, waiting) = by_sent(root, old);
+    if max_unsent.is_some() {
+        (old, waiting) = split_by_sent(root, old);
     }
     // Newest first: as many are kept as there is room for.
     let mut bytes = 0;
     for path in waiting.into_iter().rev() {
-        bytes += fs::symlink_metadata(&path).map_or(0, |found| found.len());
-        if unsent.is_some_and(|most| bytes > most) {
+        bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
+        if max_unsent.is_some_and(|max_bytes| bytes > max_bytes) {
             log::warn!(
                 "{} is older than rollup.keep and was not sent, and more than upload.queue waits: it is removed",
                 path.display()
@@ -257,13 +263,13 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
             old.push(path);
         }
     }
-    let mut emptied = partitions(root)?;
+    let mut emptied = list_host_dirs(root)?;
     emptied.retain(|host| is_older(host, UNUSED));
     let mut removed = 0;
     for path in old {
         match fs::remove_file(&path) {
             Ok(()) => removed += 1,
-            Err(error) => log::warn!("{:#}", disk::failed("remove", &path, &error)),
+            Err(error) => log::warn!("{:#}", disk::action_error("remove", &path, &error)),
         }
         emptied.extend(path.parent().map(Path::to_owned));
     }
@@ -276,15 +282,15 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
 }
 
 /// Files below `root` that the object store has confirmed, and the others, of these.
-fn by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let sent = sent::read(root).unwrap_or_else(|error| {
+fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let sent = sent::read_journal(root).unwrap_or_else(|error| {
         let path = root.join(sent::JOURNAL);
-        log::warn!("{:#}; all files count as not sent", disk::failed("read", &path, &error));
+        log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
         BTreeMap::new()
     });
     let is_sent = |path: &PathBuf| {
         let name = path.strip_prefix(root).ok().and_then(Path::to_str);
-        let stamp = fs::symlink_metadata(path).map(|found| Stamp::of(&found));
+        let stamp = fs::symlink_metadata(path).map(|metadata| Stamp::from_metadata(&metadata));
         name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
     };
     files.into_iter().partition(is_sent)
@@ -296,69 +302,73 @@ fn by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
 ///
 /// A directory cannot be read.
 pub fn unsent(root: &Path) -> Result<Vec<fs::Metadata>> {
-    let (_, waiting) = by_sent(root, files(root, FILE)?);
+    let (_, waiting) = split_by_sent(root, list_files(root, FILE)?);
     Ok(waiting.iter().filter_map(|path| fs::symlink_metadata(path).ok()).collect())
 }
 
 /// All paths in the partitions below `root` with this suffix, sorted.
-fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for dir in &partitions(root)? {
-        found.extend(entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
+fn list_files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for dir in &list_host_dirs(root)? {
+        paths
+            .extend(list_entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 /// Files of a roll-up, and what lies among them.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct HourTree {
     /// Each is one path, or of an hour that is written those of what is sealed.
     pub(super) files: Vec<(Partition, Vec<PathBuf>)>,
-    /// What has the name of a file or a directory of a roll-up, and is not where those are; with the partition
-    /// that it lies in.
+    /// What has the name of a file or a directory of a roll-up, and is not where those are; with
+    /// the partition that it lies in.
     pub(super) misplaced: Vec<(Partition, PathBuf)>,
 }
 
-impl Found {
-    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of partitions that
-    /// `wanted` refuses nothing is read.
+impl HourTree {
+    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of
+    /// partitions that `wanted` refuses nothing is read.
     ///
     /// # Errors
     ///
     /// A directory cannot be read.
-    pub(super) fn below(dir: &Path, wanted: &mut dyn FnMut(&Partition) -> bool) -> Result<Self> {
+    pub(super) fn read_tree(
+        dir: &Path,
+        wanted: &mut dyn FnMut(&Partition) -> bool,
+    ) -> Result<Self> {
         // `.` may be the directory of an hour.
-        let partition = Partition::of(&disk::doing("read", dir, dir.canonicalize())?);
-        let mut found = Self::default();
-        found.add(dir, &partition, wanted)?;
-        found.files.sort_by(|one, other| one.1.cmp(&other.1));
-        found.misplaced.sort_by(|one, other| one.1.cmp(&other.1));
-        Ok(found)
+        let partition = Partition::from_path(&disk::with_action("read", dir, dir.canonicalize())?);
+        let mut tree = Self::default();
+        tree.read_directory(dir, &partition, wanted)?;
+        tree.files.sort_by(|a, b| a.1.cmp(&b.1));
+        tree.misplaced.sort_by(|a, b| a.1.cmp(&b.1));
+        Ok(tree)
     }
 
-    fn add(
+    fn read_directory(
         &mut self,
         dir: &Path,
         partition: &Partition,
         wanted: &mut dyn FnMut(&Partition) -> bool,
     ) -> Result<()> {
-        let (mut partial, mut below) = (Vec::new(), Vec::new());
-        let all = entries(dir, |name, is_dir| {
+        let (mut partial, mut inner_dirs) = (Vec::new(), Vec::new());
+        let listed = list_entries(dir, |name, is_dir| {
             let is_file = name.ends_with(FILE) || is_dir && name.ends_with(PARTIAL);
             !name.starts_with('.') && (is_file || is_dir && layout::has_key(name))
         })?;
-        let first = self.files.len();
-        for path in all {
+        let first_file = self.files.len();
+        for path in listed {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             // A part of a bucket may have been copied without the directories above it.
-            let is_above_all = partition.depth() == 0;
+            let is_above_all = partition.key_depth() == 0;
             let inner = partition
-                .below(name)
-                .or_else(|| is_above_all.then(|| Partition::of(Path::new(name))))
-                .filter(|inner| inner.depth() > 0 && path.is_dir());
+                .child_partition(name)
+                .or_else(|| is_above_all.then(|| Partition::from_path(Path::new(name))))
+                .filter(|inner| inner.key_depth() > 0 && path.is_dir());
             if let Some(inner) = inner {
-                below.push((path, inner));
+                inner_dirs.push((path, inner));
             } else if !partition.has_files() {
                 self.misplaced.push((partition.clone(), path));
             } else if layout::is_file(name) && path.is_file() {
@@ -372,13 +382,13 @@ impl Found {
         for path in partial {
             // A file that is about to lose its partial directory has both names.
             let file = path.with_extension("");
-            if !self.files[first..].iter().any(|(_, paths)| paths.contains(&file)) {
-                self.files.push((partition.clone(), segment::sealed(&path)?));
+            if !self.files[first_file..].iter().any(|(_, paths)| paths.contains(&file)) {
+                self.files.push((partition.clone(), segment::sealed_files(&path)?));
             }
         }
-        for (path, inner) in below {
+        for (path, inner) in inner_dirs {
             if wanted(&inner) {
-                self.add(&path, &inner, wanted)?;
+                self.read_directory(&path, &inner, wanted)?;
             }
         }
         Ok(())
@@ -386,34 +396,35 @@ impl Found {
 }
 
 /// The directories of all hosts' hours.
-fn partitions(root: &Path) -> Result<Vec<PathBuf>> {
+fn list_host_dirs(root: &Path) -> Result<Vec<PathBuf>> {
     let mut dirs = vec![(root.to_owned(), Partition::default())];
     for _ in layout::KEYS {
-        let mut below = Vec::new();
+        let mut inner_dirs = Vec::new();
         for (dir, partition) in &dirs {
-            let is_partition = |name: &str, is_dir: bool| is_dir && partition.below(name).is_some();
-            below.extend(entries(dir, is_partition)?.into_iter().filter_map(|path| {
-                let inner = partition.below(path.file_name()?.to_str()?)?;
+            let is_partition =
+                |name: &str, is_dir: bool| is_dir && partition.child_partition(name).is_some();
+            inner_dirs.extend(list_entries(dir, is_partition)?.into_iter().filter_map(|path| {
+                let inner = partition.child_partition(path.file_name()?.to_str()?)?;
                 Some((path, inner))
             }));
         }
-        dirs = below;
+        dirs = inner_dirs;
     }
     Ok(dirs.into_iter().map(|(dir, _)| dir).collect())
 }
 
 /// The selected entries of a directory, without symbolic links.
-fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in disk::doing("read", dir, fs::read_dir(dir))? {
-        let entry = disk::doing("read", dir, entry)?;
-        let kind = disk::doing("look at", &entry.path(), entry.file_type())?;
-        let is_wanted = |name: &str| !kind.is_symlink() && wanted(name, kind.is_dir());
+fn list_entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
+        let entry = disk::with_action("read", dir, entry)?;
+        let file_type = disk::with_action("look at", &entry.path(), entry.file_type())?;
+        let is_wanted = |name: &str| !file_type.is_symlink() && wanted(name, file_type.is_dir());
         if entry.file_name().to_str().is_some_and(is_wanted) {
-            found.push(entry.path());
+            paths.push(entry.path());
         }
     }
-    Ok(found)
+    Ok(paths)
 }
 
 /// Creates a directory and its missing parents.
@@ -421,15 +432,15 @@ fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBu
 /// # Errors
 ///
 /// A directory cannot be created.
-pub fn make(dir: &Path, mode: Mode) -> Result<()> {
+pub fn make_directories(dir: &Path, mode: FileMode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    make(disk::parent(dir), mode)?;
+    make_directories(disk::parent_dir(dir), mode)?;
     match mode.create_directory(dir) {
         // Another process created it first.
         Err(_) if dir.is_dir() => Ok(()),
-        result => disk::doing("create directory", dir, result),
+        result => disk::with_action("create directory", dir, result),
     }
 }
 

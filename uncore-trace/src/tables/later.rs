@@ -12,14 +12,14 @@ use arrow::datatypes::{FieldRef, Schema};
 use crate::schema::TableDef;
 
 /// The columns that a file with this schema lacks and may lack.
-pub(super) fn absent(def: &TableDef, found: &Schema) -> Vec<FieldRef> {
+pub(super) fn absent_columns(def: &TableDef, stored: &Schema) -> Vec<FieldRef> {
     let schema = (def.schema)();
     let later = schema.fields().iter().filter(|field| def.later.contains(&field.name().as_str()));
-    later.filter(|field| found.field_with_name(field.name()).is_err()).cloned().collect()
+    later.filter(|field| stored.field_with_name(field.name()).is_err()).cloned().collect()
 }
 
-/// The batch with these columns as nulls behind its own.
-pub(super) fn completed(batch: RecordBatch, absent: &[FieldRef]) -> Result<RecordBatch> {
+/// The batch with these columns, all null, after the columns that it has.
+pub(super) fn add_absent_columns(batch: RecordBatch, absent: &[FieldRef]) -> Result<RecordBatch> {
     if absent.is_empty() {
         return Ok(batch);
     }
@@ -39,7 +39,8 @@ mod tests {
     fn later_columns_are_the_last() {
         for def in ALL {
             let schema = (def.schema)();
-            let names: Vec<&str> = schema.fields().iter().map(|its| its.name().as_str()).collect();
+            let names: Vec<&str> =
+                schema.fields().iter().map(|field| field.name().as_str()).collect();
             assert_eq!(names[names.len() - def.later.len()..], *def.later, "{}", def.name);
         }
     }

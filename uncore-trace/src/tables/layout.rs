@@ -1,12 +1,12 @@
-//! The names of the files of a roll-up: who writes, sends and reads them has them from here.
+//! The names of the files of a roll-up: shared by the writer, the uploader and the readers.
 //!
-//! A file is `cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet`, in UTC. The hour is before the host,
-//! so that who asks about an hour lists that hour alone, and a policy of a store keeps a host to the files below
-//! its own name. `BOOT` is the begin of the boot's id, and `SECOND` the second of `CLOCK_MONOTONIC` in which the
-//! file's first window ended, or a later one.
+//! A file is `cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet`, in UTC. The hour is
+//! before the host, so that who asks about an hour lists that hour alone, and a policy of a store
+//! keeps a host to the files below its own name. `BOOT` is the begin of the boot's id, and `SECOND`
+//! the second of `CLOCK_MONOTONIC` in which the file's first window ended, or a later one.
 //!
-//! Guarantees: a name is of this layout at this depth alone, and each cluster and host has one spelling. So what a
-//! host may write below its own name is never read as another's.
+//! Guarantees: a name is of this layout at this depth alone, and each cluster and host has one
+//! spelling. So what a host may write below its own name is never read as another's.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,10 +14,10 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
-/// What the names of directories begin with, from the outer to the inner.
+/// The prefixes of the names of directories, from the outer to the inner.
 pub const KEYS: [&str; 4] = ["cluster=", "date=", "hour=", "host="];
 
 /// The layout as messages have it.
@@ -46,29 +46,32 @@ pub struct Partition {
 
 impl Partition {
     /// What the end of a path says. A directory whose name is of no key is above all clusters.
-    pub fn of(path: &Path) -> Self {
-        let mut names = path.components().rev().map(|it| it.as_os_str().to_str().unwrap_or(""));
+    pub fn from_path(path: &Path) -> Self {
+        let mut names =
+            path.components().rev().map(|component| component.as_os_str().to_str().unwrap_or(""));
         let mut partition = Self::default();
-        let Some(last) = names.next() else { return partition };
-        let Some(level) = (0..KEYS.len()).find(|level| value(*level, last).is_some()) else {
+        let Some(innermost) = names.next() else { return partition };
+        let Some(level) =
+            (0..KEYS.len()).find(|level| partition_value(*level, innermost).is_some())
+        else {
             return partition;
         };
         partition.depth = level + 1;
-        let above = names.zip((0..level).rev());
-        for (name, level) in std::iter::once((last, level)).chain(above) {
-            let Some(value) = value(level, name) else { break };
+        let outer = names.zip((0..level).rev());
+        for (name, level) in std::iter::once((innermost, level)).chain(outer) {
+            let Some(value) = partition_value(level, name) else { break };
             partition.values[level] = Some(value.to_owned());
         }
         partition
     }
 
     /// A directory of this name in it; none if it is not of the layout there.
-    pub fn below(&self, name: &str) -> Option<Self> {
-        let value = value(self.depth, name)?;
-        let mut below = self.clone();
-        below.values[self.depth] = Some(value.to_owned());
-        below.depth += 1;
-        Some(below)
+    pub fn child_partition(&self, name: &str) -> Option<Self> {
+        let value = partition_value(self.depth, name)?;
+        let mut child = self.clone();
+        child.values[self.depth] = Some(value.to_owned());
+        child.depth += 1;
+        Some(child)
     }
 
     /// Whether files of the roll-up are in it.
@@ -77,13 +80,13 @@ impl Partition {
     }
 
     /// How many keys it has.
-    pub fn depth(&self) -> usize {
+    pub fn key_depth(&self) -> usize {
         self.depth
     }
 
     /// The host, if the path says it.
-    pub fn host(&self) -> Option<String> {
-        self.values[3].as_deref().map(decoded)
+    pub fn host_name(&self) -> Option<String> {
+        self.values[3].as_deref().map(decode_component)
     }
 
     /// The first µs since 1970 of its hour or day and the first after it, if the path says it.
@@ -97,24 +100,24 @@ impl Partition {
         })
     }
 
-    /// Whether windows that end after the first and not after the second of these times may be in it, ns since 1970:
-    /// several clocks are joined by times that are off by half a window.
-    pub fn may_have(&self, (after, until): (i64, i64)) -> bool {
+    /// Whether windows that end after the first and not after the second of these times may be in
+    /// it, ns since 1970: several clocks are joined by times that are off by half a window.
+    pub fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
         const SLACK: i64 = rollup::LONGEST_WINDOW_NS / 2;
         self.range_us().is_none_or(|(begin, end)| {
-            end.saturating_mul(1000).saturating_add(SLACK) > after
-                && begin.saturating_mul(1000).saturating_sub(SLACK) <= until
+            end.saturating_mul(1000).saturating_add(SLACK) > after_ns
+                && begin.saturating_mul(1000).saturating_sub(SLACK) <= until_ns
         })
     }
 
-    /// Whether a file of this origin belongs here; else why not.
-    pub fn refuses(&self, origin: &Origin) -> Option<String> {
+    /// Why a file of this origin does not belong here; `None` if it does.
+    pub fn refusal_reason(&self, origin: &RecordingOrigin) -> Option<String> {
         let cluster = origin.cluster.as_deref().unwrap_or(DEFAULT);
-        for (key, place, own) in [("cluster", 0, cluster), ("host", 3, &origin.host)] {
-            if let Some(named) = &self.values[place]
-                && *named != encoded(own)
+        for (key, level, actual) in [("cluster", 0, cluster), ("host", 3, &origin.host)] {
+            if let Some(named) = &self.values[level]
+                && *named != encode_component(actual)
             {
-                return Some(format!("it is of the {key} {own}, and lies in {key}={named}"));
+                return Some(format!("it is of the {key} {actual}, and lies in {key}={named}"));
             }
         }
         None
@@ -122,15 +125,15 @@ impl Partition {
 }
 
 /// The path below the root of a host's hour; the time is in µs since 1970.
-pub fn directory(cluster: &str, time: Timestamp, host: &str) -> String {
+pub fn hour_directory(cluster: &str, time: Timestamp, host: &str) -> String {
     let time = time.to_zoned(TimeZone::UTC).strftime("date=%Y-%m-%d/hour=%H");
-    format!("cluster={}/{time}/host={}", encoded(cluster), encoded(host))
+    format!("cluster={}/{time}/host={}", encode_component(cluster), encode_component(host))
 }
 
 /// Whether it is the name of a complete file. Those of unfinished ones end in `.partial` or `.tmp`.
 pub fn is_file(name: &str) -> bool {
-    let parts = name.strip_suffix(FILE).and_then(|stem| stem.split_once('_'));
-    parts.is_some_and(|(boot, second)| {
+    let boot_and_second = name.strip_suffix(FILE).and_then(|stem| stem.split_once('_'));
+    boot_and_second.is_some_and(|(boot, second)| {
         boot.len() <= BOOT_DIGITS
             && boot.bytes().all(|byte| byte.is_ascii_hexdigit())
             && !second.is_empty()
@@ -144,7 +147,7 @@ pub fn has_key(name: &str) -> bool {
 }
 
 /// The value of a directory's name at this depth, if it is valid there.
-fn value(depth: usize, name: &str) -> Option<&str> {
+fn partition_value(depth: usize, name: &str) -> Option<&str> {
     let value = name.strip_prefix(KEYS.get(depth)?)?;
     let is_valid = match depth {
         1 => {
@@ -152,19 +155,19 @@ fn value(depth: usize, name: &str) -> Option<&str> {
                 && value.parse::<civil::Date>().is_ok_and(|date| date.to_string() == value)
         }
         2 => value.len() == 2 && value.bytes().all(|byte| byte.is_ascii_digit()) && value < "24",
-        _ => !value.is_empty() && encoded(&decoded(value)) == value,
+        _ => !value.is_empty() && encode_component(&decode_component(value)) == value,
     };
     is_valid.then_some(value)
 }
 
 /// A name as a component of a path. Bytes other than letters, digits, `.`, `-` and `_` become
 /// `%XX`, as query engines write them in partitions.
-pub fn encoded(name: &str) -> String {
+pub fn encode_component(name: &str) -> String {
     let mut text = String::new();
-    for (at, byte) in name.bytes().enumerate() {
+    for (index, byte) in name.bytes().enumerate() {
         // A name that begins with a dot would be hidden, or could lead out of the directory.
         let is_plain =
-            byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
+            byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && index > 0;
         if is_plain {
             text.push(char::from(byte));
         } else {
@@ -175,16 +178,16 @@ pub fn encoded(name: &str) -> String {
     if text.is_empty() { "unknown".to_owned() } else { text }
 }
 
-/// The name that [`encoded`] made this of.
-fn decoded(text: &str) -> String {
+/// The name that [`encode_component`] made this of.
+fn decode_component(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, more)) = rest.split_first() {
-        let digits = more.get(..2).filter(|_| first == b'%');
+    let mut remaining = text.as_bytes();
+    while let Some((&head, tail)) = remaining.split_first() {
+        let digits = tail.get(..2).filter(|_| head == b'%');
         let byte = digits
             .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(first));
-        rest = if byte.is_some() { &more[2..] } else { more };
+        bytes.push(byte.unwrap_or(head));
+        remaining = if byte.is_some() { &tail[2..] } else { tail };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -197,27 +200,30 @@ mod tests {
 
     #[test]
     fn a_path_says_what_its_end_does() {
-        let whole = Partition::of(Path::new(DIRECTORY));
+        let whole = Partition::from_path(Path::new(DIRECTORY));
         assert!(whole.has_files());
-        assert_eq!(whole.host().as_deref(), Some("h1"));
+        assert_eq!(whole.host_name().as_deref(), Some("h1"));
         // 2026-11-24 07:00 UTC.
         let hour = 1_795_478_400_000_000 + 7 * HOUR_US;
         assert_eq!(whole.range_us(), Some((hour, hour + HOUR_US)));
-        let day = Partition::of(Path::new("/b/cluster=c/date=2026-11-24"));
-        assert_eq!((day.depth(), day.host()), (2, None));
+        let day = Partition::from_path(Path::new("/b/cluster=c/date=2026-11-24"));
+        assert_eq!((day.key_depth(), day.host_name()), (2, None));
         assert_eq!(day.range_us(), Some((hour - 7 * HOUR_US, hour + 17 * HOUR_US)));
         assert_eq!(
-            day.below("hour=07").and_then(|it| it.below("host=h1")).unwrap().host(),
-            whole.host()
+            day.child_partition("hour=07")
+                .and_then(|inner| inner.child_partition("host=h1"))
+                .unwrap()
+                .host_name(),
+            whole.host_name()
         );
-        assert_eq!(day.below("hour=07").unwrap().below("cluster=x"), None);
+        assert_eq!(day.child_partition("hour=07").unwrap().child_partition("cluster=x"), None);
         // What was copied without the directories above is of any time.
-        let copied = Partition::of(Path::new("/copy/host=a%2Fb"));
+        let copied = Partition::from_path(Path::new("/copy/host=a%2Fb"));
         assert_eq!(
-            (copied.has_files(), copied.range_us(), copied.host()),
+            (copied.has_files(), copied.range_us(), copied.host_name()),
             (true, None, Some("a/b".into()))
         );
-        assert_eq!(Partition::of(Path::new("/copy/hosts")), Partition::default());
+        assert_eq!(Partition::from_path(Path::new("/copy/hosts")), Partition::default());
     }
 
     #[test]
@@ -230,7 +236,7 @@ mod tests {
             (3, "host=%C3%BC"),
             (3, "host=unknown"),
         ] {
-            assert!(value(depth, name).is_some(), "{name}");
+            assert!(partition_value(depth, name).is_some(), "{name}");
         }
         for (depth, name) in [
             (0, "cluster="),
@@ -251,7 +257,7 @@ mod tests {
             (3, "host=%FF"),
             (4, "host=a"),
         ] {
-            assert_eq!(value(depth, name), None, "{name}");
+            assert_eq!(partition_value(depth, name), None, "{name}");
         }
         for name in ["01234567_0000000001.parquet", "_1.parquet"] {
             assert!(is_file(name), "{name}");
@@ -272,26 +278,26 @@ mod tests {
 
     #[test]
     fn a_file_belongs_where_its_origin_is() {
-        let at = Partition::of(Path::new(DIRECTORY));
-        let origin = |host: &str, cluster: Option<&str>| Origin {
+        let partition = Partition::from_path(Path::new(DIRECTORY));
+        let origin = |host: &str, cluster: Option<&str>| RecordingOrigin {
             host: host.to_owned(),
             boot_id: "b".to_owned(),
             cluster: cluster.map(str::to_owned),
         };
-        assert_eq!(at.refuses(&origin("h1", Some("c d"))), None);
+        assert_eq!(partition.refusal_reason(&origin("h1", Some("c d"))), None);
         assert_eq!(
-            at.refuses(&origin("h2", Some("c d"))).as_deref(),
+            partition.refusal_reason(&origin("h2", Some("c d"))).as_deref(),
             Some("it is of the host h2, and lies in host=h1")
         );
-        let said = at.refuses(&origin("h1", None));
+        let reason = partition.refusal_reason(&origin("h1", None));
         assert_eq!(
-            said.as_deref(),
+            reason.as_deref(),
             Some("it is of the cluster default, and lies in cluster=c%20d")
         );
-        assert_eq!(Partition::default().refuses(&origin("h2", None)), None);
+        assert_eq!(Partition::default().refusal_reason(&origin("h2", None)), None);
         let time = Timestamp::from_microsecond(1_795_478_400_000_000).unwrap();
         assert_eq!(
-            directory("../c=/d", time, ""),
+            hour_directory("../c=/d", time, ""),
             "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/host=unknown"
         );
     }

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 
 use super::disk;
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::segment::partial_dir;
 use crate::bounds;
 
 /// The command that has locked an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Act {
+pub enum LockingCommand {
     /// `record`.
     #[default]
     Record,
@@ -34,53 +34,61 @@ pub enum Act {
     Upload,
 }
 
-impl Act {
-    const ALL: [Act; 6] =
-        [Act::Record, Act::Attribute, Act::Cut, Act::Repair, Act::Rollup, Act::Upload];
+impl LockingCommand {
+    const ALL: [LockingCommand; 6] = [
+        LockingCommand::Record,
+        LockingCommand::Attribute,
+        LockingCommand::Cut,
+        LockingCommand::Repair,
+        LockingCommand::Rollup,
+        LockingCommand::Upload,
+    ];
 
-    const fn name(self) -> &'static str {
+    const fn command_name(self) -> &'static str {
         match self {
-            Act::Record => "record",
-            Act::Attribute => "attribute",
-            Act::Cut => "cut",
-            Act::Repair => "repair",
-            Act::Rollup => "rollup",
-            Act::Upload => "upload",
+            LockingCommand::Record => "record",
+            LockingCommand::Attribute => "attribute",
+            LockingCommand::Cut => "cut",
+            LockingCommand::Repair => "repair",
+            LockingCommand::Rollup => "rollup",
+            LockingCommand::Upload => "upload",
         }
     }
 }
 
 /// The process that holds a lock, as the lock file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockHolder {
     /// Its pid in its own pid namespace.
     pid: Option<u32>,
-    act: Act,
+    command: LockingCommand,
 }
 
-impl Holder {
-    /// Whether it is a recorder.
-    pub fn records(self) -> bool {
-        self.act == Act::Record
+impl LockHolder {
+    /// Whether the process is a recorder.
+    pub fn is_recorder(self) -> bool {
+        self.command == LockingCommand::Record
     }
 
-    fn parse(text: &str) -> Holder {
+    fn parse(text: &str) -> LockHolder {
         let mut words = text.split_whitespace();
         let pid = words.next().and_then(|word| word.parse().ok());
-        let act = words.next().and_then(|word| Act::ALL.into_iter().find(|act| act.name() == word));
-        Holder { pid, act: act.unwrap_or_default() }
+        let act = words.next().and_then(|word| {
+            LockingCommand::ALL.into_iter().find(|act| act.command_name() == word)
+        });
+        LockHolder { pid, command: act.unwrap_or_default() }
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let act = match self.act {
-            Act::Record => "is being recorded now",
-            Act::Attribute => "is being written now by `uncore-trace attribute`",
-            Act::Repair => "is being repaired now",
-            Act::Cut => "is being written now by `uncore-trace cut`",
-            Act::Rollup => "is being written now as a roll-up",
-            Act::Upload => "is being uploaded now",
+        let act = match self.command {
+            LockingCommand::Record => "is being recorded now",
+            LockingCommand::Attribute => "is being written now by `uncore-trace attribute`",
+            LockingCommand::Repair => "is being repaired now",
+            LockingCommand::Cut => "is being written now by `uncore-trace cut`",
+            LockingCommand::Rollup => "is being written now as a roll-up",
+            LockingCommand::Upload => "is being uploaded now",
         };
         match self.pid {
             Some(pid) => write!(f, "{act} (process {pid})"),
@@ -89,7 +97,7 @@ impl fmt::Display for Holder {
     }
 }
 
-fn path_of(fabric_target: &Path) -> PathBuf {
+fn lock_path(fabric_target: &Path) -> PathBuf {
     partial_dir(fabric_target).join("lock")
 }
 
@@ -101,7 +109,7 @@ impl Lock {
     /// Releases it. Closing the file is not enough: a child that another thread has forked holds a
     /// copy of the descriptor until it executes its program, and the lock lasts as long as the last
     /// copy (flock(2)).
-    pub fn release(&self) {
+    pub fn release_lock(&self) {
         // If this fails, the lock is released when the process ends.
         if let Err(error) = self.0.unlock() {
             log::warn!("cannot release the lock of the output: {error}");
@@ -111,28 +119,38 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.release();
+        self.release_lock();
     }
 }
 
 /// Locks `output`, whose table `fabric` will be `fabric_target`.
-pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<Lock> {
-    acquire_file(output, &path_of(fabric_target), mode, act)
+pub fn lock_output(
+    output: &Path,
+    fabric_target: &Path,
+    mode: FileMode,
+    act: LockingCommand,
+) -> Result<Lock> {
+    acquire_file(output, &lock_path(fabric_target), mode, act)
 }
 
 /// Locks `output` with the file `path`, which is created if missing.
-pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<Lock> {
-    let mut file = disk::doing("create", path, mode.open_or_create(path))?;
+pub fn acquire_file(
+    output: &Path,
+    path: &Path,
+    mode: FileMode,
+    act: LockingCommand,
+) -> Result<Lock> {
+    let mut file = disk::with_action("create", path, mode.open_or_create(path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Err(in_use(output, read(&mut file)));
+            return Err(in_use(output, read_holder(&mut file)));
         }
-        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", path, &error)),
+        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", path, &error)),
     }
-    let noted = note(&mut file, path, act.name());
+    let noted = write_holder(&mut file, path, act.command_name());
     // An upload frees space on a full disk, so it may lock without writing its name.
-    if act != Act::Upload {
+    if act != LockingCommand::Upload {
         noted?;
     }
     Ok(Lock(file))
@@ -143,37 +161,37 @@ pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<
 /// # Errors
 ///
 /// Another agent uses the directory; the error names its process.
-pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
+pub fn lock_directory(dir: &Path, mode: FileMode) -> Result<Lock> {
     let path = dir.join(".agent.lock");
-    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    let mut file = disk::with_action("create", &path, mode.open_or_create(&path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let Holder { pid, .. } = read(&mut file);
+            let LockHolder { pid, .. } = read_holder(&mut file);
             let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
             return Err(anyhow!(
                 "another agent{pid} uses {}: end that process first, or choose another directory",
                 dir.display()
             ));
         }
-        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", &path, &error)),
     }
-    note(&mut file, &path, "agent")?;
+    write_holder(&mut file, &path, "agent")?;
     Ok(Lock(file))
 }
 
 /// Writes the holder into the lock file.
-fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
+fn write_holder(file: &mut File, path: &Path, act: &str) -> Result<()> {
     let holder = format!("{} {act}\n", std::process::id());
     let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
-    disk::doing("write", path, written)
+    disk::with_action("write", path, written)
 }
 
 /// The process that is writing the output, if any.
-pub fn holder(fabric_target: &Path) -> Option<Holder> {
-    let mut file = bounds::open(&path_of(fabric_target)).ok()?;
+pub fn find_holder(fabric_target: &Path) -> Option<LockHolder> {
+    let mut file = bounds::open_regular(&lock_path(fabric_target)).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(read(&mut file)),
+        Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
         Ok(()) => {
             drop(Lock(file));
             None
@@ -183,19 +201,19 @@ pub fn holder(fabric_target: &Path) -> Option<Holder> {
 }
 
 /// The content of the lock file, which may be incomplete.
-fn read(file: &mut File) -> Holder {
+fn read_holder(file: &mut File) -> LockHolder {
     let mut text = String::new();
-    let taken = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));
-    Holder::parse(if taken.is_ok() { &text } else { "" })
+    let outcome = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));
+    LockHolder::parse(if outcome.is_ok() { &text } else { "" })
 }
 
 /// The error for an output that another process is writing.
-pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
-    let way_out = match holder.act {
-        Act::Upload => "end that process first",
+pub fn in_use(output: &Path, holder: LockHolder) -> anyhow::Error {
+    let remedy = match holder.command {
+        LockingCommand::Upload => "end that process first",
         _ => "choose another name, or end that process first",
     };
-    anyhow!("{} {holder}; {way_out}", output.display())
+    anyhow!("{} {holder}; {remedy}", output.display())
 }
 
 #[cfg(test)]
@@ -208,24 +226,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("run.parquet");
         std::fs::create_dir(partial_dir(&target)).unwrap();
-        let lock = acquire(&target, &target, Mode::default(), Act::Record).unwrap();
+        let lock =
+            lock_output(&target, &target, FileMode::default(), LockingCommand::Record).unwrap();
         let _copy = lock.0.try_clone().unwrap();
-        let own = Holder { pid: Some(std::process::id()), act: Act::Record };
-        assert_eq!(holder(&target), Some(own));
+        let expected =
+            LockHolder { pid: Some(std::process::id()), command: LockingCommand::Record };
+        assert_eq!(find_holder(&target), Some(expected));
         drop(lock);
-        assert_eq!(holder(&target), None);
+        assert_eq!(find_holder(&target), None);
     }
 
     #[test]
     fn a_holder_is_what_the_file_says_of_it() {
-        for (text, said) in [
+        for (text, words) in [
             ("4711 record\n", "is being recorded now (process 4711)"),
             ("12 repair\n", "is being repaired now (process 12)"),
             ("7 upload\n", "is being uploaded now (process 7)"),
             ("", "is being recorded now"),
             ("x\u{1b}[2J y", "is being recorded now"),
         ] {
-            assert_eq!(Holder::parse(text).to_string(), said, "{text:?}");
+            assert_eq!(LockHolder::parse(text).to_string(), words, "{text:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Manifest(BTreeMap<String, Option<String>>);
 
 impl Manifest {
     /// A list of tables that are not finished.
-    pub fn of(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
+    pub fn from_tables(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
         Manifest(tables.map(|def| (def.name.to_owned(), None)).collect())
     }
 
@@ -26,7 +26,7 @@ impl Manifest {
     /// # Errors
     ///
     /// The list is damaged.
-    pub fn read(pairs: &BTreeMap<String, String>) -> Result<Option<Manifest>> {
+    pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Result<Option<Manifest>> {
         let parse = |text: &String| {
             serde_json::from_str(text)
                 .with_context(|| format!("the metadata {} is damaged", metadata::TABLES))
@@ -43,7 +43,7 @@ impl Manifest {
     }
 
     /// Sets the digest of a finished table.
-    pub fn finished(&mut self, def: &TableDef, digest: String) {
+    pub fn set_digest(&mut self, def: &TableDef, digest: String) {
         self.0.insert(def.name.to_owned(), Some(digest));
     }
 
@@ -52,27 +52,27 @@ impl Manifest {
     /// # Errors
     ///
     /// `fabric` cannot be read, or its list is damaged.
-    pub fn of_dataset(recording: &Recording) -> Result<Option<Manifest>> {
-        Manifest::read(recording.table(&fabric::TABLE)?.metadata())
+    pub fn read_dataset(recording: &Recording) -> Result<Option<Manifest>> {
+        Manifest::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
     }
 
     /// The problems of a dataset's tables: those that are missing, and those that belong to another
     /// recording. Unreadable tables are not listed.
-    pub fn wrong(&self, recording: &Recording) -> Vec<String> {
-        let there = recording.tables();
+    pub fn find_problems(&self, recording: &Recording) -> Vec<String> {
+        let present = recording.list_tables();
         let wrong = |(name, digest): (&str, Option<&str>)| {
-            let Some(def) = there.iter().find(|def| def.name == name) else {
+            let Some(def) = present.iter().find(|def| def.name == name) else {
                 return Some(format!("{name}.parquet is missing"));
             };
-            let table = recording.table(def).ok()?;
-            let is_foreign = digest.is_some_and(|digest| digest != table.digest());
+            let table = recording.open_table(def).ok()?;
+            let is_foreign = digest.is_some_and(|digest| digest != table.file_digest());
             is_foreign.then(|| format!("{name}.parquet is of another recording"))
         };
-        self.tables().filter_map(wrong).collect()
+        self.list_tables().filter_map(wrong).collect()
     }
 
     /// The names and, if known, the digests.
-    pub fn tables(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+    pub fn list_tables(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.0.iter().map(|(name, digest)| (name.as_str(), digest.as_deref()))
     }
 }

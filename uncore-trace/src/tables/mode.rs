@@ -1,6 +1,6 @@
 //! The permission bits of an output.
 //!
-//! Guarantee: at no time can more users read a recording than its [`Mode`] allows: files and
+//! Guarantee: at no time can more users read a recording than its [`FileMode`] allows: files and
 //! directories are created with at most these bits.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -18,20 +18,20 @@ use super::disk;
 /// The permissions of the files of an output. The default is 0600, because the metadata contain the
 /// command line, and the tables the names of all users' processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode(u32);
+pub struct FileMode(u32);
 
 /// Read and write for the owner, which a recorder needs.
 const OWNER: u32 = 0o600;
 /// Read and write for everybody: the most that a file of a recording needs.
 const ALL: u32 = 0o666;
 
-impl Default for Mode {
+impl Default for FileMode {
     fn default() -> Self {
         Self(OWNER)
     }
 }
 
-impl FromStr for Mode {
+impl FromStr for FileMode {
     type Err = String;
 
     /// Parses octal digits, `640` or `0640`.
@@ -48,39 +48,39 @@ impl FromStr for Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for FileMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
 }
 
-impl Mode {
+impl FileMode {
     /// Everybody may read, and the owner may write.
     pub const PUBLIC: Self = Self(0o644);
 
     /// The mode of the file at `path`, without bits that a file of a recording cannot have.
-    pub fn of(path: &Path) -> Result<Mode> {
-        Ok(Self::of_metadata(&disk::doing("look at", path, fs::metadata(path))?))
+    pub fn from_path(path: &Path) -> Result<FileMode> {
+        Ok(Self::from_metadata(&disk::with_action("look at", path, fs::metadata(path))?))
     }
 
-    /// As [`Self::of`], of a file that is open.
-    pub(super) fn of_metadata(metadata: &Metadata) -> Mode {
-        Mode(metadata.permissions().mode() & ALL | OWNER)
+    /// As [`Self::from_path`], for a file that is open.
+    pub(super) fn from_metadata(metadata: &Metadata) -> FileMode {
+        FileMode(metadata.permissions().mode() & ALL | OWNER)
     }
 
     /// The bits.
-    pub const fn bits(self) -> u32 {
+    pub const fn permission_bits(self) -> u32 {
         self.0
     }
 
     /// The mode for a file made from two files: the users who can access both.
     #[must_use]
-    pub const fn of_both(self, other: Mode) -> Mode {
-        Mode(self.0 & other.0)
+    pub const fn common_mode(self, second: FileMode) -> FileMode {
+        FileMode(self.0 & second.0)
     }
 
     /// The bits of a directory: whoever can read it can search it.
-    const fn of_directory(self) -> u32 {
+    const fn directory_bits(self) -> u32 {
         self.0 | (self.0 & 0o444) >> 2
     }
 
@@ -118,7 +118,7 @@ impl Mode {
     }
 
     /// Replaces the file at `path` atomically: a reader sees the old or the new content.
-    pub fn replace(self, path: &Path, content: &[u8]) -> io::Result<()> {
+    pub fn replace_file(self, path: &Path, content: &[u8]) -> io::Result<()> {
         let temporary = disk::with_suffix(path, ".tmp");
         // A process that was killed has left it, or another user has created it and might hold it
         // open.
@@ -139,7 +139,7 @@ impl Mode {
 
     /// Creates a directory.
     pub fn create_directory(self, path: &Path) -> io::Result<()> {
-        let bits = self.of_directory();
+        let bits = self.directory_bits();
         DirBuilder::new().mode(bits).create(path)?;
         if fs::metadata(path)?.permissions().mode() & 0o777 != bits {
             // As for a file.
@@ -160,7 +160,7 @@ mod tests {
         fs::write(&other, "theirs").unwrap();
         std::os::unix::fs::symlink(&other, place.path().join("x.prom.tmp")).unwrap();
         for content in ["one", "two"] {
-            Mode::PUBLIC.replace(&path, content.as_bytes()).unwrap();
+            FileMode::PUBLIC.replace_file(&path, content.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
@@ -173,12 +173,12 @@ mod tests {
         for (text, file, directory) in
             [("0600", 0o600, 0o700), ("640", 0o640, 0o750), ("0664", 0o664, 0o775)]
         {
-            let mode: Mode = text.parse().unwrap();
-            assert_eq!((mode.0, mode.of_directory()), (file, directory), "{text}");
+            let mode: FileMode = text.parse().unwrap();
+            assert_eq!((mode.0, mode.directory_bits()), (file, directory), "{text}");
         }
-        assert_eq!(Mode::default().to_string(), "0600");
+        assert_eq!(FileMode::default().to_string(), "0600");
         for text in ["", "0888", "rw", "0755", "0440", "01600", "+600", "99999999999"] {
-            assert!(text.parse::<Mode>().unwrap_err().contains("0640"), "{text}");
+            assert!(text.parse::<FileMode>().unwrap_err().contains("0640"), "{text}");
         }
     }
 }

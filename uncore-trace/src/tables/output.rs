@@ -3,8 +3,8 @@
 //! Guarantees: a file gets its name only when it is complete. Before that it is unnamed, so nothing
 //! is left of it if the process ends in any way. If the file system does not support unnamed files,
 //! it is a temporary file in the same directory, which is removed on an error. Only the users of
-//! its [`Mode`] can read the file. An existing regular file is replaced only if requested; other
-//! kinds of files are never replaced.
+//! its [`FileMode`] can read the file. An existing regular file is replaced only if requested;
+//! other kinds of files are never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -15,7 +15,7 @@ use std::process;
 use anyhow::{Error, Result, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::reader::Recording;
 use super::{disk, place};
 
@@ -31,17 +31,17 @@ pub enum Content {
     Binary,
 }
 
-/// An output that is being written. It is discarded unless [`Output::publish`] is called.
+/// An output that is being written. It is discarded unless [`CommandOutput::publish`] is called.
 #[derive(Debug)]
-pub struct Output {
+pub struct CommandOutput {
     path: PathBuf,
-    to: To,
+    sink: OutputSink,
     bytes: u64,
     failure: Option<io::Error>,
 }
 
 #[derive(Debug)]
-enum To {
+enum OutputSink {
     Stdout(BufWriter<io::Stdout>),
     File {
         file: BufWriter<File>,
@@ -53,7 +53,7 @@ enum To {
     },
 }
 
-impl Output {
+impl CommandOutput {
     /// Starts to write `path`, which must not belong to any of `recordings`; `-` is standard
     /// output.
     ///
@@ -66,64 +66,64 @@ impl Output {
         content: Content,
         recordings: &[&Recording],
         overwrite: bool,
-        mode: Mode,
+        mode: FileMode,
     ) -> Result<Self> {
         let path = path.to_owned();
         if path == Path::new(STDOUT) {
             if content == Content::Binary && io::stdout().is_terminal() {
                 bail!("standard output is a terminal and this is binary: redirect it to a file");
             }
-            let to = To::Stdout(BufWriter::new(io::stdout()));
-            return Ok(Self { path, to, bytes: 0, failure: None });
+            let sink = OutputSink::Stdout(BufWriter::new(io::stdout()));
+            return Ok(Self { path, sink, bytes: 0, failure: None });
         }
-        recordings.iter().try_for_each(|recording| place::apart(recording, &path))?;
-        place::parent_exists(&path)?;
-        place::vacant(&path, overwrite)?;
+        recordings.iter().try_for_each(|recording| place::require_apart(recording, &path))?;
+        place::require_parent(&path)?;
+        place::require_vacant(&path, overwrite)?;
         let temporary = disk::with_suffix(&path, &format!(".{}.tmp", process::id()));
-        let unnamed = mode.create_unnamed(disk::parent(&path));
+        let unnamed = mode.create_unnamed(disk::parent_dir(&path));
         let is_named = unnamed.is_err();
         let file = unnamed.or_else(|_| mode.create_new(&temporary));
-        let file = BufWriter::new(disk::doing("write", &path, file)?);
-        let to = To::File { file, temporary, is_named, overwrite };
-        Ok(Self { path, to, bytes: 0, failure: None })
+        let file = BufWriter::new(disk::with_action("write", &path, file)?);
+        let sink = OutputSink::File { file, temporary, is_named, overwrite };
+        Ok(Self { path, sink, bytes: 0, failure: None })
     }
 
     /// The path that the user gave.
-    pub fn path(&self) -> &Path {
+    pub fn output_path(&self) -> &Path {
         &self.path
     }
 
     /// Whether it is standard output.
     pub fn is_stdout(&self) -> bool {
-        matches!(self.to, To::Stdout(_))
+        matches!(self.sink, OutputSink::Stdout(_))
     }
 
     /// Bytes written so far.
-    pub fn bytes(&self) -> u64 {
+    pub fn written_bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The error of a failed write, which replaces what the caller's writer made of it. For a
     /// closed pipe, it is the I/O error itself.
-    pub fn explain(&mut self, error: Error) -> Error {
+    pub fn explain_error(&mut self, error: Error) -> Error {
         match self.failure.take() {
             None => error,
             Some(io) if io.kind() == io::ErrorKind::BrokenPipe && self.is_stdout() => io.into(),
             Some(io) if self.is_stdout() => {
-                disk::failed("write to", Path::new("standard output"), &io)
+                disk::action_error("write to", Path::new("standard output"), &io)
             }
-            Some(io) => disk::failed("write", &self.path, &io),
+            Some(io) => disk::action_error("write", &self.path, &io),
         }
     }
 
-    /// Writes buffered data, so that only [`Output::publish`] is left to do.
+    /// Writes buffered data, so that only [`CommandOutput::publish`] is left to do.
     ///
     /// # Errors
     ///
     /// The data cannot be written.
-    pub fn complete(&mut self) -> Result<()> {
+    pub fn finish_writing(&mut self) -> Result<()> {
         if let Err(error) = self.flush() {
-            return Err(self.explain(error.into()));
+            return Err(self.explain_error(error.into()));
         }
         Ok(())
     }
@@ -134,44 +134,46 @@ impl Output {
     ///
     /// It cannot be renamed, or another file was created there meanwhile.
     pub fn publish(&mut self) -> Result<()> {
-        let To::File { file, temporary, is_named, overwrite } = &mut self.to else { return Ok(()) };
+        let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.sink else {
+            return Ok(());
+        };
         // The data is synced before the file has a name, so that a failure leaves nothing behind.
-        disk::doing("sync", &self.path, file.get_ref().sync_all())?;
-        place::vacant(&self.path, *overwrite)?;
+        disk::with_action("sync", &self.path, file.get_ref().sync_all())?;
+        place::require_vacant(&self.path, *overwrite)?;
         if !*is_named {
             // This is how an unprivileged process names such a file: linkat(2).
             let descriptor = format!("/proc/self/fd/{}", file.get_ref().as_raw_fd());
             let linked = linkat(CWD, descriptor, CWD, &*temporary, AtFlags::SYMLINK_FOLLOW);
-            disk::doing("write", &self.path, linked.map_err(io::Error::from))?;
+            disk::with_action("write", &self.path, linked.map_err(io::Error::from))?;
             *is_named = true;
         }
-        disk::publish(temporary, &self.path)?;
+        disk::rename_durably(temporary, &self.path)?;
         *is_named = false;
         Ok(())
     }
 }
 
-impl Write for Output {
+impl Write for CommandOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.to {
-            To::Stdout(stdout) => stdout.write(bytes),
-            To::File { file, .. } => file.write(bytes),
+        let written = match &mut self.sink {
+            OutputSink::Stdout(stdout) => stdout.write(bytes),
+            OutputSink::File { file, .. } => file.write(bytes),
         };
-        self.note(written).inspect(|count| self.bytes += *count as u64)
+        self.keep_first_error(written).inspect(|count| self.bytes += *count as u64)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = match &mut self.to {
-            To::Stdout(stdout) => stdout.flush(),
-            To::File { file, .. } => file.flush(),
+        let flushed = match &mut self.sink {
+            OutputSink::Stdout(stdout) => stdout.flush(),
+            OutputSink::File { file, .. } => file.flush(),
         };
-        self.note(flushed)
+        self.keep_first_error(flushed)
     }
 }
 
-impl Output {
+impl CommandOutput {
     /// Keeps the first error, because writers of formats do not preserve it.
-    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    fn keep_first_error<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
             if self.failure.is_none() && error.kind() != io::ErrorKind::Interrupted {
                 let code = error.raw_os_error();
@@ -182,9 +184,9 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for CommandOutput {
     fn drop(&mut self) {
-        if let To::File { temporary, is_named: true, .. } = &self.to {
+        if let OutputSink::File { temporary, is_named: true, .. } = &self.sink {
             // What counts is the error that prevented publishing.
             fs::remove_file(temporary).ok();
         }
@@ -194,7 +196,7 @@ impl Drop for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::writer::{Create, Target, Writer};
+    use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     struct TestDirectory(tempfile::TempDir);
 
@@ -204,8 +206,11 @@ mod tests {
             let path = place.path("run.parquet");
             let version = crate::schema::SCHEMA_VERSION.to_string();
             let pairs = [(crate::schema::metadata::SCHEMA_VERSION.to_owned(), version)].into();
-            let target = Target::File(path.clone());
-            Writer::create(target, Create::default(), &pairs).unwrap().finish(&pairs).unwrap();
+            let target = RecordingTarget::File(path.clone());
+            Writer::create(target, CreateOptions::default(), &pairs)
+                .unwrap()
+                .finish(&pairs)
+                .unwrap();
             let recording = Recording::open(&path).unwrap();
             (place, recording)
         }
@@ -229,7 +234,13 @@ mod tests {
         let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         let create = |overwrite| {
-            Output::create(&path, Content::Text, &[&recording], overwrite, Mode::default())
+            CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                overwrite,
+                FileMode::default(),
+            )
         };
         let mut output = create(false).unwrap();
         output.write_all(b"half").unwrap();
@@ -238,9 +249,9 @@ mod tests {
         assert_eq!(place.names(), ["run.parquet"]);
         let mut output = create(false).unwrap();
         output.write_all(b"whole").unwrap();
-        output.complete().unwrap();
+        output.finish_writing().unwrap();
         output.publish().unwrap();
-        assert_eq!(output.bytes(), 5);
+        assert_eq!(output.written_bytes(), 5);
         drop(output);
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         let error = create(false).unwrap_err().to_string();
@@ -256,14 +267,22 @@ mod tests {
         let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         for published in [false, true] {
-            let mut output =
-                Output::create(&path, Content::Text, &[&recording], true, Mode::default()).unwrap();
-            let To::File { temporary, is_named, file, .. } = &mut output.to else { panic!() };
-            *file = BufWriter::new(Mode::default().create_new(temporary).unwrap());
+            let mut output = CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                true,
+                FileMode::default(),
+            )
+            .unwrap();
+            let OutputSink::File { temporary, is_named, file, .. } = &mut output.sink else {
+                panic!()
+            };
+            *file = BufWriter::new(FileMode::default().create_new(temporary).unwrap());
             *is_named = true;
             assert_eq!(place.names().len(), 2);
             output.write_all(b"whole").unwrap();
-            output.complete().unwrap();
+            output.finish_writing().unwrap();
             if published {
                 output.publish().unwrap();
                 assert_eq!(fs::read(&path).unwrap(), b"whole");
@@ -280,7 +299,13 @@ mod tests {
         fs::hard_link(place.path("run.parquet"), place.path("hard")).unwrap();
         for name in ["run.parquet", "./run.parquet", "link", "hard"] {
             let path = place.path(name);
-            let made = Output::create(&path, Content::Text, &[&recording], true, Mode::default());
+            let made = CommandOutput::create(
+                &path,
+                Content::Text,
+                &[&recording],
+                true,
+                FileMode::default(),
+            );
             let error = made.unwrap_err().to_string();
             assert!(error.contains("the recording itself"), "{name}: {error}");
         }
@@ -292,12 +317,12 @@ mod tests {
         let path = Path::new("/dev/full");
         let file = BufWriter::with_capacity(1, File::options().write(true).open(path).unwrap());
         let temporary = PathBuf::from("/nonexistent");
-        let to = To::File { file, temporary, is_named: true, overwrite: false };
-        let mut output = Output { path: path.to_owned(), to, bytes: 0, failure: None };
+        let to = OutputSink::File { file, temporary, is_named: true, overwrite: false };
+        let mut output = CommandOutput { path: path.to_owned(), sink: to, bytes: 0, failure: None };
         output.write_all(b"much").unwrap_err();
-        let error = output.explain(anyhow::anyhow!("what a library says"));
+        let error = output.explain_error(anyhow::anyhow!("what a library says"));
         assert_eq!(error.to_string(), "cannot write /dev/full: no space left on the disk");
-        assert_eq!(output.explain(anyhow::anyhow!("another")).to_string(), "another");
+        assert_eq!(output.explain_error(anyhow::anyhow!("another")).to_string(), "another");
         drop(recording);
     }
 }

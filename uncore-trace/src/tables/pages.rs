@@ -1,7 +1,7 @@
 //! How large the pages of a column become when they are decoded.
 //!
-//! The decoder takes the memory that the header of a page asks for. A kilobyte of zeros in zstd asks
-//! for a gigabyte, so headers are read before anything is decoded.
+//! The decoder takes the memory that the header of a page asks for. A kilobyte of zeros in zstd
+//! asks for a gigabyte, so headers are read before anything is decoded.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -28,7 +28,7 @@ const DICTIONARY: i64 = 2;
 ///
 /// # Errors
 ///
-/// They are, or a header cannot be read.
+/// A page or a column is larger, or a header cannot be read.
 pub(super) fn batch_rows(
     source: &impl ChunkReader,
     schema: &Schema,
@@ -36,32 +36,32 @@ pub(super) fn batch_rows(
     is_wanted: impl Fn(&str) -> bool,
     rows: usize,
 ) -> Result<usize> {
-    let mut least = rows;
+    let mut row_limit = rows;
     for chunk in group.columns() {
         let column = chunk.column_path().string();
         if !is_wanted(&column) {
             continue;
         }
-        let dictionary = check(source, chunk, &column)?;
+        let dictionary = check_pages(source, chunk, &column)?;
         let field = schema.field_with_name(&column);
         if dictionary > 0 && field.is_ok_and(|field| *field.data_type() == DataType::Utf8) {
             // Each row may repeat the longest text.
             let rows = usize::try_from(bounds::REPEATED / dictionary).unwrap_or(usize::MAX);
-            least = least.min(rows.max(1));
+            row_limit = row_limit.min(rows.max(1));
         }
     }
-    Ok(least)
+    Ok(row_limit)
 }
 
 /// Checks that no text of a batch is longer than what is read.
 ///
 /// # Errors
 ///
-/// One is.
-pub(super) fn texts(batch: &RecordBatch) -> Result<()> {
+/// A text is longer.
+pub(super) fn check_text_lengths(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let of_dictionary = column.as_any_dictionary_opt().map(AnyDictionaryArray::values);
-        let texts = of_dictionary.unwrap_or(column).as_string_opt::<i32>();
+        let dictionary_values = column.as_any_dictionary_opt().map(AnyDictionaryArray::values);
+        let texts = dictionary_values.unwrap_or(column).as_string_opt::<i32>();
         let is_long = |texts: &StringArray| {
             texts.value_data().len() > bounds::STRING
                 && texts.value_offsets().windows(2).any(|pair| {
@@ -79,12 +79,18 @@ pub(super) fn texts(batch: &RecordBatch) -> Result<()> {
 }
 
 /// Checks the pages of a column of a row group. Returns the size of its dictionary, bytes.
-fn check(source: &impl ChunkReader, chunk: &ColumnChunkMetaData, column: &str) -> Result<u64> {
-    let span = span(chunk).with_context(|| format!("column {column} has no place in the file"))?;
-    let (mut at, mut all, mut dictionary) = (span.start, 0, 0);
-    while at < span.end {
-        let mut reader = Counted { inner: source.get_read(at)?.take(HEADER), read: 0 };
-        let header = Header::read(&mut reader)
+fn check_pages(
+    source: &impl ChunkReader,
+    chunk: &ColumnChunkMetaData,
+    column: &str,
+) -> Result<u64> {
+    let range =
+        chunk_range(chunk).with_context(|| format!("column {column} has no place in the file"))?;
+    let (mut offset, mut decoded_bytes, mut dictionary_bytes) = (range.start, 0, 0);
+    while offset < range.end {
+        let mut reader =
+            CountingReader { inner: source.get_read(offset)?.take(HEADER), bytes_read: 0 };
+        let header = PageSizes::read(&mut reader)
             .with_context(|| format!("a page of column {column} has no header"))?;
         ensure!(
             header.decoded <= bounds::PAGE,
@@ -92,52 +98,53 @@ fn check(source: &impl ChunkReader, chunk: &ColumnChunkMetaData, column: &str) -
             header.decoded,
             bounds::PAGE
         );
-        all += header.decoded;
+        decoded_bytes += header.decoded;
         ensure!(
-            all <= bounds::COLUMN,
+            decoded_bytes <= bounds::COLUMN,
             "column {column} has more than the {} bytes that are read of a row group",
             bounds::COLUMN
         );
-        if header.kind == DICTIONARY {
-            dictionary = header.decoded;
+        if header.page_type == DICTIONARY {
+            dictionary_bytes = header.decoded;
         }
-        at = at.saturating_add(reader.read).saturating_add(header.stored);
+        offset = offset.saturating_add(reader.bytes_read).saturating_add(header.stored);
     }
-    Ok(dictionary)
+    Ok(dictionary_bytes)
 }
 
-/// Where a column of a row group is in the file.
-fn span(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
-    let first = chunk.dictionary_page_offset().filter(|offset| *offset > 0);
-    let start = u64::try_from(first.unwrap_or_else(|| chunk.data_page_offset())).ok()?;
+/// The bytes of the file that hold a column of a row group.
+fn chunk_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
+    let dictionary_offset = chunk.dictionary_page_offset().filter(|offset| *offset > 0);
+    let start =
+        u64::try_from(dictionary_offset.unwrap_or_else(|| chunk.data_page_offset())).ok()?;
     let length = u64::try_from(chunk.compressed_size()).ok()?;
     Some(start..start.checked_add(length)?)
 }
 
-/// Counts what is read.
-struct Counted<R> {
+/// Counts the bytes that are read.
+struct CountingReader<R> {
     inner: R,
-    read: u64,
+    bytes_read: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.read += read as u64;
-        Ok(read)
+        let count = self.inner.read(buffer)?;
+        self.bytes_read += count as u64;
+        Ok(count)
     }
 }
 
 /// The sizes of a page, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
-    kind: i64,
+struct PageSizes {
+    page_type: i64,
     decoded: u64,
     stored: u64,
 }
 
 /// Types of Thrift's compact protocol (thrift-compact-protocol.md, Thrift 0.22).
-mod kind {
+mod thrift_type {
     pub(super) const STOP: u8 = 0;
     pub(super) const TRUE: u8 = 1;
     pub(super) const FALSE: u8 = 2;
@@ -152,64 +159,81 @@ mod kind {
     pub(super) const STRUCT: u8 = 12;
 }
 
-impl Header {
+impl PageSizes {
     /// `PageHeader` of parquet.thrift: field 1 is `type`, 2 `uncompressed_page_size`, 3
     /// `compressed_page_size`.
     fn read(reader: &mut impl Read) -> io::Result<Self> {
-        let (mut kind_of_page, mut decoded, mut stored) = (None, None, None);
-        let mut id = 0;
-        while let Some((kind, next)) = field(reader, id)? {
-            id = next;
-            match (id, kind) {
-                (1, kind::I32) => kind_of_page = Some(zigzag(varint(reader)?)),
-                (2, kind::I32) => decoded = u64::try_from(zigzag(varint(reader)?)).ok(),
-                (3, kind::I32) => stored = u64::try_from(zigzag(varint(reader)?)).ok(),
-                _ => skip(reader, kind, DEEPEST)?,
+        let (mut page_type_field, mut decoded, mut stored) = (None, None, None);
+        let mut last_id = 0;
+        while let Some((wire_type, field_id)) = read_field_header(reader, last_id)? {
+            last_id = field_id;
+            match (last_id, wire_type) {
+                (1, thrift_type::I32) => {
+                    page_type_field = Some(decode_zigzag(read_varint(reader)?));
+                }
+                (2, thrift_type::I32) => {
+                    decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
+                }
+                (3, thrift_type::I32) => {
+                    stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
+                }
+                _ => skip_value(reader, wire_type, DEEPEST)?,
             }
         }
-        match (kind_of_page, decoded, stored) {
-            (Some(kind), Some(decoded), Some(stored)) => Ok(Self { kind, decoded, stored }),
+        match (page_type_field, decoded, stored) {
+            (Some(page_type), Some(decoded), Some(stored)) => {
+                Ok(Self { page_type, decoded, stored })
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-/// The type and number of the next field of a structure.
-fn field(reader: &mut impl Read, before: i64) -> io::Result<Option<(u8, i64)>> {
-    let first = byte(reader)?;
-    if first == kind::STOP {
+/// Reads the type and number of the next field of a structure; `None` at its end.
+fn read_field_header(reader: &mut impl Read, previous_id: i64) -> io::Result<Option<(u8, i64)>> {
+    let head = read_byte(reader)?;
+    if head == thrift_type::STOP {
         return Ok(None);
     }
-    let (delta, kind) = (i64::from(first >> 4), first & 0xf);
-    let id = if delta == 0 { zigzag(varint(reader)?) } else { before.saturating_add(delta) };
-    Ok(Some((kind, id)))
+    let (delta, wire_type) = (i64::from(head >> 4), head & 0xf);
+    let id = if delta == 0 {
+        decode_zigzag(read_varint(reader)?)
+    } else {
+        previous_id.saturating_add(delta)
+    };
+    Ok(Some((wire_type, id)))
 }
 
-fn skip(reader: &mut impl Read, kind: u8, depth: u32) -> io::Result<()> {
+fn skip_value(reader: &mut impl Read, wire_type: u8, depth: u32) -> io::Result<()> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let depth = depth.checked_sub(1).ok_or_else(invalid)?;
-    match kind {
-        kind::TRUE | kind::FALSE => Ok(()),
-        kind::BYTE => byte(reader).map(drop),
-        kind::I16 | kind::I32 | kind::I64 => varint(reader).map(drop),
-        kind::DOUBLE => pass(reader, 8),
-        kind::BINARY => {
-            let length = varint(reader)?;
-            pass(reader, length)
+    match wire_type {
+        thrift_type::TRUE | thrift_type::FALSE => Ok(()),
+        thrift_type::BYTE => read_byte(reader).map(drop),
+        thrift_type::I16 | thrift_type::I32 | thrift_type::I64 => read_varint(reader).map(drop),
+        thrift_type::DOUBLE => discard_bytes(reader, 8),
+        thrift_type::BINARY => {
+            let length = read_varint(reader)?;
+            discard_bytes(reader, length)
         }
-        kind::LIST | kind::SET => {
-            let first = byte(reader)?;
-            let (short, kind) = (u64::from(first >> 4), first & 0xf);
-            let length = if short == 15 { varint(reader)? } else { short };
+        thrift_type::LIST | thrift_type::SET => {
+            let head = read_byte(reader)?;
+            let (short, listed_type) = (u64::from(head >> 4), head & 0xf);
+            let length = if short == 15 { read_varint(reader)? } else { short };
             // A boolean of a list has a byte of its own.
-            let kind = if kind == kind::FALSE || kind == kind::TRUE { kind::BYTE } else { kind };
-            (0..length).try_for_each(|_| skip(reader, kind, depth))
+            let element_type =
+                if listed_type == thrift_type::FALSE || listed_type == thrift_type::TRUE {
+                    thrift_type::BYTE
+                } else {
+                    listed_type
+                };
+            (0..length).try_for_each(|_| skip_value(reader, element_type, depth))
         }
-        kind::STRUCT => {
-            let mut id = 0;
-            while let Some((kind, next)) = field(reader, id)? {
-                id = next;
-                skip(reader, kind, depth)?;
+        thrift_type::STRUCT => {
+            let mut last_id = 0;
+            while let Some((field_type, field_id)) = read_field_header(reader, last_id)? {
+                last_id = field_id;
+                skip_value(reader, field_type, depth)?;
             }
             Ok(())
         }
@@ -217,31 +241,31 @@ fn skip(reader: &mut impl Read, kind: u8, depth: u32) -> io::Result<()> {
     }
 }
 
-/// Reads bytes that nobody needs.
-fn pass(reader: &mut impl Read, length: u64) -> io::Result<()> {
+/// Reads bytes and drops them.
+fn discard_bytes(reader: &mut impl Read, length: u64) -> io::Result<()> {
     let passed = io::copy(&mut reader.take(length), &mut io::sink())?;
     if passed == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn byte(reader: &mut impl Read) -> io::Result<u8> {
+fn read_byte(reader: &mut impl Read) -> io::Result<u8> {
     let mut byte = [0];
     reader.read_exact(&mut byte)?;
     Ok(byte[0])
 }
 
-fn varint(reader: &mut impl Read) -> io::Result<u64> {
+fn read_varint(reader: &mut impl Read) -> io::Result<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let next = byte(reader)?;
-        value |= u64::from(next & 0x7f) << shift;
-        if next & 0x80 == 0 {
+        let octet = read_byte(reader)?;
+        value |= u64::from(octet & 0x7f) << shift;
+        if octet & 0x80 == 0 {
             return Ok(value);
         }
     }
     Err(io::ErrorKind::InvalidData.into())
 }
 
-fn zigzag(value: u64) -> i64 {
+fn decode_zigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
 }
 
@@ -257,10 +281,13 @@ mod tests {
             b'a', b'b', 0x19, 0x23, 1, 2, 0x1c, 0x11, 0x00, 0x00, 0x00, 0xff,
         ];
         let mut reader = &bytes[..];
-        assert_eq!(Header::read(&mut reader).unwrap(), Header { kind: 0, decoded: 64, stored: 5 });
+        assert_eq!(
+            PageSizes::read(&mut reader).unwrap(),
+            PageSizes { page_type: 0, decoded: 64, stored: 5 }
+        );
         assert_eq!(reader, [0xff], "no byte of the page is read");
         for end in 0..bytes.len() - 1 {
-            assert!(Header::read(&mut &bytes[..end]).is_err(), "{end}");
+            assert!(PageSizes::read(&mut &bytes[..end]).is_err(), "{end}");
         }
     }
 
@@ -274,7 +301,7 @@ mod tests {
             &[0x1d, 0x00],
             &[0xff; 20],
         ] {
-            assert!(Header::read(&mut &bytes[..]).is_err(), "{bytes:?}");
+            assert!(PageSizes::read(&mut &bytes[..]).is_err(), "{bytes:?}");
         }
     }
 }

@@ -12,14 +12,14 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
 use super::disk;
-use super::names::{bare, table_path};
+use super::names::{table_path, without_slash};
 use super::reader::Recording;
-use super::writer::Target;
+use super::writer::RecordingTarget;
 use crate::schema::{ALL, fabric};
 
-/// The target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a name
-/// that ends with `/`) a dataset.
-pub fn target(output: &Path) -> Result<Target> {
+/// Parses the target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a
+/// name that ends with `/`) a dataset.
+pub fn parse_target(output: &Path) -> Result<RecordingTarget> {
     let text = output.as_os_str().to_string_lossy();
     if text == "-" {
         if io::stdout().is_terminal() {
@@ -28,20 +28,20 @@ pub fn target(output: &Path) -> Result<Target> {
                  a program, e.g. -o - > run.arrows"
             );
         }
-        return Ok(Target::Stream(Box::new(io::stdout())));
+        return Ok(RecordingTarget::Stream(Box::new(io::stdout())));
     }
     if output.extension().is_some_and(|extension| extension == "parquet") && !text.ends_with('/') {
-        return Ok(Target::File(output.to_owned()));
+        return Ok(RecordingTarget::File(output.to_owned()));
     }
     if text.ends_with('/') || output.is_dir() {
-        return Ok(Target::Dataset(output.to_owned()));
+        return Ok(RecordingTarget::Dataset(output.to_owned()));
     }
-    if let Ok(found) = fs::metadata(output)
-        && !found.is_file()
+    if let Ok(metadata) = fs::metadata(output)
+        && !metadata.is_file()
     {
-        let kind = kind(found.file_type());
+        let description = describe_file_type(metadata.file_type());
         bail!(
-            "cannot record into {text}, which is {kind}: name a file or a directory, or stream the \
+            "cannot record into {text}, which is {description}: name a file or a directory, or stream the \
              timeline into it with -o - > {text}"
         );
     }
@@ -53,7 +53,7 @@ pub fn target(output: &Path) -> Result<Target> {
 
 /// A name in the working directory for a recording whose place was not given, that sorts by time:
 /// `uncore-trace-20261126T105500.parquet`, with `-2` and so on behind the time if it exists.
-pub fn unnamed() -> PathBuf {
+pub fn unused_name() -> PathBuf {
     let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S").to_string();
     let name = |suffix: &str| PathBuf::from(format!("uncore-trace-{time}{suffix}.parquet"));
     let names = std::iter::once(name("")).chain((2..100).map(|number| name(&format!("-{number}"))));
@@ -62,7 +62,7 @@ pub fn unnamed() -> PathBuf {
 }
 
 /// The kind of a file that is not a regular one.
-fn kind(file_type: FileType) -> &'static str {
+fn describe_file_type(file_type: FileType) -> &'static str {
     if file_type.is_dir() {
         "a directory"
     } else if file_type.is_symlink() {
@@ -82,19 +82,21 @@ fn kind(file_type: FileType) -> &'static str {
 
 /// Checks that a file can be created at `path`: nothing exists there or, with `overwrite`, a
 /// regular file.
-pub fn vacant(path: &Path, overwrite: bool) -> Result<()> {
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
+pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(disk::failed("look at", path, &error)),
+        Err(error) => return Err(disk::action_error("look at", path, &error)),
     };
     let path_shown = path.display();
-    if found.is_dir() {
+    if metadata.is_dir() {
         bail!("{path_shown} is a directory; end the name with / to record a dataset into it");
     }
-    if !found.is_file() {
-        let kind = kind(found.file_type());
-        bail!("cannot write {path_shown}: it is {kind}, and only a regular file can be replaced");
+    if !metadata.is_file() {
+        let description = describe_file_type(metadata.file_type());
+        bail!(
+            "cannot write {path_shown}: it is {description}, and only a regular file can be replaced"
+        );
     }
     if !overwrite {
         bail!("{path_shown} exists; use --force to replace it");
@@ -103,8 +105,8 @@ pub fn vacant(path: &Path, overwrite: bool) -> Result<()> {
 }
 
 /// Checks that the directory of an output exists: a missing one is usually a typing error.
-pub fn parent_exists(output: &Path) -> Result<()> {
-    let parent = disk::parent(output);
+pub fn require_parent(output: &Path) -> Result<()> {
+    let parent = disk::parent_dir(output);
     if !parent.exists() {
         bail!(
             "cannot write {}: there is no directory {}; make it first",
@@ -117,9 +119,9 @@ pub fn parent_exists(output: &Path) -> Result<()> {
 
 /// Checks that the directory `path` is not a symbolic link, whose owner could redirect the
 /// recording.
-pub fn no_link(path: &Path) -> Result<()> {
-    let path = bare(path);
-    if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+pub fn refuse_link(path: &Path) -> Result<()> {
+    let path = without_slash(path);
+    if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink()) {
         bail!(
             "cannot record into {}: it is a symbolic link; name the directory that it leads to",
             path.display()
@@ -129,9 +131,9 @@ pub fn no_link(path: &Path) -> Result<()> {
 }
 
 /// Warns root of a directory in which every user can replace files.
-pub fn warn_of_others(dir: &Path) {
+pub fn warn_of_open_dir(dir: &Path) {
     // Others may write, and without the sticky bit they can replace files of other users: inode(7).
-    let is_open = fs::metadata(dir).is_ok_and(|found| found.mode() & 0o1002 == 0o002);
+    let is_open = fs::metadata(dir).is_ok_and(|metadata| metadata.mode() & 0o1002 == 0o002);
     if is_open && geteuid().is_root() {
         log::warn!(
             "every user may write to the directory {0} and replace what is recorded there: choose \
@@ -141,21 +143,21 @@ pub fn warn_of_others(dir: &Path) {
     }
 }
 
-/// That writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
-pub fn outside(recording: &Recording, output: &Path) -> Result<()> {
-    let dataset = recording.path();
-    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
-    if is_same(disk::parent(output), &root) && output.file_name() == fabric_name().file_name() {
+/// Checks that writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
+pub fn require_only_fabric(recording: &Recording, output: &Path) -> Result<()> {
+    let dataset = recording.recording_path();
+    let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
+    if is_same(disk::parent_dir(output), &root) && output.file_name() == fabric_name().file_name() {
         return Ok(());
     }
-    beside(dataset, output, ", of which only fabric.parquet can be replaced")
+    require_outside_dataset(dataset, output, ", of which only fabric.parquet can be replaced")
 }
 
 /// Checks that `output` replaces nothing of `recording`.
-pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
-    let path = recording.path();
+pub fn require_apart(recording: &Recording, output: &Path) -> Result<()> {
+    let path = recording.recording_path();
     if path.is_dir() {
-        return beside(path, output, "");
+        return require_outside_dataset(path, output, "");
     }
     if fs::metadata(output).is_ok_and(|existing| is_same(path, &existing)) {
         bail!("cannot write {}: it is the recording itself; choose another name", output.display());
@@ -165,9 +167,9 @@ pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
 
 /// Checks that `output` is not in the directory of a rotated recording, where `*/fabric.parquet`
 /// matches its parts.
-pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
-    let root = disk::doing("look at", dir, fs::metadata(dir))?;
-    let parent = fs::canonicalize(disk::parent(&bare(output))).unwrap_or_default();
+pub fn require_outside_series(dir: &Path, output: &Path) -> Result<()> {
+    let root = disk::with_action("look at", dir, fs::metadata(dir))?;
+    let parent = fs::canonicalize(disk::parent_dir(&without_slash(output))).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
             "cannot write {}: it is inside the recording {}; choose a name elsewhere",
@@ -181,11 +183,11 @@ pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
 /// Checks that `output` is neither in the directory of the dataset nor one of its tables.
 ///
 /// Files are compared by device and inode, because many paths can lead to one file.
-fn beside(dataset: &Path, output: &Path, but: &str) -> Result<()> {
+fn require_outside_dataset(dataset: &Path, output: &Path, but: &str) -> Result<()> {
     let (shown, dataset_shown) = (output.display(), dataset.display());
-    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
+    let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
     // A missing parent is refused elsewhere, and cannot contain anything.
-    let parent = fs::canonicalize(disk::parent(output)).unwrap_or_default();
+    let parent = fs::canonicalize(disk::parent_dir(output)).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
             "cannot write {shown}: it is inside the recording {dataset_shown}{but}; choose a name \
@@ -210,7 +212,8 @@ fn fabric_name() -> PathBuf {
     table_path(Path::new(""), &fabric::TABLE)
 }
 
-/// Whether `path` is that file or directory, after following links.
-fn is_same(path: &Path, other: &Metadata) -> bool {
-    fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (other.dev(), other.ino()))
+/// Whether `path` is the file or directory of this metadata, after following links.
+fn is_same(path: &Path, expected: &Metadata) -> bool {
+    fs::metadata(path)
+        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (expected.dev(), expected.ino()))
 }

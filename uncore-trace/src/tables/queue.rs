@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Both ends of a queue of at most `limit` bytes.
-pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State { items: VecDeque::new(), bytes: 0, open: true };
-    let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), limit });
+/// Makes both ends of a queue of at most `limit` bytes.
+pub(super) fn bounded_queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
+    let state = QueueState { items: VecDeque::new(), bytes: 0, open: true };
+    let shared = Arc::new(SharedQueue { state: Mutex::new(state), changed: Condvar::new(), limit });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
 /// Why an item was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum QueueRefusal {
     /// There is no room now.
     Full,
     /// The receiver is gone.
@@ -23,7 +23,7 @@ pub(super) enum Refused {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     /// The waiting items, with their sizes in bytes.
     items: VecDeque<(T, usize)>,
     /// Sum of the sizes.
@@ -32,32 +32,35 @@ struct State<T> {
 }
 
 #[derive(Debug)]
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct SharedQueue<T> {
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
     limit: usize,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedQueue<T> {
     /// Locks the state. A thread that panicked while it held the lock left the state consistent.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+    fn wait_for_change<'a>(
+        &self,
+        state: MutexGuard<'a, QueueState<T>>,
+    ) -> MutexGuard<'a, QueueState<T>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn close(&self) {
-        self.lock().open = false;
+    fn close_queue(&self) {
+        self.lock_state().open = false;
         self.changed.notify_all();
     }
 
-    fn has_room(&self, state: &State<T>, bytes: usize) -> bool {
+    fn has_room(&self, state: &QueueState<T>, bytes: usize) -> bool {
         state.items.is_empty() || state.bytes.saturating_add(bytes) <= self.limit
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<T>>, item: T, bytes: usize) {
+    fn push_item(&self, mut state: MutexGuard<'_, QueueState<T>>, item: T, bytes: usize) {
         state.bytes += bytes;
         state.items.push_back((item, bytes));
         self.changed.notify_all();
@@ -66,23 +69,23 @@ impl<T> Shared<T> {
 
 /// The sending end.
 #[derive(Debug)]
-pub(super) struct Sender<T>(Arc<Shared<T>>);
+pub(super) struct Sender<T>(Arc<SharedQueue<T>>);
 
 impl<T> Sender<T> {
     /// Adds an item of this size. Waits until there is room.
     ///
     /// # Errors
     ///
-    /// [`Refused::Closed`] only.
-    pub(super) fn send(&self, item: T, bytes: usize) -> Result<(), Refused> {
-        let mut state = self.0.lock();
+    /// [`QueueRefusal::Closed`] only.
+    pub(super) fn send(&self, item: T, bytes: usize) -> Result<(), QueueRefusal> {
+        let mut state = self.0.lock_state();
         while state.open && !self.0.has_room(&state, bytes) {
-            state = self.0.wait(state);
+            state = self.0.wait_for_change(state);
         }
         if !state.open {
-            return Err(Refused::Closed);
+            return Err(QueueRefusal::Closed);
         }
-        self.0.put(state, item, bytes);
+        self.0.push_item(state, item, bytes);
         Ok(())
     }
 
@@ -91,33 +94,33 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// There is no room, or the receiver is gone.
-    pub(super) fn try_send(&self, item: T, bytes: usize) -> Result<(), Refused> {
-        let state = self.0.lock();
+    pub(super) fn try_send(&self, item: T, bytes: usize) -> Result<(), QueueRefusal> {
+        let state = self.0.lock_state();
         if !state.open {
-            return Err(Refused::Closed);
+            return Err(QueueRefusal::Closed);
         }
         if !self.0.has_room(&state, bytes) {
-            return Err(Refused::Full);
+            return Err(QueueRefusal::Full);
         }
-        self.0.put(state, item, bytes);
+        self.0.push_item(state, item, bytes);
         Ok(())
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.close_queue();
     }
 }
 
 /// The receiving end.
 #[derive(Debug)]
-pub(super) struct Receiver<T>(Arc<Shared<T>>);
+pub(super) struct Receiver<T>(Arc<SharedQueue<T>>);
 
 impl<T> Receiver<T> {
     /// Waits for the next item; `None` if the sender is gone and the queue is empty.
     pub(super) fn next(&self) -> Option<T> {
-        let mut state = self.0.lock();
+        let mut state = self.0.lock_state();
         loop {
             if let Some((item, bytes)) = state.items.pop_front() {
                 state.bytes -= bytes;
@@ -127,14 +130,14 @@ impl<T> Receiver<T> {
             if !state.open {
                 return None;
             }
-            state = self.0.wait(state);
+            state = self.0.wait_for_change(state);
         }
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.close_queue();
     }
 }
 
@@ -146,11 +149,11 @@ mod tests {
 
     #[test]
     fn what_waits_is_never_more_than_the_limit_and_comes_out_in_order() {
-        let (sender, receiver) = queue(10);
+        let (sender, receiver) = bounded_queue(10);
         let refused: Vec<_> = (0..6).map(|item| sender.try_send(item, 3)).collect();
         // Three items of 3 bytes fit into 10 bytes, and none was taken.
         assert_eq!(refused[..3], [Ok(()); 3]);
-        assert_eq!(refused[3..], [Err(Refused::Full); 3]);
+        assert_eq!(refused[3..], [Err(QueueRefusal::Full); 3]);
         assert_eq!(receiver.next(), Some(0));
         assert_eq!(sender.try_send(9, 3), Ok(()));
         drop(sender);
@@ -159,17 +162,17 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_the_limit_waits_alone() {
-        let (sender, receiver) = queue(10);
+        let (sender, receiver) = bounded_queue(10);
         assert_eq!(sender.try_send("large", 1000), Ok(()));
-        assert_eq!(sender.try_send("small", 1), Err(Refused::Full));
+        assert_eq!(sender.try_send("small", 1), Err(QueueRefusal::Full));
         assert_eq!(receiver.next(), Some("large"));
         assert_eq!(sender.try_send("small", 1), Ok(()));
-        assert_eq!(sender.try_send("large", 1000), Err(Refused::Full));
+        assert_eq!(sender.try_send("large", 1000), Err(QueueRefusal::Full));
     }
 
     #[test]
     fn a_sender_waits_for_room_and_not_for_a_receiver_that_is_gone() {
-        let (sender, receiver) = queue(1);
+        let (sender, receiver) = bounded_queue(1);
         let producer = thread::spawn(move || {
             let sent: Vec<_> = (0..100).map(|item| sender.send(item, 1)).collect();
             (sent.into_iter().collect::<Result<Vec<()>, _>>(), sender)
@@ -182,6 +185,6 @@ mod tests {
         sender.send(0, 1).unwrap();
         let waits = thread::spawn(move || sender.send(1, 1));
         drop(receiver);
-        assert_eq!(waits.join().unwrap(), Err(Refused::Closed));
+        assert_eq!(waits.join().unwrap(), Err(QueueRefusal::Closed));
     }
 }

@@ -1,5 +1,6 @@
-//! Opens recordings: those that are finished, what is on the disk of one that goes on (see [`super::live`]),
-//! and roll-ups, which are read like a recording of which there is one table (see [`super::rollup`]).
+//! Opens recordings: those that are finished, what is on the disk of one that goes on (see
+//! [`super::live`]), and roll-ups, which are read like a recording of which there is one table (see
+//! [`super::rollup`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use anyhow::{Error, Result, anyhow, bail};
 pub use super::ahead::Ahead;
 use super::disk;
 use super::file::{self, TableFile};
-use super::live::Live;
-use super::lock::{self, Holder};
-use super::names::{bare, parts_of, table_path};
-use super::rollup::{self, Hosts, LeftOut, Rollup, Wanted};
+use super::live::LiveTables;
+use super::lock::{self, LockHolder};
+use super::names::{parts_of, table_path, without_slash};
+use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::segment::partial_dir;
-pub use super::table::{Scan, Table};
-use crate::schema::origin::Origin;
+pub use super::table::{OpenTable, TableScan};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ALL, TableDef, fabric};
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 
 /// Files that are left out and named in warnings.
 const NAMED: usize = 5;
@@ -27,25 +28,26 @@ const NAMED: usize = 5;
 pub struct Recording {
     path: PathBuf,
     dataset: bool,
-    rollup: Option<Arc<Rollup>>,
+    rollup: Option<Arc<RollupReader>>,
     /// Where it is being recorded: what was sealed until it was opened.
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveTables>>,
 }
 
 impl Recording {
-    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or what is wanted of a roll-up.
-    /// A warning is given for files of a roll-up that are left out because they do not belong where they are.
+    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or what is
+    /// wanted of a roll-up. A warning is given for files of a roll-up that are left out because
+    /// they do not belong where they are.
     ///
     /// # Errors
     ///
     /// It cannot be read, is damaged, or one of the wanted hosts is not in it.
-    pub fn of_part(path: &Path, wanted: &Wanted) -> Result<Recording> {
-        let recording = Recording::to_check(path, wanted)?;
+    pub fn open_selection(path: &Path, selection: &RollupSelection) -> Result<Recording> {
+        let recording = Recording::open_for_check(path, selection)?;
         let left_out = recording.left_out();
-        if let Some(damaged) = left_out.iter().find(|it| it.is_damaged) {
+        if let Some(damaged) = left_out.iter().find(|candidate| candidate.is_damaged) {
             bail!("{}", damaged.why);
         }
-        let is_empty = recording.is_rollup() && recording.files(&fabric::TABLE)?.is_empty();
+        let is_empty = recording.is_rollup() && recording.table_files(&fabric::TABLE)?.is_empty();
         if let Some(LeftOut { path, why, .. }) = left_out.first().filter(|_| is_empty) {
             bail!("{} does not belong there: {why}", path.display());
         }
@@ -53,29 +55,33 @@ impl Recording {
             let path = path.display().to_string();
             log::warn!("{} is left out: {}", printable(&path), printable(why));
         }
-        if let more @ 1.. = left_out.len().saturating_sub(NAMED) {
+        if let unnamed @ 1.. = left_out.len().saturating_sub(NAMED) {
             log::warn!(
                 "{} more are left out: `uncore-trace check` fails for them",
-                counted(more, "file")
+                count_noun(unnamed, "file")
             );
         }
         Ok(recording)
     }
 
-    /// As [`Self::of_part`], but damaged files of a roll-up are [left out](Self::left_out) too.
+    /// As [`Self::open_selection`], but damaged files of a roll-up are [left out](Self::left_out)
+    /// too.
     ///
     /// # Errors
     ///
     /// It cannot be read, or one of the wanted hosts is not in it.
-    pub fn to_check(path: &Path, wanted: &Wanted) -> Result<Recording> {
-        if let Some(rollup) = Rollup::open(path, wanted)? {
+    pub fn open_for_check(path: &Path, selection: &RollupSelection) -> Result<Recording> {
+        if let Some(rollup) = RollupReader::open(path, selection)? {
             let rollup = Some(Arc::new(rollup));
             return Ok(Recording { path: path.to_owned(), dataset: false, rollup, live: None });
         }
         let recording = Recording::open_so_far(path)?;
-        if !wanted.hosts.is_empty() {
-            let host = Origin::of(recording.table(&fabric::TABLE)?.metadata()).host;
-            Hosts::new(&wanted.hosts)?.require(path, &[host].into())?;
+        if !selection.hosts.is_empty() {
+            let host = RecordingOrigin::from_metadata(
+                recording.open_table(&fabric::TABLE)?.metadata_pairs(),
+            )
+            .host;
+            Hosts::new(&selection.hosts)?.require_all_matched(path, &[host].into())?;
         }
         Ok(recording)
     }
@@ -96,8 +102,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Opens one that is finished, or what is on the disk of one that is being recorded: always the same
-    /// rows, however the recording goes on.
+    /// Opens one that is finished, or what is on the disk of one that is being recorded: always the
+    /// same rows, however the recording goes on.
     ///
     /// # Errors
     ///
@@ -107,25 +113,25 @@ impl Recording {
         let mut recording = Recording { path: path.to_owned(), dataset, rollup: None, live: None };
         let fabric = recording.path_of(&fabric::TABLE);
         // In this order: the segments go once the file is there.
-        let is_partial = disk::occupied(&partial_dir(&fabric))?;
-        if disk::occupied(&fabric)? {
-            recording.table(&fabric::TABLE)?;
+        let is_partial = disk::is_occupied(&partial_dir(&fabric))?;
+        if disk::is_occupied(&fabric)? {
+            recording.open_table(&fabric::TABLE)?;
         } else if is_partial {
-            match recorder(path, &fabric) {
-                Ok(holder) => recording.live = Some(Live::open(path, holder, &fabric)?),
+            match find_recorder(path, &fabric) {
+                Ok(holder) => recording.live = Some(LiveTables::open(path, holder, &fabric)?),
                 // It was finished meanwhile.
-                Err(_) if disk::occupied(&fabric)? => return Self::open_so_far(path),
+                Err(_) if disk::is_occupied(&fabric)? => return Self::open_so_far(path),
                 Err(error) => return Err(error),
             }
         } else {
-            return Err(absent(path, dataset)?);
+            return Err(absence_error(path, dataset)?);
         }
         Ok(recording)
     }
 
     /// The process that records it, if it is not finished.
-    pub fn recorder(&self) -> Option<Holder> {
-        self.live.as_ref().map(|live| live.holder())
+    pub fn recording_process(&self) -> Option<LockHolder> {
+        self.live.as_ref().map(|live| live.lock_holder())
     }
 
     /// Checks that it is finished.
@@ -134,7 +140,7 @@ impl Recording {
     ///
     /// It is being recorded.
     pub fn require_finished(&self) -> Result<()> {
-        if let Some(holder) = self.recorder() {
+        if let Some(holder) = self.recording_process() {
             bail!(
                 "{} {holder}: wait until it has ended (`report`, `export` and `diff` show what there is so far)",
                 self.path.display()
@@ -148,13 +154,14 @@ impl Recording {
         self.dataset
     }
 
-    /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without processes.
-    /// `fabric` then has three columns more, `known_ns`, `low` and `high`, see [`rollup`].
+    /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without
+    /// processes. `fabric` then has three columns more, `known_ns`, `low` and `high`, see
+    /// [`rollup`].
     pub fn is_rollup(&self) -> bool {
         self.rollup.is_some()
     }
 
-    /// That it has processes.
+    /// Checks that the recording has processes.
     ///
     /// # Errors
     ///
@@ -166,22 +173,23 @@ impl Recording {
         Ok(())
     }
 
-    /// What was opened.
-    pub fn path(&self) -> &Path {
+    /// The path that was opened.
+    pub fn recording_path(&self) -> &Path {
         &self.path
     }
 
-    /// The files that a table is in: one, but of a roll-up, and of what is being recorded, as many as it has.
+    /// The files that a table is in: one, but of a roll-up, and of what is being recorded, as many
+    /// as it has.
     ///
     /// # Errors
     ///
     /// The table cannot be read.
-    pub fn files(&self, def: &'static TableDef) -> Result<Vec<TableFile>> {
-        Ok(self.table(def)?.files())
+    pub fn table_files(&self, def: &'static TableDef) -> Result<Vec<TableFile>> {
+        Ok(self.open_table(def)?.table_files())
     }
 
     /// The tables there are.
-    pub fn tables(&self) -> Vec<&'static TableDef> {
+    pub fn list_tables(&self) -> Vec<&'static TableDef> {
         if !self.dataset {
             return vec![&fabric::TABLE];
         }
@@ -191,15 +199,17 @@ impl Recording {
     }
 
     /// Opens a table.
-    pub fn table(&self, def: &'static TableDef) -> Result<Table> {
+    pub fn open_table(&self, def: &'static TableDef) -> Result<OpenTable> {
         match &self.rollup {
-            Some(rollup) if def.name == fabric::TABLE.name => Ok(Table::Rollup(Arc::clone(rollup))),
+            Some(rollup) if def.name == fabric::TABLE.name => {
+                Ok(OpenTable::Rollup(Arc::clone(rollup)))
+            }
             Some(_) => {
                 bail!("{} is a roll-up, which has no table {}", self.path.display(), def.name)
             }
             None => match &self.live {
-                Some(live) => live.table(def, &self.path_of(def)),
-                None => Table::open(def, &self.path_of(def)),
+                Some(live) => live.open_table(def, &self.path_of(def)),
+                None => OpenTable::open(def, &self.path_of(def)),
             },
         }
     }
@@ -214,31 +224,31 @@ impl Recording {
 /// # Errors
 ///
 /// There is none.
-fn recorder(path: &Path, fabric: &Path) -> Result<Holder> {
+fn find_recorder(path: &Path, fabric: &Path) -> Result<LockHolder> {
     let partial = partial_dir(fabric);
-    // Who may not look into it cannot know whether somebody records.
-    disk::doing("read", &partial, std::fs::read_dir(&partial))?;
+    // Without the right to read the directory nobody can know whether somebody records.
+    disk::with_action("read", &partial, std::fs::read_dir(&partial))?;
     let path = path.display();
-    match lock::holder(fabric) {
-        Some(holder) if holder.records() => Ok(holder),
+    match lock::find_holder(fabric) {
+        Some(holder) if holder.is_recorder() => Ok(holder),
         Some(holder) => bail!("{path} {holder}: wait until it has ended"),
         None => bail!("{path} was not finished; run `uncore-trace repair {path}` first"),
     }
 }
 
 /// The error for a path where neither a recording nor a part of one is.
-fn absent(path: &Path, is_directory: bool) -> Result<Error> {
+fn absence_error(path: &Path, is_directory: bool) -> Result<Error> {
     let shown = path.display();
-    if let Some(last) = parts_of(path).last() {
+    if let Some(newest) = parts_of(path).last() {
         return Ok(anyhow!(
             "{shown} was rotated: name one of its parts, such as {}, or make them one recording with \
              `uncore-trace cut {shown} -o one/`; DuckDB reads all of them as one table: '{}/*/fabric.parquet'",
-            last.display(),
-            bare(path).display()
+            newest.display(),
+            without_slash(path).display()
         ));
     }
     Ok(match is_directory {
-        true if rollup::is_directory(path)? => file::no_recording(path),
+        true if rollup::is_directory(path)? => file::not_a_recording(path),
         true => anyhow!("{shown} holds no recording: there is no fabric.parquet in it"),
         false => anyhow!("cannot open {shown}: no such file or directory"),
     })

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::lock::{self, Act};
+use super::lock::{self, LockingCommand};
 use super::manifest::Manifest;
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::names::table_path;
-use super::reader::{Recording, Table};
+use super::reader::{OpenTable, Recording};
 use super::segment::{Partial, partial_dir};
-use super::writer::Finished;
+use super::writer::RecordingSize;
 use super::{disk, encode, finish, open_spans, place};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
@@ -30,7 +30,7 @@ pub enum Repaired {
         /// The path of the recording.
         path: PathBuf,
         /// Its size, over all tables.
-        finished: Finished,
+        finished: RecordingSize,
         /// Segments that could not be read and were left out, with the reason.
         unreadable: Vec<String>,
     },
@@ -38,36 +38,36 @@ pub enum Repaired {
 
 /// Finishes the recording at `path`: the name of the final file, of its `.partial` directory, or of
 /// a dataset.
-pub fn repair(path: &Path) -> Result<Repaired> {
+pub fn repair_path(path: &Path) -> Result<Repaired> {
     let path = without_partial(path);
     let tables: Vec<(&'static TableDef, PathBuf)> = if path.is_dir() {
         ALL.iter().map(|def| (*def, table_path(&path, def))).collect()
     } else {
         vec![(&fabric::TABLE, path.clone())]
     };
-    let mut left = Vec::new();
+    let mut unfinished = Vec::new();
     for (def, target) in &tables {
-        if disk::occupied(&partial_dir(target))? {
-            place::vacant(target, true)?;
-            left.push((*def, target.clone()));
+        if disk::is_occupied(&partial_dir(target))? {
+            place::require_vacant(target, true)?;
+            unfinished.push((*def, target.clone()));
         }
     }
-    if left.is_empty() {
+    if unfinished.is_empty() {
         return match Recording::open(&path) {
             Ok(_) => Ok(Repaired::Good),
             Err(error) => bail!("nothing to repair: {error:#}"),
         };
     }
-    let lock = match left.last() {
+    let lock = match unfinished.last() {
         Some((def, target)) if def.name == fabric::TABLE.name => {
-            let mode = Mode::of(&partial_dir(target))?;
-            Some(lock::acquire(&path, target, mode, Act::Repair)?)
+            let mode = FileMode::from_path(&partial_dir(target))?;
+            Some(lock::lock_output(&path, target, mode, LockingCommand::Repair)?)
         }
         _ => None,
     };
     let mut unreadable = Vec::new();
     let mut partials = Vec::new();
-    for (def, target) in left {
+    for (def, target) in unfinished {
         let mut partial = Partial::open(def, &target)?;
         drop_unreadable(&mut partial, &mut unreadable);
         partials.push((target, partial));
@@ -78,25 +78,25 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
     }
     // Only `fabric` has the list; it gets the digests as the other tables are finished.
-    let mut manifest = Manifest::read(&pairs)?;
+    let mut manifest = Manifest::from_metadata(&pairs)?;
     pairs.remove(metadata::TABLES);
     if let Some(manifest) = &mut manifest {
         list_finished(manifest, &tables);
     }
-    let mut finished = Finished::default();
+    let mut finished = RecordingSize::default();
     for (target, mut partial) in partials {
         let def = partial.def;
         if def.name == marks::TABLE.name {
-            open_spans::add(&mut partial, &pairs)?;
+            open_spans::add_open_spans(&mut partial, &pairs)?;
         }
         if let Some(manifest) = manifest.as_ref().filter(|_| def.name == fabric::TABLE.name) {
             pairs = manifest.added_to(&pairs)?;
         }
-        let assembled = finish::assemble(&mut partial, &target, &pairs)?;
+        let assembled = finish::assemble_table(&mut partial, &target, &pairs)?;
         finished.rows += assembled.written.rows;
         finished.bytes += assembled.bytes;
         if let Some(manifest) = &mut manifest {
-            manifest.finished(def, assembled.written.digest);
+            manifest.set_digest(def, assembled.written.digest);
         }
     }
     drop(lock);
@@ -109,9 +109,9 @@ pub fn repair(path: &Path) -> Result<Repaired> {
 /// # Errors
 ///
 /// Another process is writing the file, or it cannot be written.
-pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
-    let mode = Mode::of(&partial_dir(target))?;
-    let lock = lock::acquire(target, target, mode, Act::Repair)?;
+pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSize> {
+    let mode = FileMode::from_path(&partial_dir(target))?;
+    let lock = lock::lock_output(target, target, mode, LockingCommand::Repair)?;
     let mut partial = Partial::open(def, target)?;
     let mut unreadable = Vec::new();
     drop_unreadable(&mut partial, &mut unreadable);
@@ -120,22 +120,22 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
     }
     let mut pairs = BTreeMap::new();
     if let Some(range) = partial.segments.last() {
-        let (_, footer) = encode::footer(&partial.path(*range))?;
+        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
         let footer = footer.metadata().file_metadata();
         pairs = metadata::from_key_values(footer.key_value_metadata());
     }
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
-    let assembled = finish::assemble(&mut partial, target, &pairs)?;
+    let assembled = finish::assemble_table(&mut partial, target, &pairs)?;
     drop(lock);
-    Ok(Finished { rows: assembled.written.rows, bytes: assembled.bytes })
+    Ok(RecordingSize { rows: assembled.written.rows, bytes: assembled.bytes })
 }
 
 /// Adds the tables that were finished before the recorder, or an earlier repair, was killed.
 fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
     for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {
-        let left = disk::occupied(&partial_dir(target)).unwrap_or(true);
-        if let (false, Ok(table)) = (left, Table::open(def, target)) {
-            manifest.finished(def, table.digest().to_owned());
+        let is_unfinished = disk::is_occupied(&partial_dir(target)).unwrap_or(true);
+        if let (false, Ok(table)) = (is_unfinished, OpenTable::open(def, target)) {
+            manifest.set_digest(def, table.file_digest().to_owned());
         }
     }
 }
@@ -153,7 +153,7 @@ fn without_partial(path: &Path) -> PathBuf {
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
-        match encode::sound(&partial.path(range)) {
+        match encode::open_sound(&partial.segment_path(range)) {
             Ok(_) => kept.push(range),
             Err(error) => unreadable.push(format!("{error:#}")),
         }
@@ -167,13 +167,13 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
     // `fabric` is last in the list. If it is already finished, its file has the metadata.
     if let Some((target, partial)) = partials.last() {
         let from = if partial.def.name == fabric::TABLE.name {
-            partial.segments.last().map(|range| partial.path(*range))
+            partial.segments.last().map(|range| partial.segment_path(*range))
         } else {
-            let file = table_path(disk::parent(target), &fabric::TABLE);
+            let file = table_path(disk::parent_dir(target), &fabric::TABLE);
             fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {
-            let (_, footer) = encode::footer(&from)?;
+            let (_, footer) = encode::read_footer(&from)?;
             let footer = footer.metadata().file_metadata();
             pairs = metadata::from_key_values(footer.key_value_metadata());
         }

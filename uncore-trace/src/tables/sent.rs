@@ -22,9 +22,9 @@ pub struct Stamp {
 
 impl Stamp {
     /// The stamp of a file.
-    pub fn of(found: &fs::Metadata) -> Self {
-        let ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        Self { size: found.size(), modified_ns: ns }
+    pub fn from_metadata(metadata: &fs::Metadata) -> Self {
+        let ns = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        Self { size: metadata.size(), modified_ns: ns }
     }
 }
 
@@ -33,9 +33,9 @@ impl Stamp {
 /// # Errors
 ///
 /// The journal cannot be read.
-pub fn read(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
-    match bounds::bytes(&root.join(JOURNAL), bounds::JOURNAL) {
-        Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
+pub fn read_journal(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
+    match bounds::read_bytes(&root.join(JOURNAL), bounds::JOURNAL) {
+        Ok(bytes) => Ok(parse_journal(&String::from_utf8_lossy(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error),
     }
@@ -47,13 +47,13 @@ pub fn line(name: &str, stamp: Stamp) -> String {
 }
 
 /// Parses the complete lines. The first line names the store, not a file.
-pub fn parse(text: &str) -> BTreeMap<String, Stamp> {
+pub fn parse_journal(text: &str) -> BTreeMap<String, Stamp> {
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    let line = |line: &str| {
+    let parse_line = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let size = words.next()?.parse().ok()?;
         let modified_ns = words.next()?.parse().ok()?;
         Some((words.next()?.to_owned(), Stamp { size, modified_ns }))
     };
-    whole.filter_map(line).collect()
+    whole.filter_map(parse_line).collect()
 }

@@ -15,14 +15,14 @@ use anyhow::{Result, anyhow, bail};
 use bytesize::ByteSize;
 
 use super::file::TableFile;
-use super::mode::Mode;
-use super::names::{Kind, Parts, bare, parts_of, table_path};
+use super::mode::FileMode;
+use super::names::{PartKind, PartNames, parts_of, table_path, without_slash};
 use super::segment::partial_dir;
-use super::writer::Target;
+use super::writer::RecordingTarget;
 use super::{disk, lock, place};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// Ends the name of a part that is being removed; it begins with a dot, so that no glob finds it.
 const REMOVED: &str = ".removed";
@@ -41,8 +41,8 @@ impl FromStr for Keep {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let kept = match text.parse::<u32>() {
-            Ok(parts) => Self::Parts(parts),
-            Err(_) => Self::Bytes(bytes(text)?),
+            Ok(count) => Self::Parts(count),
+            Err(_) => Self::Bytes(parse_size(text)?),
         };
         if matches!(kept, Self::Parts(0) | Self::Bytes(0)) {
             return Err("at least one part is kept: choose 1 or more".to_owned());
@@ -56,7 +56,7 @@ impl FromStr for Keep {
 /// # Errors
 ///
 /// The text is not a size; the error shows the format.
-pub fn bytes(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>().ok().filter(|_| is_size(text));
     size.map(|size| size.as_u64())
         .ok_or_else(|| format!("{text:?} is no size: write 256MiB, 20GiB or 1GB"))
@@ -69,61 +69,65 @@ pub fn is_size(text: &str) -> bool {
 
 /// The parts of one output.
 #[derive(Debug)]
-pub struct Series {
-    parts: Parts,
+pub struct PartSeries {
+    names: PartNames,
     keep: Option<Keep>,
     /// The number of the next part.
-    next: u64,
+    next_number: u64,
 }
 
-impl Series {
+impl PartSeries {
     /// Opens the series of `target`. Its directory is created if missing.
     ///
     /// # Errors
     ///
     /// The target is neither a file nor a directory, or is a recording that was not rotated;
     /// another process records into the series; the directory cannot be created or read.
-    pub fn open(target: &Target, keep: Option<Keep>, mode: Mode) -> Result<Self> {
-        let (dir, stem, kind) = match target {
-            Target::Dataset(path) => (path.clone(), String::new(), Kind::Dataset),
-            Target::File(path) => {
+    pub fn open(target: &RecordingTarget, keep: Option<Keep>, mode: FileMode) -> Result<Self> {
+        let (dir, stem, output_kind) = match target {
+            RecordingTarget::Dataset(path) => (path.clone(), String::new(), PartKind::Dataset),
+            RecordingTarget::File(path) => {
                 let stem = path.file_stem().and_then(OsStr::to_str);
                 let stem = stem.ok_or_else(|| {
                     anyhow!("the name {} is not UTF-8: choose another", path.display())
                 })?;
-                (disk::parent(path).to_owned(), format!("{stem}-"), Kind::File)
+                (disk::parent_dir(path).to_owned(), format!("{stem}-"), PartKind::File)
             }
-            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
+            RecordingTarget::Stream(_)
+            | RecordingTarget::Pieces(_)
+            | RecordingTarget::Table(..)
+            | RecordingTarget::Nowhere => {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };
-        match kind {
-            Kind::File => place::parent_exists(&dir.join("part"))?,
-            Kind::Dataset => make(&dir, mode)?,
+        match output_kind {
+            PartKind::File => place::require_parent(&dir.join("part"))?,
+            PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
-        let mut series = Self { parts: Parts { dir, stem, kind }, keep, next: 1 };
-        for part in series.parts.numbers()? {
-            if let Some(holder) = lock::holder(&series.parts.fabric(part)) {
-                return Err(lock::in_use(&series.parts.path(part), holder));
+        let mut series =
+            Self { names: PartNames { dir, stem, part_kind: output_kind }, keep, next_number: 1 };
+        for number in series.names.list_numbers()? {
+            if let Some(holder) = lock::find_holder(&series.names.fabric_path(number)) {
+                return Err(lock::in_use(&series.names.part_path(number), holder));
             }
-            series.next = part + 1;
+            series.next_number = number + 1;
         }
-        series.clean()?;
+        series.remove_leftovers()?;
         Ok(series)
     }
 
-    /// What creating and removing parts needs.
-    pub fn needs(&self) -> Needs {
-        Needs { writes: vec![self.parts.dir.clone()], ..Needs::default() }
+    /// The access to files that creating and removing parts needs.
+    pub fn access_needs(&self) -> ThreadNeeds {
+        ThreadNeeds { writes: vec![self.names.dir.clone()], ..ThreadNeeds::default() }
     }
 
     /// The target of the next part.
-    pub fn next_target(&mut self) -> Target {
-        let path = self.parts.path(self.next);
-        self.next += 1;
-        match self.parts.kind {
-            Kind::File => Target::File(path),
-            Kind::Dataset => Target::Dataset(path),
+    pub fn next_target(&mut self) -> RecordingTarget {
+        let path = self.names.part_path(self.next_number);
+        self.next_number += 1;
+        match self.names.part_kind {
+            PartKind::File => RecordingTarget::File(path),
+            PartKind::Dataset => RecordingTarget::Dataset(path),
         }
     }
 
@@ -133,23 +137,23 @@ impl Series {
     /// # Errors
     ///
     /// A part cannot be removed.
-    pub fn trim(&self, live: u64) -> Result<()> {
+    pub fn trim_parts(&self, live: u64) -> Result<()> {
         let Some(keep) = self.keep else { return Ok(()) };
-        let mut finished = self.parts.numbers()?;
-        finished.retain(|&part| lock::holder(&self.parts.fabric(part)).is_none());
+        let mut finished = self.names.list_numbers()?;
+        finished.retain(|&number| lock::find_holder(&self.names.fabric_path(number)).is_none());
         let mut sizes: Vec<(u64, u64)> =
-            finished.into_iter().map(|part| (part, self.size(part))).collect();
+            finished.into_iter().map(|number| (number, self.part_size(number))).collect();
         let mut bytes = live + sizes.iter().map(|(_, size)| size).sum::<u64>();
         sizes.reverse();
-        while let Some(&(part, size)) = sizes.last() {
+        while let Some(&(number, size)) = sizes.last() {
             let is_kept = match keep {
-                Keep::Parts(most) => sizes.len() <= most as usize,
-                Keep::Bytes(most) => bytes <= most,
+                Keep::Parts(max_parts) => sizes.len() <= max_parts as usize,
+                Keep::Bytes(max_bytes) => bytes <= max_bytes,
             };
             if is_kept {
                 break;
             }
-            self.remove(part)?;
+            self.remove_part(number)?;
             bytes = bytes.saturating_sub(size);
             sizes.pop();
         }
@@ -171,47 +175,55 @@ impl Series {
 
     /// Removes the oldest part that nobody is recording. Returns its size; `None` if there is none.
     fn remove_oldest(&self) -> Result<Option<u64>> {
-        let is_free = |part: &u64| lock::holder(&self.parts.fabric(*part)).is_none();
-        let Some(oldest) = self.parts.numbers()?.into_iter().find(is_free) else { return Ok(None) };
-        let size = self.size(oldest);
-        self.remove(oldest)?;
+        let is_free = |number: &u64| lock::find_holder(&self.names.fabric_path(*number)).is_none();
+        let Some(oldest) = self.names.list_numbers()?.into_iter().find(is_free) else {
+            return Ok(None);
+        };
+        let size = self.part_size(oldest);
+        self.remove_part(oldest)?;
         Ok(Some(size))
     }
 
     /// Size of a part's files in bytes, as far as they can be read.
-    fn size(&self, part: u64) -> u64 {
-        let path = self.parts.path(part);
+    fn part_size(&self, number: u64) -> u64 {
+        let path = self.names.part_path(number);
         tree_size(&path)
-            + if self.parts.kind == Kind::File { tree_size(&partial_dir(&path)) } else { 0 }
+            + if self.names.part_kind == PartKind::File {
+                tree_size(&partial_dir(&path))
+            } else {
+                0
+            }
     }
 
-    fn remove(&self, part: u64) -> Result<()> {
-        let path = self.parts.path(part);
+    fn remove_part(&self, number: u64) -> Result<()> {
+        let path = self.names.part_path(number);
         let partial = partial_dir(&path);
         for path in [path, partial] {
-            if !disk::occupied(&path)? {
+            if !disk::is_occupied(&path)? {
                 continue;
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let hidden = self.parts.dir.join(format!(".{name}{REMOVED}"));
+            let hidden = self.names.dir.join(format!(".{name}{REMOVED}"));
             match fs::rename(&path, &hidden) {
                 // The recorder and the thread that looks after the reserve both remove parts.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                renamed => disk::doing("remove", &path, renamed)?,
+                renamed => disk::with_action("remove", &path, renamed)?,
             }
-            remove(&hidden)?;
+            remove_path(&hidden)?;
         }
         Ok(())
     }
 
     /// Removes the rest of a part whose removal was interrupted by a kill.
-    fn clean(&self) -> Result<()> {
-        for entry in disk::doing("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
-            let entry = disk::doing("read", &self.parts.dir, entry)?;
+    fn remove_leftovers(&self) -> Result<()> {
+        for entry in disk::with_action("read", &self.names.dir, fs::read_dir(&self.names.dir))? {
+            let entry = disk::with_action("read", &self.names.dir, entry)?;
             let name = entry.file_name();
-            let name = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(REMOVED));
-            if name.is_some_and(|name| self.parts.number(name).is_some()) {
-                remove(&entry.path())?;
+            let name = name
+                .to_str()
+                .and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
+            if name.is_some_and(|name| self.names.parse_number(name).is_some()) {
+                remove_path(&entry.path())?;
             }
         }
         Ok(())
@@ -225,30 +237,31 @@ impl Series {
 ///
 /// The directory cannot be read, or the part cannot be removed.
 pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
-    let parts = Parts { dir: dir.to_owned(), stem: String::new(), kind: Kind::Dataset };
-    Series { parts, keep: None, next: 1 }.remove_oldest()
+    let names =
+        PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
+    PartSeries { names, keep: None, next_number: 1 }.remove_oldest()
 }
 
 /// Makes the directory of a series, which must not be a recording itself.
-fn make(dir: &Path, mode: Mode) -> Result<()> {
+fn make_series_dir(dir: &Path, mode: FileMode) -> Result<()> {
     let fabric = table_path(dir, &fabric::TABLE);
-    if disk::occupied(&fabric)? || disk::occupied(&partial_dir(&fabric))? {
+    if disk::is_occupied(&fabric)? || disk::is_occupied(&partial_dir(&fabric))? {
         bail!("{} holds a recording that was not rotated: choose another directory", dir.display());
     }
-    place::no_link(dir)?;
+    place::refuse_link(dir)?;
     if dir.is_dir() {
         return Ok(());
     }
-    place::parent_exists(&bare(dir))?;
-    disk::doing("create directory", dir, mode.create_directory(dir))
+    place::require_parent(&without_slash(dir))?;
+    disk::with_action("create directory", dir, mode.create_directory(dir))
 }
 
 /// Removes a file, or a directory and its content.
-fn remove(path: &Path) -> Result<()> {
-    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+fn remove_path(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         return disk::remove_tree(path);
     }
-    disk::doing("remove", path, fs::remove_file(path))
+    disk::with_action("remove", path, fs::remove_file(path))
 }
 
 /// The finished parts in the directory of a series with windows between two times of this boot's
@@ -257,27 +270,27 @@ fn remove(path: &Path) -> Result<()> {
 /// # Errors
 ///
 /// The directory cannot be read.
-pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for part in parts_of(dir).into_iter().rev() {
+pub fn parts_within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for path in parts_of(dir).into_iter().rev() {
         // One that is recorded, or was left, has no such file yet.
-        let Ok(table) = TableFile::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE)) else {
+        let Ok(table) = TableFile::open(&fabric::TABLE, &table_path(&path, &fabric::TABLE)) else {
             continue;
         };
         // The clock starts again at each boot.
-        if Origin::of(table.metadata()).boot_id != boot {
+        if RecordingOrigin::from_metadata(table.metadata_pairs()).boot_id != boot {
             break;
         }
-        let Some((begin, end)) = table.bounds("mono_ns") else { continue };
+        let Some((begin, end)) = table.column_bounds("mono_ns") else { continue };
         if begin <= *times.end() && *times.start() <= end {
-            found.push(part);
+            paths.push(path);
         }
         if end < *times.start() {
             break;
         }
     }
-    found.reverse();
-    Ok(found)
+    paths.reverse();
+    Ok(paths)
 }
 
 /// Finishes the parts of a series that killed recorders left. If a part cannot be finished, a
@@ -286,13 +299,13 @@ pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<
 /// # Errors
 ///
 /// The directory cannot be read.
-pub fn repair(dir: &Path) -> Result<()> {
-    for part in parts_of(dir) {
-        if !disk::occupied(&partial_dir(&table_path(&part, &fabric::TABLE)))? {
+pub fn repair_parts(dir: &Path) -> Result<()> {
+    for path in parts_of(dir) {
+        if !disk::is_occupied(&partial_dir(&table_path(&path, &fabric::TABLE)))? {
             continue;
         }
-        match super::repair::repair(&part) {
-            Ok(_) => log::info!("finished the part {} that was left", part.display()),
+        match super::repair::repair_path(&path) {
+            Ok(_) => log::info!("finished the part {} that was left", path.display()),
             Err(error) => log::warn!("a part that was not finished is left as it is: {error:#}"),
         }
     }
@@ -301,9 +314,9 @@ pub fn repair(dir: &Path) -> Result<()> {
 
 /// Size in bytes of a file, or of all files below a directory.
 pub fn tree_size(path: &Path) -> u64 {
-    let Ok(found) = fs::symlink_metadata(path) else { return 0 };
-    if !found.is_dir() {
-        return found.len();
+    let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
+    if !metadata.is_dir() {
+        return metadata.len();
     }
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.map(|entry| tree_size(&entry.path())).sum()

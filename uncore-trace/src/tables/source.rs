@@ -13,33 +13,33 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::disk;
-use super::mode::Mode;
+use super::mode::FileMode;
 
 /// The file, and its length and mode when it was opened.
 #[derive(Debug, Clone)]
 pub(super) struct OpenedFile {
     file: Arc<File>,
     length: u64,
-    mode: Mode,
+    mode: FileMode,
 }
 
 impl OpenedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = disk::open(path)?;
-        let metadata = disk::doing("read", path, file.metadata())?;
-        let mode = Mode::of_metadata(&metadata);
+        let file = disk::open_file(path)?;
+        let metadata = disk::with_action("read", path, file.metadata())?;
+        let mode = FileMode::from_metadata(&metadata);
         Ok(Self { file: Arc::new(file), length: metadata.len(), mode })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(super) fn file_handle(&self) -> &File {
         &self.file
     }
 
-    pub(super) const fn length(&self) -> u64 {
+    pub(super) const fn file_length(&self) -> u64 {
         self.length
     }
 
-    pub(super) const fn mode(&self) -> Mode {
+    pub(super) const fn file_mode(&self) -> FileMode {
         self.mode
     }
 }
@@ -47,14 +47,14 @@ impl OpenedFile {
 /// A place in a file. All handles of a [`File`] share one, so each reader has its own here.
 pub(super) struct FileCursor {
     file: Arc<File>,
-    at: u64,
+    offset: u64,
 }
 
 impl Read for FileCursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
-        self.at += read as u64;
-        Ok(read)
+        let count = self.file.read_at(buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
     }
 }
 
@@ -68,7 +68,7 @@ impl ChunkReader for OpenedFile {
     type T = BufReader<FileCursor>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(BufReader::new(FileCursor { file: Arc::clone(&self.file), at: start }))
+        Ok(BufReader::new(FileCursor { file: Arc::clone(&self.file), offset: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {

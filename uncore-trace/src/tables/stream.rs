@@ -20,11 +20,11 @@ use super::disk;
 use crate::schema::fabric;
 
 /// The destination of the stream.
-pub type Sink = Box<dyn Write + Send>;
+pub type StreamSink = Box<dyn Write + Send>;
 
 /// Writes batches of `fabric` to a pipe.
 pub struct Stream {
-    writer: StreamWriter<Sink>,
+    writer: StreamWriter<StreamSink>,
     rows: u64,
 }
 
@@ -39,31 +39,35 @@ const GONE: &str = "the reader of the stream has gone (broken pipe)";
 
 impl Stream {
     /// Begins the stream: writes schema and metadata.
-    pub fn create(sink: Sink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
+    pub fn create(sink: StreamSink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
         let schema = fabric::schema();
         let pairs: HashMap<String, String> = pairs.clone().into_iter().collect();
         let schema = Arc::unwrap_or_clone(schema).with_metadata(pairs);
-        let writer = StreamWriter::try_new(sink, &schema).map_err(|error| explain(&error))?;
+        let writer =
+            StreamWriter::try_new(sink, &schema).map_err(|error| explain_stream_error(&error))?;
         let mut stream = Stream { writer, rows: 0 };
-        stream.flush()?;
+        stream.flush_pipe()?;
         Ok(stream)
     }
 
     /// Writes a batch.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.writer.write(batch).map_err(|error| explain(&error))?;
+        self.writer.write(batch).map_err(|error| explain_stream_error(&error))?;
         self.rows += batch.num_rows() as u64;
-        self.flush()
+        self.flush_pipe()
     }
 
-    fn flush(&mut self) -> Result<()> {
-        self.writer.get_mut().flush().map_err(|error| explain(&ArrowError::from(error)))
+    fn flush_pipe(&mut self) -> Result<()> {
+        self.writer
+            .get_mut()
+            .flush()
+            .map_err(|error| explain_stream_error(&ArrowError::from(error)))
     }
 
     /// Ends the stream. Returns the number of rows.
     pub fn finish(mut self) -> Result<u64> {
-        self.writer.finish().map_err(|error| explain(&error))?;
-        self.flush()?;
+        self.writer.finish().map_err(|error| explain_stream_error(&error))?;
+        self.flush_pipe()?;
         Ok(self.rows)
     }
 }
@@ -82,10 +86,10 @@ pub(super) fn arrow_kind(file: &File) -> Option<&'static str> {
     }
 }
 
-fn explain(error: &ArrowError) -> anyhow::Error {
+fn explain_stream_error(error: &ArrowError) -> anyhow::Error {
     let broken = match error {
         ArrowError::IoError(_, io) => io.kind() == io::ErrorKind::BrokenPipe,
-        other => other
+        arrow_error => arrow_error
             .source()
             .and_then(|source| source.downcast_ref::<io::Error>())
             .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe),
@@ -93,7 +97,7 @@ fn explain(error: &ArrowError) -> anyhow::Error {
     if broken {
         anyhow!(GONE)
     } else {
-        anyhow!("cannot write the stream: {}", disk::explain(error))
+        anyhow!("cannot write the stream: {}", disk::explain_error(error))
     }
 }
 

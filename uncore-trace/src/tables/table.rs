@@ -1,4 +1,5 @@
-//! An open table, and its scans: of one file, of the segments of a recording that goes on, or of a roll-up.
+//! An open table, and its scans: of one file, of the segments of a recording that goes on, or of a
+//! roll-up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -11,16 +12,16 @@ use arrow::datatypes::SchemaRef;
 
 use super::ahead::Ahead;
 use super::file::{FileScan, TableFile};
-use super::rollup::{self, Rollup};
+use super::rollup::{self, RollupReader};
 use crate::schema::{TableDef, fabric};
 
 /// An open table.
 #[derive(Debug, Clone)]
-pub enum Table {
+pub enum OpenTable {
     /// In files.
     Files(FileList),
     /// The table `fabric` that a roll-up is read as.
-    Rollup(Arc<Rollup>),
+    Rollup(Arc<RollupReader>),
 }
 
 /// The files of a table: one, or its segments while it is being recorded.
@@ -35,7 +36,7 @@ pub struct FileList {
 
 impl FileList {
     /// A row group by its number over all files: its file, and its number there.
-    fn group(&self, mut number: usize) -> Option<(&TableFile, usize)> {
+    fn locate_group(&self, mut number: usize) -> Option<(&TableFile, usize)> {
         for file in self.files.iter() {
             if number < file.row_groups() {
                 return Some((file, number));
@@ -46,25 +47,29 @@ impl FileList {
     }
 }
 
-impl Table {
+impl OpenTable {
     /// Opens `path` as a table of that kind.
     ///
     /// # Errors
     ///
     /// See [`TableFile::open`].
-    pub fn open(def: &'static TableDef, path: &Path) -> Result<Table> {
-        Ok(Table::of(def, path, vec![TableFile::open(def, path)?]))
+    pub fn open(def: &'static TableDef, path: &Path) -> Result<OpenTable> {
+        Ok(OpenTable::from_files(def, path, vec![TableFile::open(def, path)?]))
     }
 
     /// The table that these files are together, in this order.
-    pub(super) fn of(def: &'static TableDef, path: &Path, files: Vec<TableFile>) -> Table {
+    pub(super) fn from_files(
+        def: &'static TableDef,
+        path: &Path,
+        files: Vec<TableFile>,
+    ) -> OpenTable {
         // The newest has all that was known when it was written.
-        let pairs = files.last().map(|file| file.metadata().clone()).unwrap_or_default();
-        Table::Files(FileList { def, path: path.to_owned(), files: files.into(), pairs })
+        let pairs = files.last().map(|file| file.metadata_pairs().clone()).unwrap_or_default();
+        OpenTable::Files(FileList { def, path: path.to_owned(), files: files.into(), pairs })
     }
 
     /// The same with other metadata.
-    pub(super) fn with_metadata(self, pairs: BTreeMap<String, String>) -> Table {
+    pub(super) fn with_metadata(self, pairs: BTreeMap<String, String>) -> OpenTable {
         match self {
             Self::Files(files) => Self::Files(FileList { pairs, ..files }),
             rollup @ Self::Rollup(_) => rollup,
@@ -72,7 +77,7 @@ impl Table {
     }
 
     /// The table's definition.
-    pub fn def(&self) -> &'static TableDef {
+    pub fn table_def(&self) -> &'static TableDef {
         match self {
             Self::Files(table) => table.def,
             Self::Rollup(_) => &fabric::TABLE,
@@ -80,42 +85,43 @@ impl Table {
     }
 
     /// The columns that can be scanned: of a roll-up a few more than the definition has.
-    pub fn schema(&self) -> SchemaRef {
+    pub fn scan_schema(&self) -> SchemaRef {
         match self {
             Self::Files(table) => (table.def.schema)(),
-            Self::Rollup(_) => rollup::schema(),
+            Self::Rollup(_) => rollup::scan_schema(),
         }
     }
 
     /// The path of the file, or of the directory of its segments.
-    pub fn path(&self) -> &Path {
+    pub fn source_path(&self) -> &Path {
         match self {
             Self::Files(table) => &table.path,
-            Self::Rollup(rollup) => rollup.path(),
+            Self::Rollup(rollup) => rollup.root_path(),
         }
     }
 
-    /// Its files, in the order of their rows; those of a roll-up in no order.
-    pub fn files(&self) -> Vec<TableFile> {
+    /// The files of the table, in the order of their rows; those of a roll-up in no order.
+    pub fn table_files(&self) -> Vec<TableFile> {
         match self {
             Self::Files(table) => table.files.to_vec(),
-            Self::Rollup(rollup) => rollup.files().cloned().collect(),
+            Self::Rollup(rollup) => rollup.hour_tables().cloned().collect(),
         }
     }
 
-    /// The digest of the file, see [`super::digest`]; a table of any other number of files has none of its own.
-    pub fn digest(&self) -> &str {
+    /// The digest of the file, see [`super::digest`]; a table of any other number of files has none
+    /// of its own.
+    pub fn file_digest(&self) -> &str {
         match self {
-            Self::Files(FileList { files, .. }) if files.len() == 1 => files[0].digest(),
+            Self::Files(FileList { files, .. }) if files.len() == 1 => files[0].file_digest(),
             _ => "",
         }
     }
 
     /// Rows, as the footers have it.
-    pub fn rows(&self) -> i64 {
+    pub fn row_count(&self) -> i64 {
         match self {
-            Self::Files(table) => table.files.iter().map(TableFile::rows).sum(),
-            Self::Rollup(rollup) => rollup.files().map(TableFile::rows).sum(),
+            Self::Files(table) => table.files.iter().map(TableFile::row_count).sum(),
+            Self::Rollup(rollup) => rollup.hour_tables().map(TableFile::row_count).sum(),
         }
     }
 
@@ -125,15 +131,15 @@ impl Table {
     ///
     /// A row group is damaged, or a file cannot be read.
     pub fn require_sound(&self) -> Result<()> {
-        for file in self.files() {
+        for file in self.table_files() {
             if let Some(group) = file.damaged_groups()?.first() {
-                bail!("{} is damaged in row group {group}", file.path().display());
+                bail!("{} is damaged in row group {group}", file.file_path().display());
             }
         }
         Ok(())
     }
 
-    /// Row groups; those of a roll-up are in [`Self::files`].
+    /// Row groups; those of a roll-up are in [`Self::table_files`].
     pub fn row_groups(&self) -> usize {
         match self {
             Self::Files(table) => table.files.iter().map(TableFile::row_groups).sum(),
@@ -142,32 +148,32 @@ impl Table {
     }
 
     /// The metadata with [`crate::schema::metadata::PREFIX`].
-    pub fn metadata(&self) -> &BTreeMap<String, String> {
+    pub fn metadata_pairs(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Files(table) => &table.pairs,
-            Self::Rollup(rollup) => rollup.pairs(),
+            Self::Rollup(rollup) => rollup.metadata_pairs(),
         }
     }
 
-    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
+    /// The least and greatest value of an `int64` column, by the row groups' statistics; `None`
     /// where one has none. A roll-up has them of the order's column.
-    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
+    pub fn column_bounds(&self, column: &str) -> Option<(i64, i64)> {
         match self {
             Self::Files(table) => {
-                let files = table.files.iter().filter(|file| file.rows() > 0);
-                let bounds: Option<Vec<_>> = files.map(|file| file.bounds(column)).collect();
+                let files = table.files.iter().filter(|file| file.row_count() > 0);
+                let bounds: Option<Vec<_>> = files.map(|file| file.column_bounds(column)).collect();
                 bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
             }
-            Self::Rollup(rollup) => rollup.bounds(column),
+            Self::Rollup(rollup) => rollup.time_bounds(column),
         }
     }
 
     /// Minimum of an `int64` column in a row group, from its statistics; `None` if the group is
     /// empty or has none.
-    pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
+    pub fn group_minimum(&self, group: usize, column: &str) -> Option<i64> {
         let Self::Files(table) = self else { return None };
-        let (file, group) = table.group(group)?;
-        file.range(group, column).map(|(lowest, _)| lowest)
+        let (file, group) = table.locate_group(group)?;
+        file.group_bounds(group, column).map(|(lowest, _)| lowest)
     }
 
     /// Scans the named columns from the first row to the last.
@@ -175,11 +181,13 @@ impl Table {
     /// # Errors
     ///
     /// The table cannot be read.
-    pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
+    pub fn scan_columns(&self, columns: &[&str]) -> Result<TableScan> {
         match self {
-            Self::Files(table) => Scan::of(table.files.iter().map(|file| file.scan(columns))),
+            Self::Files(table) => {
+                TableScan::from_files(table.files.iter().map(|file| file.scan_columns(columns)))
+            }
             Self::Rollup(rollup) => {
-                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, None))))
+                Ok(TableScan::Rollup(Box::new(rollup::RollupScan::new(rollup, columns, None))))
             }
         }
     }
@@ -189,21 +197,23 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// As of [`Self::scan`].
+    /// As of [`Self::scan_columns`].
     pub fn scan_within(
         &self,
         columns: &[&str],
         within: &str,
         wanted: RangeInclusive<i64>,
-    ) -> Result<Scan> {
+    ) -> Result<TableScan> {
         match self {
             Self::Files(table) => {
                 let files = table.files.iter();
-                Scan::of(files.map(|file| file.scan_within(columns, within, wanted.clone())))
+                TableScan::from_files(
+                    files.map(|file| file.scan_within(columns, within, wanted.clone())),
+                )
             }
             Self::Rollup(rollup) => {
                 let wanted = (within == rollup::TIME).then_some(wanted);
-                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, wanted))))
+                Ok(TableScan::Rollup(Box::new(rollup::RollupScan::new(rollup, columns, wanted))))
             }
         }
     }
@@ -213,29 +223,29 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// As of [`Self::scan`].
-    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<Scan> {
+    /// As of [`Self::scan_columns`].
+    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<TableScan> {
         match self {
             Self::Files(table) => {
-                let group = table.group(group).into_iter();
-                Scan::of(group.map(|(file, number)| file.scan_group(columns, number)))
+                let group = table.locate_group(group).into_iter();
+                TableScan::from_files(group.map(|(file, number)| file.scan_group(columns, number)))
             }
-            Self::Rollup(_) => self.scan(columns),
+            Self::Rollup(_) => self.scan_columns(columns),
         }
     }
 }
 
 /// The batches of a table, in order.
 #[derive(Debug)]
-pub enum Scan {
+pub enum TableScan {
     /// Those of files that were not read to their end; none after an error.
     Files(VecDeque<FileScan>),
     /// Those of a roll-up.
-    Rollup(Box<rollup::Scan>),
+    Rollup(Box<rollup::RollupScan>),
 }
 
-impl Scan {
-    fn of(files: impl Iterator<Item = Result<FileScan>>) -> Result<Self> {
+impl TableScan {
+    fn from_files(files: impl Iterator<Item = Result<FileScan>>) -> Result<Self> {
         files.collect::<Result<_>>().map(Self::Files)
     }
 
@@ -244,12 +254,12 @@ impl Scan {
     /// # Errors
     ///
     /// The thread cannot be started.
-    pub fn ahead(self) -> Result<Ahead> {
+    pub fn decode_ahead(self) -> Result<Ahead> {
         Ahead::new(self)
     }
 }
 
-impl Iterator for Scan {
+impl Iterator for TableScan {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {

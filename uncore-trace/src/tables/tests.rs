@@ -11,17 +11,17 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::names::table_path;
-use super::reader::{Recording, Table};
-use super::repair::{Repaired, repair};
+use super::reader::{OpenTable, Recording};
+use super::repair::{Repaired, repair_path};
 use super::thread::WriterHandle;
-use super::writer::{Create, Target, Writer};
+use super::writer::{CreateOptions, RecordingTarget, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, cpus, fabric, metadata, readings, rollup,
-    run, runtime,
+    ALL, Packing, RowStore as _, SCHEMA_VERSION, TableDef, cpus, fabric, metadata, readings,
+    rollup, run, runtime,
 };
 
 mod cost;
@@ -45,8 +45,12 @@ fn pairs() -> BTreeMap<String, String> {
 fn rows_that_others_refer_to_are_on_disk_before_these() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("run");
-    let mut writer =
-        Writer::create(Target::Dataset(target.clone()), Create::default(), &pairs()).unwrap();
+    let mut writer = Writer::create(
+        RecordingTarget::Dataset(target.clone()),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap();
     let mut rows = cpus::Builder::default();
     rows.append(&cpus::Row {
         mono_ns: 1,
@@ -104,9 +108,10 @@ fn window(number: i64) -> RecordBatch {
 }
 
 fn read(def: &'static TableDef, path: &Path) -> RecordBatch {
-    let table = Table::open(def, path).unwrap();
+    let table = OpenTable::open(def, path).unwrap();
     let names: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
-    let batches: Vec<RecordBatch> = table.scan(&names).unwrap().map(Result::unwrap).collect();
+    let batches: Vec<RecordBatch> =
+        table.scan_columns(&names).unwrap().map(Result::unwrap).collect();
     concat_batches(&(def.schema)(), &batches).unwrap()
 }
 
@@ -137,10 +142,11 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
     let mut writer =
-        Writer::create(Target::File(path.to_owned()), Create::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::File(path.to_owned()), CreateOptions::default(), &pairs())
+            .unwrap();
     for number in seals {
         writer.write(&fabric::TABLE, &window(number)).unwrap();
-        writer.seal().unwrap();
+        writer.seal_rows().unwrap();
     }
     writer
 }
@@ -195,7 +201,7 @@ fn row_groups_of_a_table_in_order_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     record(&path, 0..70).finish(&pairs()).unwrap();
-    let (_, footer) = encode::footer(&path).unwrap();
+    let (_, footer) = encode::read_footer(&path).unwrap();
     for group in footer.metadata().row_groups() {
         let [sorted] = group.sorting_columns().unwrap().as_slice() else { panic!("{group:?}") };
         let column = group.column(sorted.column_idx as usize).column_path().string();
@@ -208,14 +214,14 @@ fn finished_files_are_packed_to_stay() {
     // One segment, several segments, and several segments besides a merged one.
     for seals in [1, 5, 33] {
         let dir = tempfile::tempdir().unwrap();
-        let target = Target::Dataset(dir.path().to_owned());
-        let mut writer = Writer::create(target, Create::default(), &pairs()).unwrap();
+        let target = RecordingTarget::Dataset(dir.path().to_owned());
+        let mut writer = Writer::create(target, CreateOptions::default(), &pairs()).unwrap();
         for _ in 0..seals {
             writer.write(&readings::TABLE, &readings_of(1, 10, false)).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
         writer.finish(&pairs()).unwrap();
-        let (_, footer) = encode::footer(&dir.path().join("readings.parquet")).unwrap();
+        let (_, footer) = encode::read_footer(&dir.path().join("readings.parquet")).unwrap();
         assert_eq!(footer.metadata().file_metadata().num_rows(), seals * 60);
         assert!(encode::is_kept(&readings::TABLE, &footer), "{seals} segments");
     }
@@ -229,7 +235,7 @@ fn what_is_written_is_read_back() {
     assert_eq!(finished.rows, 30);
     assert_eq!(finished.bytes, fs::metadata(&path).unwrap().len());
     assert_same(&read(&fabric::TABLE, &path), &windows(0..5));
-    assert_eq!(Table::open(&fabric::TABLE, &path).unwrap().metadata(), &pairs());
+    assert_eq!(OpenTable::open(&fabric::TABLE, &path).unwrap().metadata_pairs(), &pairs());
     assert_eq!(names(dir.path()), ["run.parquet"]);
 }
 
@@ -246,7 +252,7 @@ fn segments_merge_and_keep_order_and_rows() {
     assert_eq!(found.len(), 2 + 7);
     writer.finish(&pairs()).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(0..70));
-    assert_eq!(Table::open(&fabric::TABLE, &path).unwrap().row_groups(), 1);
+    assert_eq!(OpenTable::open(&fabric::TABLE, &path).unwrap().row_groups(), 1);
 }
 
 #[test]
@@ -269,28 +275,28 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     writer.write(&fabric::TABLE, &window(40)).unwrap();
     kill(writer);
     for segment in names(&segment::partial_dir(&path)).iter().filter(|n| n.ends_with(".parquet")) {
-        Table::open(&fabric::TABLE, &segment::partial_dir(&path).join(segment)).unwrap();
+        OpenTable::open(&fabric::TABLE, &segment::partial_dir(&path).join(segment)).unwrap();
     }
     let unfinished = Recording::open(&path).unwrap_err();
     assert!(format!("{unfinished:#}").contains("uncore-trace repair"), "{unfinished:#}");
     let again = Writer::create(
-        Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        RecordingTarget::File(path.clone()),
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs(),
     )
     .unwrap_err();
     assert!(format!("{again:#}").contains("uncore-trace repair"), "{again:#}");
 
-    let Repaired::Done { finished, unreadable, .. } = repair(&path).unwrap() else {
+    let Repaired::Done { finished, unreadable, .. } = repair_path(&path).unwrap() else {
         panic!("nothing made")
     };
     assert_eq!((finished.rows, unreadable.len()), (240, 0));
     assert_same(&read(&fabric::TABLE, &path), &windows(0..40));
-    let table = Table::open(&fabric::TABLE, &path).unwrap();
-    assert_eq!(table.metadata()[metadata::COMPLETE], "false");
-    assert_eq!(table.metadata()[metadata::HOST], "test");
+    let table = OpenTable::open(&fabric::TABLE, &path).unwrap();
+    assert_eq!(table.metadata_pairs()[metadata::COMPLETE], "false");
+    assert_eq!(table.metadata_pairs()[metadata::HOST], "test");
     let before = fs::read(&path).unwrap();
-    assert!(matches!(repair(&path).unwrap(), Repaired::Good));
+    assert!(matches!(repair_path(&path).unwrap(), Repaired::Good));
     assert_eq!(fs::read(&path).unwrap(), before);
     assert_eq!(names(dir.path()), ["run.parquet"]);
 }
@@ -298,7 +304,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
 /// Simulates `kill -9`: no destructor runs, and the lock is released with the process.
 fn kill(writer: Writer) {
     if let Some(lock) = writer.lock_of_a_killed() {
-        lock.release();
+        lock.release_lock();
     }
     std::mem::forget(writer);
 }
@@ -308,7 +314,7 @@ fn a_live_recording_is_not_repaired() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     let writer = record(&path, 0..2);
-    let error = format!("{:#}", repair(&path).unwrap_err());
+    let error = format!("{:#}", repair_path(&path).unwrap_err());
     assert!(error.contains("is being recorded now"), "{error}");
     writer.finish(&pairs()).unwrap();
 }
@@ -325,12 +331,12 @@ fn a_kill_between_rename_and_removal_of_a_merge_duplicates_nothing() {
         fs::copy(partial.join(&name), kept.join(&name)).unwrap();
     }
     let mut open = segment::Partial::open(&fabric::TABLE, &path).unwrap();
-    open.merge(0..31, &pairs()).unwrap();
+    open.merge_segments(0..31, &pairs()).unwrap();
     for name in names(&kept) {
         fs::copy(kept.join(&name), partial.join(&name)).unwrap();
     }
     fs::write(partial.join("000031-000031.parquet.tmp"), b"half").unwrap();
-    repair(&path).unwrap();
+    repair_path(&path).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(0..30));
 }
 
@@ -340,7 +346,7 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..3));
     fs::write(segment::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
-    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
     assert_eq!(unreadable.len(), 1);
     assert!(unreadable[0].contains("000003-000003.parquet"), "{unreadable:?}");
     assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
@@ -356,7 +362,7 @@ fn a_segment_that_was_damaged_is_named_and_left_out() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[40] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
     assert!(unreadable[0].contains("000002-000002.parquet: its row group 0 is damaged"));
     let wanted = concat_batches(&fabric::schema(), &[window(0), window(2)]).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &wanted);
@@ -372,7 +378,7 @@ fn every_changed_byte_is_noticed() {
         let mut bytes = fs::read(&path).unwrap();
         let sound = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let table = Table::open(&fabric::TABLE, &path);
+            let table = OpenTable::open(&fabric::TABLE, &path);
             table.is_ok_and(|table| table.require_sound().is_ok())
         };
         assert!(sound(&bytes));
@@ -389,9 +395,12 @@ fn every_changed_byte_is_noticed() {
 #[test]
 fn nothing_is_left_of_a_recording_that_sealed_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer =
-        Writer::create(Target::Dataset(dir.path().join("run")), Create::default(), &pairs())
-            .unwrap();
+    let mut writer = Writer::create(
+        RecordingTarget::Dataset(dir.path().join("run")),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     drop(writer);
     assert_eq!(names(dir.path()), Vec::<String>::new());
@@ -403,16 +412,17 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
     let path = dir.path().join("run.parquet");
     fs::write(&path, b"old").unwrap();
     let refused =
-        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap_err();
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap_err();
     assert!(format!("{refused:#}").contains("--force"), "{refused:#}");
     let mut writer = Writer::create(
-        Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        RecordingTarget::File(path.clone()),
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs(),
     )
     .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
-    writer.seal().unwrap();
+    writer.seal_rows().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old");
     writer.finish(&pairs()).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
@@ -422,11 +432,13 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
 fn a_directory_that_is_missing_or_a_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("no/run.parquet");
-    let error = Writer::create(Target::File(missing), Create::default(), &pairs()).unwrap_err();
+    let error = Writer::create(RecordingTarget::File(missing), CreateOptions::default(), &pairs())
+        .unwrap_err();
     assert!(format!("{error:#}").contains("there is no directory"), "{error:#}");
     let file = dir.path().join("file");
     fs::write(&file, b"x").unwrap();
-    let error = Writer::create(Target::Dataset(file), Create::default(), &pairs()).unwrap_err();
+    let error = Writer::create(RecordingTarget::Dataset(file), CreateOptions::default(), &pairs())
+        .unwrap_err();
     assert!(format!("{error:#}").contains("is a file"), "{error:#}");
 }
 
@@ -434,21 +446,25 @@ fn a_directory_that_is_missing_or_a_file_is_named() {
 fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    let mut writer =
-        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs(), None)
-            .unwrap();
-    assert!(writer.wants(&readings::TABLE));
-    writer.write(&fabric::TABLE, window(3)).unwrap();
+    let mut writer = WriterHandle::create(
+        RecordingTarget::Dataset(path.clone()),
+        CreateOptions::default(),
+        &pairs(),
+        None,
+    )
+    .unwrap();
+    assert!(writer.wants_table(&readings::TABLE));
+    writer.write_rows(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
     for def in ALL {
-        let table = Table::open(def, &table_path(&path, def)).unwrap();
+        let table = OpenTable::open(def, &table_path(&path, def)).unwrap();
         let rows = match def.name {
             "fabric" => 6,
             "run" => pairs().len() as i64,
             _ => 0,
         };
-        assert_eq!(table.rows(), rows, "{}", def.name);
-        let mut found = table.metadata().clone();
+        assert_eq!(table.row_count(), rows, "{}", def.name);
+        let mut found = table.metadata_pairs().clone();
         assert_eq!(found.remove(metadata::TABLES).is_some(), def.name == "fabric");
         assert_eq!(found, pairs());
     }
@@ -460,20 +476,21 @@ fn a_killed_dataset_is_repaired_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     let ticks = readings_of(1, 100, false);
     writer.write(&readings::TABLE, &ticks).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
-    writer.seal().unwrap();
+    writer.seal_rows().unwrap();
     kill(writer);
-    assert!(matches!(repair(&path).unwrap(), Repaired::Done { .. }));
+    assert!(matches!(repair_path(&path).unwrap(), Repaired::Done { .. }));
     let recording = Recording::open(&path).unwrap();
-    assert_eq!(recording.tables().len(), ALL.len());
+    assert_eq!(recording.list_tables().len(), ALL.len());
     let told = read(&run::TABLE, &table_path(&path, &run::TABLE));
     assert_eq!(told.num_rows(), pairs().len() + 1, "the pairs and that it was repaired");
-    let table = recording.table(&readings::TABLE).unwrap();
-    assert_eq!(table.rows(), 600);
-    assert_eq!(table.metadata()[metadata::HOST], "test");
+    let table = recording.open_table(&readings::TABLE).unwrap();
+    assert_eq!(table.row_count(), 600);
+    assert_eq!(table.metadata_pairs()[metadata::HOST], "test");
     assert_eq!(names(&path).len(), ALL.len());
 }
 
@@ -489,18 +506,23 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         }
     }
     assert!(
-        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs(), None)
-            .is_err()
+        WriterHandle::create(
+            RecordingTarget::Stream(Box::new(Full)),
+            CreateOptions::default(),
+            &pairs(),
+            None
+        )
+        .is_err()
     );
     let mut handle = WriterHandle::create(
-        Target::Stream(Box::new(AfterFirst(4000))),
-        Create::default(),
+        RecordingTarget::Stream(Box::new(AfterFirst(4000))),
+        CreateOptions::default(),
         &pairs(),
         None,
     )
     .unwrap();
-    assert!(!handle.wants(&runtime::TABLE));
-    let failed = (0..100_000).find_map(|n| handle.write(&fabric::TABLE, window(n)).err());
+    assert!(!handle.wants_table(&runtime::TABLE));
+    let failed = (0..100_000).find_map(|n| handle.write_rows(&fabric::TABLE, window(n)).err());
     assert!(format!("{:#}", failed.unwrap()).contains("broken pipe"));
 }
 
@@ -525,10 +547,11 @@ fn a_stream_reads_back_with_its_metadata() {
     let path = dir.path().join("stream");
     let file = fs::File::create(&path).unwrap();
     let mut writer =
-        Writer::create(Target::Stream(Box::new(file)), Create::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Stream(Box::new(file)), CreateOptions::default(), &pairs())
+            .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.write(&fabric::TABLE, &window(2)).unwrap();
-    writer.seal().unwrap();
+    writer.seal_rows().unwrap();
     assert_eq!(writer.finish(&pairs()).unwrap().rows, 12);
     let reader =
         arrow::ipc::reader::StreamReader::try_new(fs::File::open(&path).unwrap(), None).unwrap();
@@ -567,14 +590,17 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     };
     let path = small.0.join("run.parquet");
     let mut writer =
-        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
-    writer.seal().unwrap();
+    writer.seal_rows().unwrap();
     let filler = small.0.join("filler");
     let mut full = fs::File::create(&filler).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
     let error = (2..10_000)
-        .find_map(|n| writer.write(&fabric::TABLE, &window(n)).and_then(|()| writer.seal()).err())
+        .find_map(|n| {
+            writer.write(&fabric::TABLE, &window(n)).and_then(|()| writer.seal_rows()).err()
+        })
         .unwrap();
     let text = format!("{error:#}");
     assert!(!text.contains('\n'), "{text}");
@@ -584,7 +610,7 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     fs::remove_file(&filler).unwrap();
     let left = names(&segment::partial_dir(&path));
     assert!(left.iter().all(|name| !name.contains(".tmp")), "{left:?}");
-    repair(&path).unwrap();
+    repair_path(&path).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
 }
 
@@ -595,9 +621,12 @@ fn a_disk_full_from_the_start_leaves_nothing() {
     };
     let mut full = fs::File::create(small.0.join("filler")).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
-    let error =
-        Writer::create(Target::File(small.0.join("run.parquet")), Create::default(), &pairs())
-            .unwrap_err();
+    let error = Writer::create(
+        RecordingTarget::File(small.0.join("run.parquet")),
+        CreateOptions::default(),
+        &pairs(),
+    )
+    .unwrap_err();
     assert!(format!("{error:#}").contains("no space left on the disk"), "{error:#}");
     assert_eq!(names(&small.0), ["filler"]);
 }
@@ -623,9 +652,9 @@ proptest! {
         }
         fs::write(&path, &bytes).unwrap();
         let Ok(recording) = Recording::open(&path) else { return Ok(()) };
-        let Ok(table) = recording.table(&fabric::TABLE) else { return Ok(()) };
+        let Ok(table) = recording.open_table(&fabric::TABLE) else { return Ok(()) };
         let all: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        let Ok(scan) = table.scan(&all) else { return Ok(()) };
+        let Ok(scan) = table.scan_columns(&all) else { return Ok(()) };
         for batch in scan {
             if let Err(error) = batch {
                 let text = format!("{error:#}");
@@ -636,16 +665,16 @@ proptest! {
 }
 
 /// A file of 1800 rows in three row groups.
-fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> Table {
+fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> OpenTable {
     let props = props
         .set_max_row_group_row_count(Some(600))
         .set_key_value_metadata(Some(metadata::to_key_values(&pairs())));
-    let file = Mode::default().create_file(path).unwrap();
+    let file = FileMode::default().create_file(path).unwrap();
     let handle = file.try_clone().unwrap();
     let mut writer = ArrowWriter::try_new(file, fabric::schema(), Some(props.build())).unwrap();
     writer.write(&windows(1..301)).unwrap();
-    digest::close(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
-    Table::open(&fabric::TABLE, path).unwrap()
+    digest::close_with_digests(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
+    OpenTable::open(&fabric::TABLE, path).unwrap()
 }
 
 /// Writes a file again as an older program did: without the columns that were added later.
@@ -657,12 +686,12 @@ fn make_older(path: &Path, packing: Packing) {
     assert!(old.len() < schema.fields().len());
     let rows = rows.project(&old).unwrap();
     let pairs = Some(metadata::to_key_values(&pairs()));
-    let props = fabric::TABLE.properties(packing).set_key_value_metadata(pairs).build();
-    let file = Mode::default().create_file(path).unwrap();
+    let props = fabric::TABLE.writer_properties(packing).set_key_value_metadata(pairs).build();
+    let file = FileMode::default().create_file(path).unwrap();
     let handle = file.try_clone().unwrap();
     let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(props)).unwrap();
     writer.write(&rows).unwrap();
-    digest::close(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
+    digest::close_with_digests(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
 }
 
 #[test]
@@ -672,9 +701,9 @@ fn columns_that_an_older_file_lacks_are_null() {
     record(&path, 0..3).finish(&pairs()).unwrap();
     make_older(&path, Packing::Kept);
     assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
-    let table = Table::open(&fabric::TABLE, &path).unwrap();
+    let table = OpenTable::open(&fabric::TABLE, &path).unwrap();
     for columns in [&["cgroup_confidence"][..], &["cgroup_confidence", "value"], &["value"]] {
-        let batch = table.scan(columns).unwrap().next().unwrap().unwrap();
+        let batch = table.scan_columns(columns).unwrap().next().unwrap().unwrap();
         assert_eq!((batch.num_rows(), batch.num_columns()), (18, columns.len()));
     }
 }
@@ -690,10 +719,10 @@ fn segments_that_lack_columns_are_repaired() {
             let name = format!("{number:06}-{number:06}.parquet");
             make_older(&segment::partial_dir(&path).join(name), packing);
         }
-        let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+        let Repaired::Done { unreadable, .. } = repair_path(&path).unwrap() else { panic!() };
         assert_eq!(unreadable, Vec::<String>::new());
         assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
-        let (_, footer) = encode::footer(&path).unwrap();
+        let (_, footer) = encode::read_footer(&path).unwrap();
         assert_eq!(footer.schema().fields().len(), fabric::schema().fields().len());
     }
 }
@@ -703,13 +732,13 @@ fn segments_that_lack_columns_are_repaired() {
 fn a_row_group_is_verified_before_its_rows_are_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    three_groups(&path, fabric::TABLE.properties(Packing::Segment));
-    let (_, footer) = encode::footer(&path).unwrap();
+    three_groups(&path, fabric::TABLE.writer_properties(Packing::Segment));
+    let (_, footer) = encode::read_footer(&path).unwrap();
     let column = footer.metadata().row_group(1).column(0);
     let mut bytes = fs::read(&path).unwrap();
     bytes[column.data_page_offset() as usize + 30] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let table = Table::open(&fabric::TABLE, &path).unwrap();
+    let table = OpenTable::open(&fabric::TABLE, &path).unwrap();
     let first = |from: i64, to: i64| {
         let wanted = from * 10_000_000..=to * 10_000_000;
         table.scan_within(&["value"], "mono_ns", wanted).unwrap().next().unwrap()
@@ -723,25 +752,25 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
         assert!(line.ends_with(wanted), "{line}");
     }
     // No batch has rows of two row groups, and none follows an error.
-    let all: Vec<_> = table.scan(&["value"]).unwrap().ahead().unwrap().collect();
+    let all: Vec<_> = table.scan_columns(&["value"]).unwrap().decode_ahead().unwrap().collect();
     let [Ok(rows), Err(error)] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!(rows.num_rows(), 600);
     assert!(format!("{error:#}").contains("is damaged after row 600"), "{error:#}");
-    assert_eq!(table.files()[0].damaged_groups().unwrap(), [1]);
+    assert_eq!(table.table_files()[0].damaged_groups().unwrap(), [1]);
 }
 
 #[test]
 fn row_groups_outside_a_range_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    let table = three_groups(&path, fabric::TABLE.properties(Packing::Segment));
-    let rows = |table: &Table, from: i64, to: i64| -> usize {
+    let table = three_groups(&path, fabric::TABLE.writer_properties(Packing::Segment));
+    let rows = |table: &OpenTable, from: i64, to: i64| -> usize {
         let wanted = from * 10_000_000..=to * 10_000_000;
         let scan = table.scan_within(&["value"], "mono_ns", wanted).unwrap();
         scan.map(|batch| batch.unwrap().num_rows()).sum()
     };
     assert_eq!(
-        (table.row_groups(), table.bounds("mono_ns")),
+        (table.row_groups(), table.column_bounds("mono_ns")),
         (3, Some((10_000_000, 3_000_000_000)))
     );
     for (from, to, groups) in
@@ -749,9 +778,10 @@ fn row_groups_outside_a_range_are_not_read() {
     {
         assert_eq!(rows(&table, from, to), groups * 600, "{from}..={to}");
     }
-    assert_eq!(table.bounds("value"), None);
-    let without =
-        fabric::TABLE.properties(Packing::Segment).set_statistics_enabled(EnabledStatistics::None);
+    assert_eq!(table.column_bounds("value"), None);
+    let without = fabric::TABLE
+        .writer_properties(Packing::Segment)
+        .set_statistics_enabled(EnabledStatistics::None);
     let table = three_groups(&path, without);
-    assert_eq!((table.bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
+    assert_eq!((table.column_bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
 }

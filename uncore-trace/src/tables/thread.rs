@@ -2,8 +2,9 @@
 //! ring.
 //!
 //! Guarantees: calls take effect in order. At most [`WAITING_BYTES`] of rows wait for the thread;
-//! then [`Store::write`] waits and [`Store::offer`] refuses. An error in the thread is returned by
-//! the next call. With a [`Tap`], an error of the files ends the files, not the recording.
+//! then [`RowStore::write_rows`] waits and [`RowStore::offer_rows`] refuses. An error in the thread
+//! is returned by the next call. With a [`Tap`], an error of the files ends the files, not the
+//! recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
-use super::queue::{Receiver, Refused, Sender, queue};
-use super::writer::{Create, Finished, Target, Writer};
-use crate::schema::{ALL, Store, TableDef};
+use super::queue::{QueueRefusal, Receiver, Sender, bounded_queue};
+use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
+use crate::schema::{ALL, RowStore, TableDef};
 use crate::{confine, heap, priority};
 
 /// Largest size in bytes of the rows that wait for the thread: a third of the memory limit of the
@@ -26,16 +27,16 @@ use crate::{confine, heap, priority};
 pub const WAITING_BYTES: usize = 20 << 20;
 
 #[derive(Debug)]
-enum Verb {
+enum WriterCommand {
     Write(&'static TableDef, RecordBatch),
     Metadata(BTreeMap<String, String>),
     Seal,
     Finish(BTreeMap<String, String>),
 }
 
-impl Verb {
-    /// Its memory while it waits; only rows count.
-    fn bytes(&self) -> usize {
+impl WriterCommand {
+    /// The memory of a command while it waits; only rows count.
+    fn memory_bytes(&self) -> usize {
         match self {
             Self::Write(_, batch) => batch.get_array_memory_size(),
             Self::Metadata(_) | Self::Seal | Self::Finish(_) => 0,
@@ -59,33 +60,33 @@ pub enum Tapped {
 pub struct Tap {
     sender: SyncSender<Tapped>,
     tables: Vec<&'static TableDef>,
-    parts: Arc<AtomicU32>,
+    next_part: Arc<AtomicU32>,
 }
 
 impl Tap {
     /// Rows of these tables go to `sender`. The recorder waits if the receiver is slow.
     pub fn new(sender: SyncSender<Tapped>, tables: Vec<&'static TableDef>) -> Self {
-        Self { sender, tables, parts: Arc::default() }
+        Self { sender, tables, next_part: Arc::default() }
     }
 
     /// The tap of the next part.
-    fn next(&self) -> PartTap {
-        PartTap { tap: self.clone(), part: self.parts.fetch_add(1, Ordering::Relaxed) }
+    fn tap_next_part(&self) -> PartTap {
+        PartTap { tap: self.clone(), part_number: self.next_part.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
 #[derive(Debug)]
 struct PartTap {
     tap: Tap,
-    part: u32,
+    part_number: u32,
 }
 
 impl PartTap {
-    fn send(&self, tapped: Tapped) -> Result<()> {
+    fn send_tapped(&self, tapped: Tapped) -> Result<()> {
         self.tap.sender.send(tapped).context("no thread takes the rows")
     }
 
-    fn wants(&self, table: &TableDef) -> bool {
+    fn wants_table(&self, table: &TableDef) -> bool {
         self.tap.tables.iter().any(|wanted| wanted.name == table.name)
     }
 }
@@ -93,8 +94,8 @@ impl PartTap {
 /// A [`Writer`] in another thread, with the same methods.
 #[derive(Debug)]
 pub struct WriterHandle {
-    verbs: Option<Sender<Verb>>,
-    thread: Option<JoinHandle<Result<Finished>>>,
+    commands: Option<Sender<WriterCommand>>,
+    thread: Option<JoinHandle<Result<RecordingSize>>>,
     wanted: Vec<&'static str>,
     /// Size of the sealed data in bytes, as last reported by the thread.
     sealed: Arc<AtomicU64>,
@@ -105,7 +106,7 @@ pub struct WriterHandle {
 pub struct Finishing(WriterHandle);
 
 impl Finishing {
-    /// Whether [`Finishing::join`] returns at once.
+    /// Whether [`Finishing::join_writer`] returns at once.
     pub fn is_over(&self) -> bool {
         self.0.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -115,8 +116,8 @@ impl Finishing {
     /// # Errors
     ///
     /// The files cannot be written.
-    pub fn join(mut self) -> Result<Finished> {
-        self.0.join()
+    pub fn join_writer(mut self) -> Result<RecordingSize> {
+        self.0.join_thread()
     }
 }
 
@@ -124,54 +125,54 @@ impl WriterHandle {
     /// Opens the target in the calling thread, so that errors are returned at once, and starts the
     /// thread.
     pub fn create(
-        target: Target,
-        create: Create,
+        target: RecordingTarget,
+        create: CreateOptions,
         metadata: &BTreeMap<String, String>,
         tap: Option<&Tap>,
     ) -> Result<WriterHandle> {
         heap::keep_little();
         let writer = Writer::create(target, create, metadata)?;
-        let tap = tap.map(Tap::next);
+        let tap = tap.map(Tap::tap_next_part);
         if let Some(tap) = &tap {
-            tap.send(Tapped::Metadata(tap.part, metadata.clone()))?;
+            tap.send_tapped(Tapped::Metadata(tap.part_number, metadata.clone()))?;
         }
-        let is_tapped = |table: &TableDef| tap.as_ref().is_some_and(|tap| tap.wants(table));
-        let wanted = ALL.iter().filter(|table| writer.wants(table) || is_tapped(table));
+        let is_tapped = |table: &TableDef| tap.as_ref().is_some_and(|tap| tap.wants_table(table));
+        let wanted = ALL.iter().filter(|table| writer.wants_table(table) || is_tapped(table));
         let wanted = wanted.map(|table| table.name).collect();
-        let (verbs, received) = queue(WAITING_BYTES);
+        let (commands, received) = bounded_queue(WAITING_BYTES);
         let sealed = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new()
             .name("tables".to_owned())
             .spawn({
                 let sealed = Arc::clone(&sealed);
                 move || match tap {
-                    None => run(writer, &received, &sealed),
+                    None => run_writer(writer, &received, &sealed),
                     Some(tap) => run_tapped(writer, &received, &sealed, &tap),
                 }
             })
             .context("cannot start the thread that writes the tables")?;
-        Ok(WriterHandle { verbs: Some(verbs), thread: Some(thread), wanted, sealed })
+        Ok(WriterHandle { commands: Some(commands), thread: Some(thread), wanted, sealed })
     }
 
     /// See [`Writer::set_metadata`].
     pub fn set_metadata(&mut self, metadata: BTreeMap<String, String>) -> Result<()> {
-        self.send(Verb::Metadata(metadata))
+        self.send_command(WriterCommand::Metadata(metadata))
     }
 
-    /// See [`Writer::seal`].
-    pub fn seal(&mut self) -> Result<()> {
-        self.send(Verb::Seal)
+    /// See [`Writer::seal_rows`].
+    pub fn seal_rows(&mut self) -> Result<()> {
+        self.send_command(WriterCommand::Seal)
     }
 
     /// See [`Writer::finish`]. Waits until everything is on disk.
-    pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<Finished> {
-        self.end(metadata)?.join()
+    pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<RecordingSize> {
+        self.start_finishing(metadata)?.join_writer()
     }
 
     /// Like [`WriterHandle::finish`], without waiting.
-    pub fn end(mut self, metadata: BTreeMap<String, String>) -> Result<Finishing> {
-        self.send(Verb::Finish(metadata))?;
-        self.verbs = None;
+    pub fn start_finishing(mut self, metadata: BTreeMap<String, String>) -> Result<Finishing> {
+        self.send_command(WriterCommand::Finish(metadata))?;
+        self.commands = None;
         Ok(Finishing(self))
     }
 
@@ -180,15 +181,15 @@ impl WriterHandle {
         self.sealed.load(Ordering::Relaxed)
     }
 
-    fn send(&mut self, verb: Verb) -> Result<()> {
-        let bytes = verb.bytes();
-        let sent = self.verbs.as_ref().is_some_and(|verbs| verbs.send(verb, bytes).is_ok());
-        if sent { Ok(()) } else { self.join().map(|_| ()) }
+    fn send_command(&mut self, command: WriterCommand) -> Result<()> {
+        let bytes = command.memory_bytes();
+        let sent = self.commands.as_ref().is_some_and(|sender| sender.send(command, bytes).is_ok());
+        if sent { Ok(()) } else { self.join_thread().map(|_| ()) }
     }
 
     /// The thread's result. A second call after an error only reports that there was one.
-    fn join(&mut self) -> Result<Finished> {
-        self.verbs = None;
+    fn join_thread(&mut self) -> Result<RecordingSize> {
+        self.commands = None;
         let Some(thread) = self.thread.take() else {
             return Err(anyhow!("the tables cannot be written, as an earlier error said"));
         };
@@ -198,23 +199,26 @@ impl WriterHandle {
     }
 }
 
-impl Store for WriterHandle {
-    fn wants(&self, table: &TableDef) -> bool {
+impl RowStore for WriterHandle {
+    fn wants_table(&self, table: &TableDef) -> bool {
         self.wanted.contains(&table.name)
     }
 
-    fn write(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<()> {
-        self.send(Verb::Write(table, rows))
+    fn write_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<()> {
+        self.send_command(WriterCommand::Write(table, rows))
     }
 
-    fn offer(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
-        let verb = Verb::Write(table, rows);
-        let bytes = verb.bytes();
-        let sent = self.verbs.as_ref().map_or(Err(Refused::Closed), |it| it.try_send(verb, bytes));
+    fn offer_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
+        let command = WriterCommand::Write(table, rows);
+        let bytes = command.memory_bytes();
+        let sent = self
+            .commands
+            .as_ref()
+            .map_or(Err(QueueRefusal::Closed), |sender| sender.try_send(command, bytes));
         match sent {
             Ok(()) => Ok(true),
-            Err(Refused::Full) => Ok(false),
-            Err(Refused::Closed) => self.join().map(|_| true),
+            Err(QueueRefusal::Full) => Ok(false),
+            Err(QueueRefusal::Closed) => self.join_thread().map(|_| true),
         }
     }
 }
@@ -222,7 +226,7 @@ impl Store for WriterHandle {
 impl Drop for WriterHandle {
     /// Waits for the thread, so that its files do not change after this returns.
     fn drop(&mut self) {
-        self.verbs = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
             // The recording is being abandoned, so nobody needs the error.
             thread.join().ok();
@@ -230,67 +234,71 @@ impl Drop for WriterHandle {
     }
 }
 
-/// Like [`run`], but also sends what is written to the tap, even if the files fail.
+/// Like [`run_writer`], but also sends what is written to the tap, even if the files fail.
 fn run_tapped(
     writer: Writer,
-    verbs: &Receiver<Verb>,
+    commands: &Receiver<WriterCommand>,
     sealed: &AtomicU64,
     tap: &PartTap,
-) -> Result<Finished> {
+) -> Result<RecordingSize> {
     priority::raise_priority();
-    confine::thread(&writer.needs());
+    confine::restrict_thread(&writer.access_needs());
     let mut writer = Some(writer);
-    let mut attempt = |act: &mut dyn FnMut(&mut Writer) -> Result<()>| {
+    let mut attempt = |operation: &mut dyn FnMut(&mut Writer) -> Result<()>| {
         let Some(files) = &mut writer else { return };
-        match act(files) {
-            Ok(()) => sealed.store(files.bytes(), Ordering::Relaxed),
+        match operation(files) {
+            Ok(()) => sealed.store(files.sealed_bytes(), Ordering::Relaxed),
             Err(error) => {
                 log::warn!("the recording goes on without the files of this part: {error:#}");
                 writer = None;
             }
         }
     };
-    while let Some(verb) = verbs.next() {
-        match verb {
-            Verb::Write(def, batch) => {
+    while let Some(command) = commands.next() {
+        match command {
+            WriterCommand::Write(def, batch) => {
                 attempt(&mut |files| files.write(def, &batch));
-                if tap.wants(def) {
-                    tap.send(Tapped::Rows(tap.part, def, batch))?;
+                if tap.wants_table(def) {
+                    tap.send_tapped(Tapped::Rows(tap.part_number, def, batch))?;
                 }
             }
-            Verb::Metadata(metadata) => {
+            WriterCommand::Metadata(metadata) => {
                 attempt(&mut |files| files.set_metadata(&metadata));
-                tap.send(Tapped::Metadata(tap.part, metadata))?;
+                tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
             }
-            Verb::Seal => attempt(&mut Writer::seal),
-            Verb::Finish(metadata) => {
+            WriterCommand::Seal => attempt(&mut Writer::seal_rows),
+            WriterCommand::Finish(metadata) => {
                 let finished = writer.map(|files| files.finish(&metadata));
-                tap.send(Tapped::Metadata(tap.part, metadata))?;
+                tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
                 let is_whole = matches!(finished, Some(Ok(_)));
-                tap.send(Tapped::End(tap.part, !is_whole))?;
-                return Ok(finished.unwrap_or_else(|| Ok(Finished::default())).unwrap_or_else(
-                    |error| {
+                tap.send_tapped(Tapped::End(tap.part_number, !is_whole))?;
+                return Ok(finished
+                    .unwrap_or_else(|| Ok(RecordingSize::default()))
+                    .unwrap_or_else(|error| {
                         log::warn!("a part is left unfinished: {error:#}");
-                        Finished::default()
-                    },
-                ));
+                        RecordingSize::default()
+                    }));
             }
         }
     }
     Err(anyhow!("the recording was abandoned before it was finished"))
 }
 
-fn run(mut writer: Writer, verbs: &Receiver<Verb>, sealed: &AtomicU64) -> Result<Finished> {
+fn run_writer(
+    mut writer: Writer,
+    commands: &Receiver<WriterCommand>,
+    sealed: &AtomicU64,
+) -> Result<RecordingSize> {
     priority::raise_priority();
-    confine::thread(&writer.needs());
-    while let Some(verb) = verbs.next() {
-        match verb {
-            Verb::Write(def, batch) => writer.write(def, &batch)?,
-            Verb::Metadata(metadata) => writer.set_metadata(&metadata)?,
-            Verb::Seal => writer.seal()?,
-            Verb::Finish(metadata) => return writer.finish(&metadata),
+    confine::restrict_thread(&writer.access_needs());
+    while let Some(command) = commands.next() {
+        match command {
+            WriterCommand::Write(def, batch) => writer.write(def, &batch)?,
+            WriterCommand::Metadata(metadata) => writer.set_metadata(&metadata)?,
+            WriterCommand::Seal => writer.seal_rows()?,
+            WriterCommand::Finish(metadata) => return writer.finish(&metadata),
         }
-        sealed.store(writer.bytes(), Ordering::Relaxed);
+        sealed.store(writer.sealed_bytes(), Ordering::Relaxed);
     }
     Err(anyhow!("the recording was abandoned before it was finished"))
 }

@@ -13,9 +13,9 @@
 //! - `kill -9` loses at most the rows since the last `seal`. Segments are not synced: a sync every
 //!   second would disturb the measured host, and the page cache outlives the process. After a power
 //!   cut the last segments may be missing.
-//! - An existing file is replaced only by the final rename, and only with [`Create::overwrite`].
-//!   Only regular files are ever replaced ([`super::place`]). Only the users of [`Create::mode`]
-//!   can read the files.
+//! - An existing file is replaced only by the final rename, and only with
+//!   [`CreateOptions::overwrite`]. Only regular files are ever replaced ([`super::place`]). Only
+//!   the users of [`CreateOptions::mode`] can read the files.
 //! - Until something is sealed, dropping the writer leaves nothing behind. After that it leaves the
 //!   segments, and every error says how to make a file from them.
 //! - Memory is bounded by [`BUFFER_ROWS`] rows per table and one row group.
@@ -29,14 +29,14 @@ use std::sync::mpsc::SyncSender;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::files::Files;
-pub use super::files::{BUFFER_ROWS, Create, Finished};
-use super::stream::{Sink, Stream};
-use crate::confine::Needs;
+use super::files::RecordingFiles;
+pub use super::files::{BUFFER_ROWS, CreateOptions, RecordingSize};
+use super::stream::{Stream, StreamSink};
+use crate::confine::ThreadNeeds;
 use crate::schema::{TableDef, fabric};
 
 /// The destination of a recording.
-pub enum Target {
+pub enum RecordingTarget {
     /// One file with the table `fabric` only.
     File(PathBuf),
     /// A directory with one file for every table.
@@ -44,16 +44,16 @@ pub enum Target {
     /// One file of a table that is not part of a recording.
     Table(&'static TableDef, PathBuf),
     /// The table `fabric` as an Arrow IPC stream.
-    Stream(Sink),
+    Stream(StreamSink),
     /// Some tables, in pieces, for another thread.
-    Pieces(Pieces),
+    Pieces(PieceChannel),
     /// Nowhere: a tap takes the rows ([`super::thread::Tap`]).
     Nowhere,
 }
 
 /// A piece of a recording for another thread.
 #[derive(Debug)]
-pub enum Piece {
+pub enum TablePiece {
     /// Rows of a table.
     Rows(&'static TableDef, RecordBatch),
     /// New metadata.
@@ -62,47 +62,47 @@ pub enum Piece {
 
 /// The destination of pieces.
 #[derive(Debug, Clone)]
-pub struct Pieces {
+pub struct PieceChannel {
     /// The other thread. The recorder waits if it is slow.
-    pub sender: SyncSender<Piece>,
+    pub sender: SyncSender<TablePiece>,
     /// The tables that it needs.
     pub tables: Vec<&'static TableDef>,
 }
 
-impl std::fmt::Debug for Target {
+impl std::fmt::Debug for RecordingTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Target::File(path) => f.debug_tuple("File").field(path).finish(),
-            Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
-            Target::Table(def, path) => {
+            RecordingTarget::File(path) => f.debug_tuple("File").field(path).finish(),
+            RecordingTarget::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
+            RecordingTarget::Table(def, path) => {
                 f.debug_tuple("Table").field(&def.name).field(path).finish()
             }
-            Target::Stream(_) => f.write_str("Stream"),
-            Target::Pieces(_) => f.write_str("Pieces"),
-            Target::Nowhere => f.write_str("Nowhere"),
+            RecordingTarget::Stream(_) => f.write_str("Stream"),
+            RecordingTarget::Pieces(_) => f.write_str("Pieces"),
+            RecordingTarget::Nowhere => f.write_str("Nowhere"),
         }
     }
 }
 
 /// The tables of a recording.
 #[derive(Debug)]
-pub struct Writer(Output);
+pub struct Writer(WriterOutput);
 
 #[derive(Debug)]
-enum Output {
-    Files(Box<Files>),
+enum WriterOutput {
+    Files(Box<RecordingFiles>),
     Stream(Box<Stream>),
-    Pieces(Pieces, u64),
+    Pieces(PieceChannel, u64),
     Nowhere,
 }
 
-impl Pieces {
-    fn send(&self, piece: Piece) -> Result<()> {
+impl PieceChannel {
+    fn send_piece(&self, piece: TablePiece) -> Result<()> {
         self.sender.send(piece).context("no thread takes the rows")
     }
 
     /// The table, if it is needed.
-    fn wanted(&self, def: &TableDef) -> Option<&'static TableDef> {
+    fn find_table(&self, def: &TableDef) -> Option<&'static TableDef> {
         self.tables.iter().copied().find(|table| table.name == def.name)
     }
 }
@@ -111,83 +111,93 @@ impl Writer {
     /// Opens the target. Existing files are not changed unless `create` allows it, and then only at
     /// the end.
     pub fn create(
-        target: Target,
-        create: Create,
+        target: RecordingTarget,
+        create: CreateOptions,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Writer> {
         let files = match target {
-            Target::Stream(sink) => {
-                return Ok(Writer(Output::Stream(Box::new(Stream::create(sink, metadata)?))));
+            RecordingTarget::Stream(sink) => {
+                return Ok(Writer(WriterOutput::Stream(Box::new(Stream::create(sink, metadata)?))));
             }
-            Target::Pieces(pieces) => {
-                pieces.send(Piece::Metadata(metadata.clone()))?;
-                return Ok(Writer(Output::Pieces(pieces, 0)));
+            RecordingTarget::Pieces(pieces) => {
+                pieces.send_piece(TablePiece::Metadata(metadata.clone()))?;
+                return Ok(Writer(WriterOutput::Pieces(pieces, 0)));
             }
-            Target::Nowhere => return Ok(Writer(Output::Nowhere)),
-            Target::File(path) => Files::file(&fabric::TABLE, path, create, metadata)?,
-            Target::Table(def, path) => Files::file(def, path, create, metadata)?,
-            Target::Dataset(path) => Files::dataset(path, create, metadata)?,
+            RecordingTarget::Nowhere => return Ok(Writer(WriterOutput::Nowhere)),
+            RecordingTarget::File(path) => {
+                RecordingFiles::create_file(&fabric::TABLE, path, create, metadata)?
+            }
+            RecordingTarget::Table(def, path) => {
+                RecordingFiles::create_file(def, path, create, metadata)?
+            }
+            RecordingTarget::Dataset(path) => {
+                RecordingFiles::create_dataset(path, create, metadata)?
+            }
         };
-        Ok(Writer(Output::Files(Box::new(files))))
+        Ok(Writer(WriterOutput::Files(Box::new(files))))
     }
 
-    /// What a thread needs that only writes here.
-    pub fn needs(&self) -> Needs {
+    /// The access to files that a thread needs which only writes here.
+    pub fn access_needs(&self) -> ThreadNeeds {
         match &self.0 {
-            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Needs::default(),
-            Output::Files(files) => files.needs(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => {
+                ThreadNeeds::default()
+            }
+            WriterOutput::Files(files) => files.access_needs(),
         }
     }
 
     /// Whether rows of this table are kept. Other rows need not be made.
-    pub fn wants(&self, def: &TableDef) -> bool {
+    pub fn wants_table(&self, def: &TableDef) -> bool {
         match &self.0 {
-            Output::Stream(_) => def.name == fabric::TABLE.name,
-            Output::Pieces(pieces, _) => pieces.wanted(def).is_some(),
-            Output::Files(files) => files.wants(def),
-            Output::Nowhere => false,
+            WriterOutput::Stream(_) => def.name == fabric::TABLE.name,
+            WriterOutput::Pieces(pieces, _) => pieces.find_table(def).is_some(),
+            WriterOutput::Files(files) => files.has_table(def),
+            WriterOutput::Nowhere => false,
         }
     }
 
     /// Replaces the metadata of later segments, which `repair` uses.
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) | Output::Nowhere => Ok(()),
-            Output::Pieces(pieces, _) => pieces.send(Piece::Metadata(metadata.clone())),
-            Output::Files(files) => files.set_metadata(metadata),
+            WriterOutput::Stream(_) | WriterOutput::Nowhere => Ok(()),
+            WriterOutput::Pieces(pieces, _) => {
+                pieces.send_piece(TablePiece::Metadata(metadata.clone()))
+            }
+            WriterOutput::Files(files) => files.set_metadata(metadata),
         }
     }
 
-    /// Takes rows of a table. Rows of a table that is not kept are dropped.
+    /// Writes rows of a table. Rows of a table that is not kept are dropped.
     pub fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
-        if batch.num_rows() == 0 || !self.wants(def) {
+        if batch.num_rows() == 0 || !self.wants_table(def) {
             return Ok(());
         }
         match &mut self.0 {
-            Output::Stream(stream) => stream.write(batch),
-            Output::Pieces(pieces, rows) => {
-                let Some(def) = pieces.wanted(def) else { return Ok(()) };
+            WriterOutput::Stream(stream) => stream.write(batch),
+            WriterOutput::Pieces(pieces, rows) => {
+                let Some(def) = pieces.find_table(def) else { return Ok(()) };
                 *rows += batch.num_rows() as u64;
-                pieces.send(Piece::Rows(def, batch.clone()))
+                pieces.send_piece(TablePiece::Rows(def, batch.clone()))
             }
-            Output::Files(files) => files.write(def, batch),
-            Output::Nowhere => Ok(()),
+            WriterOutput::Files(files) => files.write(def, batch),
+            WriterOutput::Nowhere => Ok(()),
         }
     }
 
     /// Makes everything written so far survive a kill.
-    pub fn seal(&mut self) -> Result<()> {
+    pub fn seal_rows(&mut self) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Ok(()),
-            Output::Files(files) => files.seal(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => Ok(()),
+            WriterOutput::Files(files) => files.seal_all(),
         }
     }
 
     /// Size of the sealed data in bytes; 0 if nothing is sealed.
-    pub fn bytes(&self) -> u64 {
+    pub fn sealed_bytes(&self) -> u64 {
         match &self.0 {
-            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => 0,
-            Output::Files(files) => files.bytes(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => 0,
+            WriterOutput::Files(files) => files.segment_bytes(),
         }
     }
 
@@ -196,21 +206,21 @@ impl Writer {
     #[cfg(test)]
     pub(super) fn lock_of_a_killed(&self) -> Option<&super::lock::Lock> {
         match &self.0 {
-            Output::Files(files) => files.lock.as_ref(),
-            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => None,
+            WriterOutput::Files(files) => files.lock.as_ref(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => None,
         }
     }
 
     /// Ends the recording with its final metadata.
-    pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
+    pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<RecordingSize> {
         match self.0 {
-            Output::Stream(stream) => Ok(Finished { rows: stream.finish()?, bytes: 0 }),
-            Output::Pieces(pieces, rows) => {
-                pieces.send(Piece::Metadata(metadata.clone()))?;
-                Ok(Finished { rows, bytes: 0 })
+            WriterOutput::Stream(stream) => Ok(RecordingSize { rows: stream.finish()?, bytes: 0 }),
+            WriterOutput::Pieces(pieces, rows) => {
+                pieces.send_piece(TablePiece::Metadata(metadata.clone()))?;
+                Ok(RecordingSize { rows, bytes: 0 })
             }
-            Output::Files(files) => files.finish(metadata),
-            Output::Nowhere => Ok(Finished::default()),
+            WriterOutput::Files(files) => files.finish(metadata),
+            WriterOutput::Nowhere => Ok(RecordingSize::default()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::app::{App, Focus, Mode, Wish};
+use super::app::{App, Focus, KeyMode, PlayRequest};
 
 /// The help screen: keys, then terms of the lists.
 pub(super) const HELP: [(&str, &str); 17] = [
@@ -27,7 +27,7 @@ pub(super) const HELP: [(&str, &str); 17] = [
 
 impl App {
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyEvent) {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) {
         self.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
@@ -35,9 +35,9 @@ impl App {
             return;
         }
         match self.mode {
-            Mode::Filter => self.filter_key(key.code),
-            Mode::Help => self.mode = Mode::Lists,
-            Mode::Lists => self.list_key(key.code),
+            KeyMode::Filter => self.filter_key(key.code),
+            KeyMode::Help => self.mode = KeyMode::Lists,
+            KeyMode::Lists => self.list_key(key.code),
         }
     }
 
@@ -49,41 +49,41 @@ impl App {
             }
             KeyCode::Esc => {
                 self.filter.clear();
-                self.mode = Mode::Lists;
+                self.mode = KeyMode::Lists;
             }
-            KeyCode::Enter => self.mode = Mode::Lists,
+            KeyCode::Enter => self.mode = KeyMode::Lists,
             _ => {}
         }
-        self.owner = 0;
+        self.owner_index = 0;
     }
 
     fn list_key(&mut self, code: KeyCode) {
         match code {
             KeyCode::Char('q') => self.quit(),
-            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
-            KeyCode::Char('g') => self.next_by(),
-            KeyCode::Char('s') => self.next_sort(),
-            KeyCode::Char('p' | ' ') => self.pause(),
-            KeyCode::Char('r') => self.record(),
+            KeyCode::Char('?' | 'h') => self.mode = KeyMode::Help,
+            KeyCode::Char('g') => self.select_next_grouping(),
+            KeyCode::Char('s') => self.select_next_order(),
+            KeyCode::Char('p' | ' ') => self.toggle_pause(),
+            KeyCode::Char('r') => self.toggle_recording(),
             KeyCode::Char('+' | '=') => self.change_frame(true),
             KeyCode::Char('-') => self.change_frame(false),
             KeyCode::Char('/') => {
-                (self.mode, self.focus) = (Mode::Filter, Focus::Owners);
+                (self.mode, self.focus) = (KeyMode::Filter, Focus::Owners);
             }
             KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = if self.focus == Focus::Links { Focus::Owners } else { Focus::Links };
             }
-            KeyCode::Enter => self.enter(),
-            KeyCode::Esc if self.within.is_some() => self.leave(),
+            KeyCode::Enter => self.toggle_processes(),
+            KeyCode::Esc if self.opened_owner.is_some() => self.leave_processes(),
             KeyCode::Esc => self.filter.clear(),
-            KeyCode::Left => self.step(Wish::Back),
-            KeyCode::Right => self.step(Wish::Next),
-            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.select(1),
-            KeyCode::PageUp => self.select(-10),
-            KeyCode::PageDown => self.select(10),
-            KeyCode::Home => self.select(isize::MIN),
-            KeyCode::End => self.select(isize::MAX),
+            KeyCode::Left => self.request_frame(PlayRequest::PreviousFrame),
+            KeyCode::Right => self.request_frame(PlayRequest::NextFrame),
+            KeyCode::Up | KeyCode::Char('k') => self.move_selection(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.move_selection(1),
+            KeyCode::PageUp => self.move_selection(-10),
+            KeyCode::PageDown => self.move_selection(10),
+            KeyCode::Home => self.move_selection(isize::MIN),
+            KeyCode::End => self.move_selection(isize::MAX),
             _ => {}
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The recorder runs as for `record`. It passes the rows of its tables to a second thread, which
 //! sums them ([`crate::view::live`]), draws them, and writes them to a file on request. So the
-//! screen shows the same values as a recording. The rows of a recording come from its tables instead
-//! ([`mod@play`]).
+//! screen shows the same values as a recording. The rows of a recording come from its tables
+//! instead ([`mod@play`]).
 //!
 //! Guarantees: the terminal is restored however the program ends, except by SIGKILL. Messages are
 //! held until then.
@@ -26,34 +26,34 @@ use tokio::sync::oneshot;
 use self::app::App;
 use self::play::Player;
 use self::terminal::Terminal;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record;
 use crate::schema::{fabric, runtime};
 use crate::signals::Signals;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Piece, Pieces, Target};
-use crate::view::key::By;
+use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
-use crate::view::live::Live;
-pub use crate::view::live::WAYS;
-use crate::view::span::Span;
+pub use crate::view::live::GROUPINGS;
+use crate::view::live::LiveFrames;
+use crate::view::span::SelectedTime;
 use crate::workload::Workload;
 
 /// Most pieces in the queue to the second thread. The recorder waits while it is full.
 const PIECES: usize = 64;
 
 /// How long one wait for keys lasts, and so the longest time until a piece is handled.
-const LOOK: Duration = Duration::from_millis(100);
+const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// Options of `top`.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct TopOptions {
     /// Length of a frame: the time between two updates of the screen.
     pub frame: Duration,
     /// Initial grouping of the owners.
-    pub by: Option<By>,
+    pub grouping: Option<GroupBy>,
     /// The link or event that is selected initially; `None`: the first.
     pub select: Option<String>,
     /// Use only ASCII characters.
@@ -72,14 +72,14 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Print {
     /// The output format.
-    pub form: Form,
+    pub format: ScreenFormat,
     /// One screen, instead of one at each update.
-    pub once: Option<When>,
+    pub choice: Option<ScreenChoice>,
 }
 
 /// Which screen is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum ScreenChoice {
     /// The first that ends this long after the begin of the first window, ns, or else the last.
     After(i64),
     /// The last of a recording.
@@ -88,7 +88,7 @@ pub enum When {
 
 /// Format of the printed screens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ScreenFormat {
     /// The lists, as on the terminal.
     Text {
         /// Number of columns.
@@ -106,33 +106,39 @@ pub enum Form {
 pub fn run(
     machine: &Machine,
     plan: &Plan,
-    recording: &record::Options,
-    options: &Options,
+    recording: &record::RecordOptions,
+    options: &TopOptions,
 ) -> Result<()> {
     let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
-    let (quit, over) = oneshot::channel();
-    let app = App::new(Live::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
+    let target = RecordingTarget::Pieces(PieceChannel {
+        sender,
+        tables: vec![&fabric::TABLE, &runtime::TABLE],
+    });
+    let (quit, quit_received) = oneshot::channel();
+    let app = App::new(
+        LiveFrames::new(Links::new(plan.links.clone()), duration_ns(options.frame)),
+        options,
+    );
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
-            confine::thread(&Needs::to_write(save));
-            let shown = show(app, Source { pieces, player: None }, options);
+            confine::restrict_thread(&ThreadNeeds::to_write(save));
+            let shown = show_until_quit(app, PieceSource { pieces, player: None }, options);
             // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();
             shown
         });
         let recorded = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+            let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
             let record =
                 record::record(target, machine, plan, recording, &mut workload, &mut signals);
             tokio::select! {
                 recorded = Box::pin(record) => recorded.map(|_| ()),
-                _ = over => Ok(()),
+                _ = quit_received => Ok(()),
             }
         });
-        (recorded, joined(show))
+        (recorded, join_display(show))
     });
     // This error comes first: if drawing failed, the recorder fails only because nobody reads.
     let shown = shown?;
@@ -148,18 +154,25 @@ pub fn run(
 /// # Errors
 ///
 /// A table cannot be read, or the terminal cannot be drawn on.
-pub fn play(recording: &Recording, span: Span, options: &Options) -> Result<()> {
+pub fn play_recording(
+    recording: &Recording,
+    span: SelectedTime,
+    options: &TopOptions,
+) -> Result<()> {
     let runtime = event_loop()?;
-    let mut app = App::new(Live::new(Links::of(recording)?, nanos(options.frame)), options);
+    let mut app = App::new(
+        LiveFrames::new(Links::from_recording(recording)?, duration_ns(options.frame)),
+        options,
+    );
     let player = Player::new(recording, span)?;
-    app.play(player.span_ns());
-    app.take(player.metadata()?)?;
+    app.set_played(player.span_ns());
+    app.add_piece(player.metadata_piece()?)?;
     // It is closed when a signal arrives.
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let (quit, over) = oneshot::channel();
+    let (quit, quit_received) = oneshot::channel();
     std::thread::scope(|scope| {
         let show = scope.spawn(move || {
-            let shown = show(app, Source { pieces, player: Some(player) }, options);
+            let shown = show_until_quit(app, PieceSource { pieces, player: Some(player) }, options);
             quit.send(()).unwrap_or_default();
             shown
         });
@@ -167,12 +180,12 @@ pub fn play(recording: &Recording, span: Span, options: &Options) -> Result<()> 
             let mut signals = Signals::install()?;
             tokio::select! {
                 _ = signals.next() => {}
-                _ = over => {}
+                _ = quit_received => {}
             }
             anyhow::Ok(())
         });
         drop(sender);
-        joined(show)?;
+        join_display(show)?;
         asked
     })
 }
@@ -184,23 +197,23 @@ fn event_loop() -> Result<tokio::runtime::Runtime> {
         .context("cannot start the event loop")
 }
 
-fn joined(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
+fn join_display(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
     show.join().unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early")))
 }
 
-fn nanos(duration: Duration) -> i64 {
+fn duration_ns(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Where rows come from.
-struct Source<'a> {
+struct PieceSource<'a> {
     /// Rows of the recorder; it is closed when it ends, and when a signal arrives.
-    pieces: Receiver<Piece>,
+    pieces: Receiver<TablePiece>,
     /// A recording that is played instead.
     player: Option<Player<'a>>,
 }
 
-impl Source<'_> {
+impl PieceSource<'_> {
     /// Waits until a frame is complete; `false` after the last.
     fn next(&mut self, app: &mut App) -> Result<bool> {
         if let Some(player) = &mut self.player {
@@ -208,7 +221,7 @@ impl Source<'_> {
             return Ok(!is_stopped && player.next(app)?);
         }
         for piece in &self.pieces {
-            if app.take(piece)? {
+            if app.add_piece(piece)? {
                 return Ok(true);
             }
         }
@@ -216,13 +229,13 @@ impl Source<'_> {
     }
 
     /// Waits until there is something to show; `false` if it ended before.
-    fn first(&mut self, app: &mut App) -> Result<bool> {
+    fn wait_for_rows(&mut self, app: &mut App) -> Result<bool> {
         if self.player.is_some() {
             return self.next(app);
         }
         for piece in &self.pieces {
-            let has_rows = matches!(piece, Piece::Rows(..));
-            app.take(piece)?;
+            let has_rows = matches!(piece, TablePiece::Rows(..));
+            app.add_piece(piece)?;
             if has_rows {
                 return Ok(true);
             }
@@ -230,12 +243,12 @@ impl Source<'_> {
         Ok(false)
     }
 
-    /// Takes what is there. Returns whether the screen changed.
-    fn go_on(&mut self, app: &mut App) -> Result<bool> {
+    /// Handles the pieces that have arrived. Returns whether the screen changed.
+    fn handle_arrived(&mut self, app: &mut App) -> Result<bool> {
         let mut is_new = false;
         loop {
             match self.pieces.try_recv() {
-                Ok(piece) => is_new |= app.take(piece)?,
+                Ok(piece) => is_new |= app.add_piece(piece)?,
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     app.quit();
@@ -244,27 +257,31 @@ impl Source<'_> {
             }
         }
         match &mut self.player {
-            Some(player) => Ok(player.go_on(app)?),
+            Some(player) => Ok(player.advance_if_due(app)?),
             None => Ok(is_new),
         }
     }
 }
 
 /// Shows rows until the user quits or they end. Returns whether there were any.
-fn show(mut app: App, mut source: Source<'_>, options: &Options) -> Result<bool> {
+fn show_until_quit(
+    mut app: App,
+    mut source: PieceSource<'_>,
+    options: &TopOptions,
+) -> Result<bool> {
     if let Some(print) = options.print {
-        return printed(&mut app, &mut source, print);
+        return print_screens(&mut app, &mut source, print);
     }
     // The terminal is not changed before the first rows, so that earlier errors are visible.
-    if !source.first(&mut app)? {
+    if !source.wait_for_rows(&mut app)? {
         return Ok(false);
     }
     let mut terminal = Terminal::enter()?;
     terminal.draw(&app)?;
     let mut drawn = Instant::now();
-    while !app.quits() {
-        let mut is_new = Terminal::keys(&mut app, LOOK)?;
-        is_new |= source.go_on(&mut app)?;
+    while !app.has_quit() {
+        let mut is_new = Terminal::handle_keys(&mut app, KEY_WAIT)?;
+        is_new |= source.handle_arrived(&mut app)?;
         // The clock in the head line must advance even without new rows.
         if is_new || drawn.elapsed() >= Duration::from_secs(1) {
             terminal.draw(&app)?;
@@ -277,13 +294,13 @@ fn show(mut app: App, mut source: Source<'_>, options: &Options) -> Result<bool>
 }
 
 /// Prints one screen, or each. Returns whether one was printed.
-fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool> {
+fn print_screens(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<bool> {
     let (mut begin_ns, mut has_frame) = (None, false);
     while source.next(app)? {
         has_frame = true;
-        match (print.once, app.live.last()) {
-            (None, _) => write(&print.form.of(app)?)?,
-            (Some(When::After(after_ns)), Some((first_ns, end_ns))) => {
+        match (print.choice, app.live.last_frame_ns()) {
+            (None, _) => write_stdout(&print.format.render(app)?)?,
+            (Some(ScreenChoice::After(after_ns)), Some((first_ns, end_ns))) => {
                 if end_ns - *begin_ns.get_or_insert(first_ns) >= after_ns {
                     break;
                 }
@@ -291,24 +308,27 @@ fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool>
             (Some(_), _) => {}
         }
     }
-    if has_frame && print.once.is_some() {
-        write(&print.form.of(app)?)?;
+    if has_frame && print.choice.is_some() {
+        write_stdout(&print.format.render(app)?)?;
     }
     // If there was none, the recorder's error says why.
     Ok(has_frame)
 }
 
 /// Writes to standard output at once, so that a reader sees each update.
-fn write(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
+fn write_stdout(text: &str) -> Result<()> {
+    let mut output = io::stdout().lock();
+    output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+        .context("cannot write to stdout")
 }
 
-impl Form {
-    fn of(self, app: &App) -> Result<String> {
+impl ScreenFormat {
+    fn render(self, app: &App) -> Result<String> {
         match self {
-            Self::Text { width } => Ok(app.text(width)),
-            Self::Json => app.json(),
+            Self::Text { width } => Ok(app.screen_text(width)),
+            Self::Json => app.screen_json(),
         }
     }
 }

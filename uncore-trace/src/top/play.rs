@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::app::{App, Wish};
-use crate::schema::columns::i64s;
+use super::app::{App, PlayRequest};
+use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, fabric, runtime};
-use crate::tables::reader::{Recording, Scan};
-use crate::tables::writer::Piece;
+use crate::tables::reader::{Recording, TableScan};
+use crate::tables::writer::TablePiece;
 use crate::view::live::{FRAMES, RUNTIME_COLUMNS, fabric_columns};
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// A recording that is played.
 #[derive(Debug)]
 pub(super) struct Player<'a> {
     recording: &'a Recording,
-    span: Span,
-    fabric: Option<Rows>,
-    runtime: Option<Rows>,
+    span: SelectedTime,
+    fabric: Option<UnplayedRows>,
+    runtime: Option<UnplayedRows>,
     /// When the last frame was shown.
-    shown: Instant,
+    shown_at: Instant,
 }
 
 impl<'a> Player<'a> {
@@ -33,10 +33,10 @@ impl<'a> Player<'a> {
     /// # Errors
     ///
     /// A table cannot be read.
-    pub(super) fn new(recording: &'a Recording, span: Span) -> Result<Self> {
+    pub(super) fn new(recording: &'a Recording, span: SelectedTime) -> Result<Self> {
         let (fabric, runtime, shown) = (None, None, Instant::now());
-        let mut player = Self { recording, span, fabric, runtime, shown };
-        player.open(player.span.wanted.clone())?;
+        let mut player = Self { recording, span, fabric, runtime, shown_at: shown };
+        player.open_tables(player.span.wanted.clone())?;
         Ok(player)
     }
 
@@ -46,90 +46,96 @@ impl<'a> Player<'a> {
     }
 
     /// The metadata of the recording.
-    pub(super) fn metadata(&self) -> Result<Piece> {
-        Ok(Piece::Metadata(self.recording.table(&fabric::TABLE)?.metadata().clone()))
+    pub(super) fn metadata_piece(&self) -> Result<TablePiece> {
+        Ok(TablePiece::Metadata(
+            self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone(),
+        ))
     }
 
-    /// Goes on if a frame has been shown for its length, and does what a key asked for. Returns whether the
-    /// screen changed.
-    pub(super) fn go_on(&mut self, app: &mut App) -> Result<bool> {
-        let last = app.live.last();
-        match (app.take_wish(), last) {
-            (Some(Wish::Next), _) => self.next(app),
-            (Some(Wish::Back), Some((begin_ns, _))) if begin_ns > self.span.begin_ns => {
-                self.jump(app, begin_ns, app.live.longest_ns())
+    /// Advances if a frame has been shown for its length, and does what a key asked for. Returns
+    /// whether the screen changed.
+    pub(super) fn advance_if_due(&mut self, app: &mut App) -> Result<bool> {
+        let shown_frame = app.live.last_frame_ns();
+        match (app.take_request(), shown_frame) {
+            (Some(PlayRequest::NextFrame), _) => self.next(app),
+            (Some(PlayRequest::PreviousFrame), Some((begin_ns, _)))
+                if begin_ns > self.span.begin_ns =>
+            {
+                self.jump_to(app, begin_ns, app.live.longest_ns())
             }
-            (Some(Wish::Again(frame_ns)), Some((_, end_ns))) => {
+            (Some(PlayRequest::WithFrameLength(frame_ns)), Some((_, end_ns))) => {
                 app.live.set_frame(frame_ns);
-                self.jump(app, end_ns, frame_ns)
+                self.jump_to(app, end_ns, frame_ns)
             }
             (Some(_), _) => Ok(false),
             (None, _) if app.is_paused() || app.has_ended() => Ok(false),
             (None, _) => {
                 let length = Duration::from_nanos(app.live.longest_ns().unsigned_abs());
-                if self.shown.elapsed() < length { Ok(false) } else { self.next(app) }
+                if self.shown_at.elapsed() < length { Ok(false) } else { self.next(app) }
             }
         }
     }
 
     /// Passes rows until a frame is complete; returns whether one is. At the end, it says so.
     pub(super) fn next(&mut self, app: &mut App) -> Result<bool> {
-        self.shown = Instant::now();
-        if self.frame(app)? {
+        self.shown_at = Instant::now();
+        if self.pass_frame(app)? {
             return Ok(true);
         }
-        let is_new = !app.has_ended() && app.live.finish();
+        let is_new = !app.has_ended() && app.live.finish_frame();
         app.set_ended(true);
         Ok(is_new)
     }
 
     /// Shows the last frames before `to_ns`, which are about this long.
-    fn jump(&mut self, app: &mut App, to_ns: i64, length_ns: i64) -> Result<bool> {
+    fn jump_to(&mut self, app: &mut App, to_ns: i64, length_ns: i64) -> Result<bool> {
         // Whole frames, so that the last one is complete.
         let frames = ((to_ns - self.span.begin_ns) / length_ns).min(FRAMES as i64);
         let begin_ns = to_ns - frames * length_ns;
         let begin_ns = if frames == 0 { self.span.begin_ns } else { begin_ns };
         app.live.set_frame(app.frame_ns());
-        self.open(begin_ns.saturating_add(1)..=to_ns)?;
-        while self.frame(app)? {}
-        app.live.finish();
-        self.open(to_ns.saturating_add(1)..=*self.span.wanted.end())?;
+        self.open_tables(begin_ns.saturating_add(1)..=to_ns)?;
+        while self.pass_frame(app)? {}
+        app.live.finish_frame();
+        self.open_tables(to_ns.saturating_add(1)..=*self.span.wanted.end())?;
         app.set_ended(to_ns >= self.span.end_ns);
-        self.shown = Instant::now();
+        self.shown_at = Instant::now();
         Ok(true)
     }
 
     /// Passes rows until a frame is complete; `false` if there are no more rows.
-    fn frame(&mut self, app: &mut App) -> Result<bool> {
+    fn pass_frame(&mut self, app: &mut App) -> Result<bool> {
         loop {
             let Some(fabric) = &mut self.fabric else { return Ok(false) };
             let Some(next_ns) = fabric.next_ns()? else { return Ok(false) };
             let until_ns = app.live.open_until_ns().map_or(next_ns, |until| until.max(next_ns));
-            let shares = fabric.until(until_ns);
+            let shares = fabric.take_until(until_ns);
             if let Some(runtime) = &mut self.runtime {
                 while runtime.next_ns()?.is_some_and(|end_ns| end_ns <= until_ns) {
-                    app.take(runtime.until(until_ns))?;
+                    app.add_piece(runtime.take_until(until_ns))?;
                 }
             }
-            if app.take(shares)? {
+            if app.add_piece(shares)? {
                 return Ok(true);
             }
         }
     }
 
-    /// Goes to the rows that end in this time.
-    fn open(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
-        let open = |def: &'static TableDef, columns: &[&str]| -> Result<Option<Rows>> {
-            if wanted.is_empty() || !self.recording.tables().iter().any(|its| its.name == def.name)
-            {
-                return Ok(None);
-            }
-            let table = self.recording.table(def)?;
-            let scan = table.scan_within(columns, "mono_ns", wanted.clone())?;
-            Ok(Some(Rows { def, scan, wanted: wanted.clone(), batch: None }))
-        };
-        let fabric = open(&fabric::TABLE, &fabric_columns(self.recording))?;
-        let runtime = open(&runtime::TABLE, &RUNTIME_COLUMNS)?;
+    /// Opens the tables at the rows that end in this time.
+    fn open_tables(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
+        let open_rows =
+            |def: &'static TableDef, columns: &[&str]| -> Result<Option<UnplayedRows>> {
+                if wanted.is_empty()
+                    || !self.recording.list_tables().iter().any(|listed| listed.name == def.name)
+                {
+                    return Ok(None);
+                }
+                let table = self.recording.open_table(def)?;
+                let scan = table.scan_within(columns, "mono_ns", wanted.clone())?;
+                Ok(Some(UnplayedRows { def, scan, wanted: wanted.clone(), batch: None }))
+            };
+        let fabric = open_rows(&fabric::TABLE, &fabric_columns(self.recording))?;
+        let runtime = open_rows(&runtime::TABLE, &RUNTIME_COLUMNS)?;
         (self.fabric, self.runtime) = (fabric, runtime);
         Ok(())
     }
@@ -137,40 +143,41 @@ impl<'a> Player<'a> {
 
 /// The rows of a table that were not passed yet; both tables are in the order of `mono_ns`.
 #[derive(Debug)]
-struct Rows {
+struct UnplayedRows {
     def: &'static TableDef,
-    scan: Scan,
+    scan: TableScan,
     wanted: RangeInclusive<i64>,
     /// Not empty.
     batch: Option<RecordBatch>,
 }
 
-impl Rows {
+impl UnplayedRows {
     /// `mono_ns` of the next row, `None` after the last.
     fn next_ns(&mut self) -> Result<Option<i64>> {
         loop {
             if let Some(batch) = &self.batch {
-                let next = i64s(batch, "mono_ns")?.values().first().copied();
-                return Ok(next.filter(|next| next <= self.wanted.end()));
+                let row_ns = i64_column(batch, "mono_ns")?.values().first().copied();
+                return Ok(row_ns.filter(|row_end_ns| row_end_ns <= self.wanted.end()));
             }
             let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
-            let ends = i64s(&batch, "mono_ns")?.values();
-            let first = ends.iter().position(|end| end >= self.wanted.start());
-            self.batch = first.map(|first| batch.slice(first, batch.num_rows() - first));
+            let ends = i64_column(&batch, "mono_ns")?.values();
+            let first_row = ends.iter().position(|end| end >= self.wanted.start());
+            self.batch =
+                first_row.map(|first_row| batch.slice(first_row, batch.num_rows() - first_row));
         }
     }
 
-    /// The next rows of the batch that end until then.
-    fn until(&mut self, until_ns: i64) -> Piece {
+    /// The next rows of the batch that end until `until_ns`.
+    fn take_until(&mut self, until_ns: i64) -> TablePiece {
         let Some(batch) = self.batch.take() else {
-            return Piece::Rows(self.def, RecordBatch::new_empty((self.def.schema)()));
+            return TablePiece::Rows(self.def, RecordBatch::new_empty((self.def.schema)()));
         };
         let until_ns = until_ns.min(*self.wanted.end());
-        let later = i64s(&batch, "mono_ns")
+        let later = i64_column(&batch, "mono_ns")
             .ok()
             .and_then(|ends| ends.values().iter().position(|end| *end > until_ns));
-        let Some(later) = later else { return Piece::Rows(self.def, batch) };
+        let Some(later) = later else { return TablePiece::Rows(self.def, batch) };
         self.batch = Some(batch.slice(later, batch.num_rows() - later));
-        Piece::Rows(self.def, batch.slice(0, later))
+        TablePiece::Rows(self.def, batch.slice(0, later))
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
 use crate::tables::place;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// A recording that is being written.
 struct OpenRecording {
@@ -44,12 +44,12 @@ impl Saver {
     }
 
     /// The host that is watched.
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host_name(&self) -> &str {
         self.pairs.get(metadata::HOST).map_or("", String::as_str)
     }
 
     /// The file that is being written.
-    pub(super) fn path(&self) -> Option<&Path> {
+    pub(super) fn open_path(&self) -> Option<&Path> {
         self.open.as_ref().map(|open| open.path.as_path())
     }
 
@@ -58,14 +58,19 @@ impl Saver {
     /// # Errors
     ///
     /// The file exists, or cannot be created.
-    pub(super) fn begin(&mut self) -> Result<PathBuf> {
-        let path = self.wanted.clone().unwrap_or_else(place::unnamed);
-        let begin = Snapshot::take();
+    pub(super) fn start_recording(&mut self) -> Result<PathBuf> {
+        let path = self.wanted.clone().unwrap_or_else(place::unused_name);
+        let begin = Snapshot::read_clocks();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
-        let writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs)?;
-        self.open =
-            Some(OpenRecording { writer, path: path.clone(), begin, losses: self.losses() });
+        let writer =
+            Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
+        self.open = Some(OpenRecording {
+            writer,
+            path: path.clone(),
+            begin,
+            losses: self.session_losses(),
+        });
         Ok(path)
     }
 
@@ -74,9 +79,10 @@ impl Saver {
     /// # Errors
     ///
     /// They cannot be written; this ends the recording.
-    pub(super) fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
+    pub(super) fn write_rows(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal());
+        let written =
+            open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal_rows());
         if written.is_err() {
             self.open = None;
         }
@@ -88,18 +94,19 @@ impl Saver {
     /// # Errors
     ///
     /// The file cannot be finished.
-    pub(super) fn end(&mut self) -> Result<Option<(PathBuf, u64)>> {
+    pub(super) fn finish_recording(&mut self) -> Result<Option<(PathBuf, u64)>> {
         let Some(open) = self.open.take() else { return Ok(None) };
         let mut pairs = self.pairs.clone();
-        let mut losses = self.losses();
-        for (cause, before) in &open.losses {
+        let mut losses = self.session_losses();
+        for (cause, count_before) in &open.losses {
             if let Some(count) = losses.get_mut(cause) {
-                *count = count.saturating_sub(*before);
+                *count = count.saturating_sub(*count_before);
             }
         }
         losses.retain(|_, count| *count > 0);
-        let sorted = Losses::sort(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
-        let clocks = serde_json::to_string(&[open.begin, Snapshot::take()])?;
+        let sorted =
+            Losses::from_totals(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
+        let clocks = serde_json::to_string(&[open.begin, Snapshot::read_clocks()])?;
         pairs.insert(metadata::CLOCKS.to_owned(), clocks);
         pairs.insert(metadata::COMPLETE.to_owned(), sorted.is_complete().to_string());
         pairs.insert(metadata::LOSS.to_owned(), serde_json::to_string(&losses)?);
@@ -111,7 +118,7 @@ impl Saver {
         Ok(Some((open.path, finished.rows)))
     }
 
-    fn losses(&self) -> BTreeMap<String, u64> {
+    fn session_losses(&self) -> BTreeMap<String, u64> {
         let losses = self.pairs.get(metadata::LOSS);
         losses.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }

@@ -26,7 +26,7 @@ pub(super) struct Terminal {
     /// Columns and lines.
     size: (u16, u16),
     /// The lines that are shown.
-    shown: Vec<String>,
+    shown_lines: Vec<String>,
 }
 
 impl Terminal {
@@ -38,7 +38,7 @@ impl Terminal {
     pub(super) fn enter() -> Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read single keys from the terminal")?;
-        held::begin();
+        held::begin_hold();
         // From here on, it is restored on drop.
         let terminal = Self::default();
         execute!(io::stdout(), EnterAlternateScreen, Hide)
@@ -48,34 +48,34 @@ impl Terminal {
 
     /// Draws the current state of the application.
     pub(super) fn draw(&mut self, app: &App) -> Result<()> {
-        self.replace(app).context("cannot draw on the terminal")
+        self.write_changed_lines(app).context("cannot draw on the terminal")
     }
 
     /// Writes the lines that have changed, and all after the terminal has changed its size.
-    fn replace(&mut self, app: &App) -> io::Result<()> {
+    fn write_changed_lines(&mut self, app: &App) -> io::Result<()> {
         let size = size()?;
-        let mut out = io::stdout().lock();
-        queue!(out, BeginSynchronizedUpdate)?;
+        let mut stdout = io::stdout().lock();
+        queue!(stdout, BeginSynchronizedUpdate)?;
         if self.size != size {
-            queue!(out, Clear(ClearType::All))?;
+            queue!(stdout, Clear(ClearType::All))?;
             self.size = size;
-            self.shown.clear();
+            self.shown_lines.clear();
         }
-        let lines = draw::styled(app, usize::from(size.0), usize::from(size.1));
+        let lines = draw::styled_lines(app, usize::from(size.0), usize::from(size.1));
         for (row, line) in (0..).zip(&lines) {
-            if self.shown.get(usize::from(row)) != Some(line) {
+            if self.shown_lines.get(usize::from(row)) != Some(line) {
                 // Cleared first: after its last column, the cursor may still be in it.
-                queue!(out, MoveTo(0, row), Clear(ClearType::CurrentLine), Print(line))?;
+                queue!(stdout, MoveTo(0, row), Clear(ClearType::CurrentLine), Print(line))?;
             }
         }
-        self.shown = lines;
-        queue!(out, EndSynchronizedUpdate)?;
-        out.flush()
+        self.shown_lines = lines;
+        queue!(stdout, EndSynchronizedUpdate)?;
+        stdout.flush()
     }
 
     /// Passes keys to the application. Waits up to `wait` for the first. Returns whether it must be
     /// drawn again.
-    pub(super) fn keys(app: &mut App, wait: Duration) -> Result<bool> {
+    pub(super) fn handle_keys(app: &mut App, wait: Duration) -> Result<bool> {
         let mut is_new = false;
         if is_gone(wait)? {
             app.quit();
@@ -84,7 +84,7 @@ impl Terminal {
         while event::poll(Duration::ZERO).context("cannot read keys from the terminal")? {
             match event::read().context("cannot read keys from the terminal")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    app.key(key);
+                    app.handle_key(key);
                     is_new = true;
                 }
                 Event::Resize(..) => is_new = true,
@@ -112,16 +112,16 @@ fn is_gone(wait: Duration) -> Result<bool> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
     }
 }
 
 /// Restores the terminal, and prints the held messages. Errors are ignored, because then there is
 /// no terminal left to restore.
-fn restore() {
+fn restore_terminal() {
     execute!(io::stdout(), LeaveAlternateScreen, Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
-    for line in held::end() {
+    for line in held::end_hold() {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }
@@ -130,10 +130,10 @@ fn restore() {
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |what| {
-            restore();
-            before(what);
+        let previous_hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic_info| {
+            restore_terminal();
+            previous_hook(panic_info);
         }));
     });
 }

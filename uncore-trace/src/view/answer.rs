@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::headroom::{FULL, Way};
+use super::headroom::{FULL, LinkHeadroom};
 use super::interval::Interval;
-use super::key::By;
+use super::key::GroupBy;
 use super::links::{Links, limit};
 use super::tenants::usage_of_tenants;
-use super::usage::{Event, Line, Question, Usage};
+use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion};
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -28,9 +28,9 @@ const HOLDERS: usize = 3;
 
 /// One direction of a link, or an event, of which something was counted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted<'a> {
-    /// Its sums.
-    pub event: &'a Event,
+pub(super) struct RankedEvent<'a> {
+    /// The event, or the direction of a link, with its sums.
+    pub event: &'a UsageEvent,
     /// Average rate, in the event's unit per second.
     pub rate: f64,
     /// How full the link was, as a fraction of its peak; of both directions together if only that
@@ -40,38 +40,54 @@ pub(super) struct Counted<'a> {
 
 /// The events and links of which something was counted: the fullest link first, then those
 /// without a known peak, by rate.
-pub(super) fn ranked<'a>(events: &'a [Event], links: &Links) -> Vec<Counted<'a>> {
-    let mut ranked: Vec<Counted<'_>> = Vec::new();
+pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<RankedEvent<'a>> {
+    let mut ranked: Vec<RankedEvent<'_>> = Vec::new();
     for event in events.iter().filter(|event| event.total > 0.0) {
-        let Some(rate) = event.rate(event.total) else { continue };
-        ranked.push(Counted { event, rate, full: fullness(event, rate, events, links) });
+        let Some(rate) = event.mean_rate(event.total) else { continue };
+        ranked.push(RankedEvent { event, rate, full: find_fullness(event, rate, events, links) });
     }
-    let full = |counted: &Counted<'_>| counted.full.unwrap_or(-1.0);
+    let full = |ranked_event: &RankedEvent<'_>| ranked_event.full.unwrap_or(-1.0);
     ranked.sort_by(|a, b| full(b).total_cmp(&full(a)).then(b.rate.total_cmp(&a.rate)));
     ranked
 }
 
-fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f64> {
-    let (place, direction) = event.link?;
-    let link = links.links.get(place)?;
-    if let Some(limit) = limit(link, direction) {
-        return Some(limit.part(rate));
+fn find_fullness(
+    event: &UsageEvent,
+    rate: f64,
+    events: &[UsageEvent],
+    links: &Links,
+) -> Option<f64> {
+    let (link_index, direction) = event.link?;
+    let link = links.links.get(link_index)?;
+    if let Some(link_peak) = limit(link, direction) {
+        return Some(link_peak.fraction_of_peak(rate));
     }
-    let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
-    let both = of_link.filter_map(|its| its.rate(its.total)).sum();
-    limit(link, Direction::Both).map(|limit| limit.part(both))
+    let of_link = events
+        .iter()
+        .filter(|other_event| other_event.link.is_some_and(|(index, _)| index == link_index));
+    let rate_of_both =
+        of_link.filter_map(|other_event| other_event.mean_rate(other_event.total)).sum();
+    limit(link, Direction::Both).map(|link_peak| link_peak.fraction_of_peak(rate_of_both))
 }
 
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
-pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String) {
-    let counted = ranked(events, links);
-    if let Some(fullest) = counted.iter().find(|counted| counted.event.link.is_some()) {
-        let more = [how_full(fullest.event, links, ways), of_holders(events, links)];
-        let more: Vec<String> = more.into_iter().filter(|text| !text.is_empty()).collect();
-        return (of_link(fullest.event, links), more.join(" "));
+pub fn answer(
+    events: &[UsageEvent],
+    links: &Links,
+    headrooms: &[LinkHeadroom],
+) -> (String, String) {
+    let ranked_events = rank_events(events, links);
+    if let Some(fullest) =
+        ranked_events.iter().find(|ranked_event| ranked_event.event.link.is_some())
+    {
+        let further =
+            [fullness_sentence(fullest.event, links, headrooms), holder_sentences(events, links)];
+        let sentences: Vec<String> = further.into_iter().filter(|text| !text.is_empty()).collect();
+        return (link_sentence(fullest.event, links), sentences.join(" "));
     }
-    let answer = of_events(&counted).unwrap_or_else(|| "Nothing was counted.".to_owned());
+    let answer =
+        tenant_sentence(&ranked_events).unwrap_or_else(|| "Nothing was counted.".to_owned());
     (answer, String::new())
 }
 
@@ -81,147 +97,164 @@ pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String)
 /// # Errors
 ///
 /// The recording cannot be read.
-pub fn of_report(
+pub fn answer_of_report(
     recording: &Recording,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     sums: &Usage,
-    (links, ways): (&Links, &[Way]),
+    (links, headrooms): (&Links, &[LinkHeadroom]),
 ) -> Result<(String, String)> {
-    let (by, is_chosen) = match question.by {
-        By::Pmu | By::Port | By::Device | By::Owner => (By::Cgroup, false),
-        by => (by, question.is_chosen),
+    let (tenant_grouping, is_chosen) = match question.grouping {
+        GroupBy::Pmu | GroupBy::Port | GroupBy::Device | GroupBy::Owner => (GroupBy::Cgroup, false),
+        chosen => (chosen, question.is_chosen),
     };
-    let asked = Question { by, is_chosen, ..question.clone() };
-    if ways.iter().any(|way| way.bytes > 0.0) {
-        let sums = usage_of_tenants(recording, &Question { links: Some(links), ..asked })?;
-        return Ok(answer(&sums.events, links, ways));
+    let tenant_question =
+        UsageQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
+    if headrooms.iter().any(|headroom| headroom.bytes > 0.0) {
+        let sums =
+            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..tenant_question })?;
+        return Ok(answer(&sums.events, links, headrooms));
     }
-    if sums.by == by {
-        return Ok(answer(&sums.events, links, ways));
+    if sums.grouping == tenant_grouping {
+        return Ok(answer(&sums.events, links, headrooms));
     }
-    Ok(answer(&usage_of_tenants(recording, &asked)?.events, links, ways))
+    Ok(answer(&usage_of_tenants(recording, &tenant_question)?.events, links, headrooms))
 }
 
 /// Whether a line is of somebody who can be asked: a task or a device.
-fn is_tenant(line: &Line) -> bool {
+fn is_tenant(line: &ReportLine) -> bool {
     ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
 }
 
-fn of_link(event: &Event, links: &Links) -> String {
-    let over = event.link.map(|(place, direction)| label(links, place, direction));
-    let over = over.unwrap_or_default();
+fn link_sentence(event: &UsageEvent, links: &Links) -> String {
+    let label = event.link.map(|(link_index, direction)| link_label(links, link_index, direction));
+    let label = label.unwrap_or_default();
     let unit = printable(&event.unit);
     let total = units::human(event.total, &unit);
-    let Some(first) = event.lines.iter().find(|line| is_tenant(line)) else {
-        return format!("{total} went over {over}, and no tenant is known.");
+    let Some(largest_line) = event.lines.iter().find(|line| is_tenant(line)) else {
+        return format!("{total} went over {label}, and no tenant is known.");
     };
-    let value = units::human(first.sum.value, &unit);
+    let value = units::human(largest_line.sum.value, &unit);
     format!(
-        "{} had {} of what went over {over}: {value} of {total}{}.",
-        name(first),
-        share(first, event),
+        "{} had {} of what went over {label}: {value} of {total}{}.",
+        line_name(largest_line),
+        share_text(largest_line, event),
         in_cgroup(event).map(|cgroup| format!("; {cgroup}")).unwrap_or_default()
     )
 }
 
-/// What went over the links of devices for those who held them, those with the most bytes first; empty
-/// if nothing did.
-fn of_holders(events: &[Event], links: &Links) -> String {
+/// What went over the links of devices for those who held them, those with the most bytes first;
+/// empty if nothing did.
+fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
-        let Some((place, _)) = event.link.filter(|(place, _)| !links.has_parts(*place)) else {
+        let Some((link_index, _)) =
+            event.link.filter(|(link_index, _)| !links.has_function_links(*link_index))
+        else {
             continue;
         };
         // Not those that have bytes of requests, too.
-        let held = event.lines.iter().filter(|line| line.methods.iter().all(|its| its == HELD));
+        let held =
+            event.lines.iter().filter(|line| line.methods.iter().all(|method| method == HELD));
         for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
-            *bytes.entry((place, name(line).into_owned())).or_default() += line.sum.value;
+            *bytes.entry((link_index, line_name(line).into_owned())).or_default() += line.sum.value;
         }
     }
     let mut bytes: Vec<_> = bytes.into_iter().collect();
     bytes.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let said = bytes.iter().take(HOLDERS).filter_map(|((place, who), bytes)| {
-        let link = links.links.get(*place)?;
+    let sentences = bytes.iter().take(HOLDERS).filter_map(|((link_index, holder), bytes)| {
+        let link = links.links.get(*link_index)?;
         let devices = printable(link.devices.as_deref()?);
-        let (kind, moved) = (printable(&link.kind), units::human(*bytes, "bytes"));
-        Some(format!("{devices} (held by {who}): {moved} over {kind}."))
+        let (link_kind, moved) = (printable(&link.kind), units::human(*bytes, "bytes"));
+        Some(format!("{devices} (held by {holder}): {moved} over {link_kind}."))
     });
-    said.collect::<Vec<_>>().join(" ")
+    sentences.collect::<Vec<_>>().join(" ")
 }
 
 /// How full a link was; empty if its peak is not known.
-fn how_full(event: &Event, links: &Links, ways: &[Way]) -> String {
-    let Some((place, direction)) = event.link else { return String::new() };
-    let of = |direction| ways.iter().find(|way| (way.link, way.direction) == (place, direction));
-    let with_peak = |direction| of(direction).filter(|way| way.limit(links).is_some());
-    let said = with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|way| {
-        let limit = way.limit(links)?;
-        let [average, highest] =
-            [way.average()?, way.highest?].map(|rate| percent(limit.part(rate)));
-        let long = way.full_ns.filter(|ns| *ns > 0);
-        let long = long
-            .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));
-        let name = label(links, way.link, way.direction);
-        let long = long.unwrap_or_default();
-        Some(format!("{name} was {average} full on average and {highest} at most{long}."))
-    });
-    said.unwrap_or_default()
+fn fullness_sentence(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
+    let Some((link_index, direction)) = event.link else { return String::new() };
+    let find_headroom = |direction| {
+        headrooms
+            .iter()
+            .find(|headroom| (headroom.link_index, headroom.direction) == (link_index, direction))
+    };
+    let with_peak =
+        |direction| find_headroom(direction).filter(|headroom| headroom.link_peak(links).is_some());
+    let sentence =
+        with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|headroom| {
+            let link_peak = headroom.link_peak(links)?;
+            let [average, highest] = [headroom.average_per_s()?, headroom.highest_per_s?]
+                .map(|rate| percent(link_peak.fraction_of_peak(rate)));
+            let full_ns = headroom.full_ns.filter(|ns| *ns > 0);
+            let full_time = full_ns.map(|ns| {
+                format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL))
+            });
+            let name = link_label(links, headroom.link_index, headroom.direction);
+            let full_time = full_time.unwrap_or_default();
+            Some(format!("{name} was {average} full on average and {highest} at most{full_time}."))
+        });
+    sentence.unwrap_or_default()
 }
 
 /// `memory 0 (in)`.
-fn label(links: &Links, place: usize, direction: Direction) -> String {
-    let name = links.label(place, Direction::Both);
+fn link_label(links: &Links, link_index: usize, direction: Direction) -> String {
+    let name = links.direction_label(link_index, Direction::Both);
     match direction {
         Direction::Both => printable(&name).into_owned(),
-        direction => format!("{} ({})", printable(&name), direction.name()),
+        direction => format!("{} ({})", printable(&name), direction.direction_name()),
     }
 }
 
 /// A fraction of an event, and the line that had it.
-type Part<'a> = (f64, &'a Line, &'a Event);
+type EventShare<'a> = (f64, &'a ReportLine, &'a UsageEvent);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
-fn of_events(counted: &[Counted<'_>]) -> Option<String> {
-    let mut parts: BTreeMap<(&str, &str, &str), Vec<Part<'_>>> = BTreeMap::new();
-    for Counted { event, .. } in counted {
+fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
+    let mut shares_by_tenant: BTreeMap<(&str, &str, &str), Vec<EventShare<'_>>> = BTreeMap::new();
+    for RankedEvent { event, .. } in ranked_events {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
-            let its = parts.entry((event.by.name(), &line.owner, &line.key)).or_default();
-            its.push((line.sum.value / event.total, line, event));
+            let tenant_shares = shares_by_tenant
+                .entry((event.grouping.name(), &line.owner, &line.key))
+                .or_default();
+            tenant_shares.push((line.sum.value / event.total, line, event));
         }
     }
-    let sum = |its: &[Part<'_>]| its.iter().map(|(part, ..)| part).sum::<f64>();
-    let mut most = parts.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
-    most.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
-    let named = most.iter().take(EVENTS);
+    let sum = |shares: &[EventShare<'_>]| shares.iter().map(|(fraction, ..)| fraction).sum::<f64>();
+    let mut largest_shares =
+        shares_by_tenant.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+    largest_shares.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
+    let named = largest_shares.iter().take(EVENTS);
     let named: Vec<String> = named
-        .map(|(_, line, event)| format!("{} of {}", share(line, event), printable(&event.name)))
+        .map(|(_, line, event)| {
+            format!("{} of {}", share_text(line, event), printable(&event.name))
+        })
         .collect();
     let list = match named.as_slice() {
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [single] => single.clone(),
+        [leading @ .., final_text] => format!("{} and {final_text}", leading.join(", ")),
         [] => return None,
     };
-    Some(format!("{} had {list}.", name(most.first()?.1)))
+    Some(format!("{} had {list}.", line_name(largest_shares.first()?.1)))
 }
 
-/// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly all;
-/// `None` for other events, and for the root, whose name says nothing.
-pub(super) fn in_cgroup(event: &Event) -> Option<String> {
+/// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly
+/// all; `None` for other events, and for the root, whose name says nothing.
+pub(super) fn in_cgroup(event: &UsageEvent) -> Option<String> {
     let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
-    Some(format!("{} in cgroup {}", percent(dominant.part), printable(&dominant.path)))
+    Some(format!("{} in cgroup {}", percent(dominant.fraction), printable(&dominant.path)))
 }
 
 /// The name of a line, in brackets if it is no tenant's.
-pub(super) fn name(line: &Line) -> Cow<'_, str> {
+pub(super) fn line_name(line: &ReportLine) -> Cow<'_, str> {
     let name = printable(&line.key);
     if line.key == line.owner { format!("({name})").into() } else { name }
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.
-pub(super) fn share(line: &Line, event: &Event) -> String {
+pub(super) fn share_text(line: &ReportLine, event: &UsageEvent) -> String {
     let share = percent(line.sum.value / event.total);
-    let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
-    match line.interval(event).map(ends) {
+    let percentages = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
+    match line.value_interval(event).map(percentages) {
         Some([low, high]) if low != share || high != share => {
             let low = low.trim_end_matches(" %");
             format!("{share} ({low} to {high})")

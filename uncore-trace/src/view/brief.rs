@@ -1,62 +1,65 @@
 //! A recording in three lines: the fullest links or the largest events, and who had them.
 //!
-//! Guarantee: at most [`MOST_ROWS`] rows, and those of the row groups at their ends, are read
+//! Guarantee: at most [`MAX_ROWS`] rows, and those of the row groups at their ends, are read
 //! however long the recording is. What is said of a longer one is of its last part, and says so.
 
 use anyhow::Result;
 
-use super::answer::{Counted, name, ranked, share};
+use super::answer::{RankedEvent, line_name, rank_events, share_text};
 use super::canary;
-use super::key::By;
+use super::key::GroupBy;
 use super::links::Links;
-use super::span::Moment;
+use super::span::TimePoint;
 use super::tenants::usage_of_tenants;
-use super::usage::{Event, Question};
+use super::usage::{UsageEvent, UsageQuestion};
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::terminal::{cells, mark, shorten, wrap};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units::{self, percent};
 
 /// Number of rows that are read: about half a second. `report` reads 5 million in 0.9 s and 33 MiB
 /// (a recording of `cargo xtask bench read`, 2026-11-26).
-pub const MOST_ROWS: i64 = 3_000_000;
+pub const MAX_ROWS: i64 = 3_000_000;
 
 /// Number of links or events.
 const EVENTS: usize = 3;
 
 /// Smallest part of an event for which a second owner is named.
-const LEAST: f64 = 0.01;
+const MIN_FRACTION: f64 = 0.01;
 
 /// Fewest cells of an owner's name.
-const NAME: usize = 16;
+const MIN_NAME_CELLS: usize = 16;
 
-/// A heading, and one line for each of the fullest links or, where nothing was counted on a link, of
-/// the events with the highest rates in their units. A line has at most `width` cells unless that is
-/// very small.
+/// A heading, and one line for each of the fullest links or, where nothing was counted on a link,
+/// of the events with the highest rates in their units. A line has at most `width` cells unless
+/// that is very small.
 ///
 /// # Errors
 ///
 /// The recording cannot be read.
-pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
-    within(recording, width, MOST_ROWS)
+pub fn brief_of_recording(recording: &Recording, width: usize) -> Result<Vec<String>> {
+    brief_of_rows(recording, width, MAX_ROWS)
 }
 
-fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>> {
-    let table = recording.table(&fabric::TABLE)?;
-    let last = table.bounds("mono_ns").filter(|_| table.rows() > most).map(|(first, last)| {
-        let whole = last.saturating_sub(first) as f64;
-        let part = whole * most as f64 / table.rows() as f64;
-        (part, Moment::After((whole - part) as i64))
-    });
-    let is_whole = last.is_none();
-    let links = Links::of(recording)?;
-    let mut question = Question { is_chosen: false, ..Question::by(By::Cgroup) };
+fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let last_part = table.column_bounds("mono_ns").filter(|_| table.row_count() > max_rows).map(
+        |(begin_ns, end_ns)| {
+            let whole_ns = end_ns.saturating_sub(begin_ns) as f64;
+            let part_ns = whole_ns * max_rows as f64 / table.row_count() as f64;
+            (part_ns, TimePoint::After((whole_ns - part_ns) as i64))
+        },
+    );
+    let is_whole = last_part.is_none();
+    let links = Links::from_recording(recording)?;
+    let mut question =
+        UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
-    if let Some((ns, from)) = last {
+    if let Some((ns, from)) = last_part {
         time = format!(" in the last {}", units::human(ns, "ns"));
-        question.from = Some(from);
+        question.begin = Some(from);
     }
     let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
     let mut sums = usage_of_tenants(recording, &question)?;
@@ -64,13 +67,13 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     if is_idle && question.links.take().is_some() {
         sums = usage_of_tenants(recording, &question)?;
     }
-    let ranked = ranked(&sums.events, &links);
+    let ranked = rank_events(&sums.events, &links);
     answer.extend(fold_equal_owners(ranked.iter().take(EVENTS), width));
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
     }
-    if is_whole && let Some(credits) = canary::credits(recording)? {
-        let sentence = wrap(&canary::sentence(&credits), width);
+    if is_whole && let Some(canary_credits) = canary::read_credits(recording)? {
+        let sentence = wrap_words(&canary::credits_sentence(&canary_credits), width);
         answer.extend(sentence.lines().map(str::to_owned));
     }
     Ok(answer)
@@ -78,16 +81,17 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
 
 /// A line for each of the links or events; those with the same owners, to the digit, are one line.
 fn fold_equal_owners<'a>(
-    ranked: impl Iterator<Item = &'a Counted<'a>>,
+    ranked: impl Iterator<Item = &'a RankedEvent<'a>>,
     width: usize,
 ) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
-    for counted in ranked {
-        let rate = rate(counted);
-        let owners = owners(counted.event, width.saturating_sub(cells(&rate)));
+    for ranked_event in ranked {
+        let rate = rate_text(ranked_event);
+        let owners = owners_text(ranked_event.event, width.saturating_sub(cells(&rate)));
         match lines.last_mut() {
-            Some((rates, last))
-                if *last == owners && cells(rates) + cells(&rate) + cells(last) + 2 <= width =>
+            Some((rates, last_owners))
+                if *last_owners == owners
+                    && cells(rates) + cells(&rate) + cells(last_owners) + 2 <= width =>
             {
                 rates.push_str(", ");
                 rates.push_str(&rate);
@@ -99,27 +103,28 @@ fn fold_equal_owners<'a>(
 }
 
 /// `memory 0 in 13.9 GB/s, 40 % full`.
-fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
-    let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
-    format!("{} {}{full}", printable(&event.name), units::rate(rate, &printable(&event.unit)))
+fn rate_text(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
+    let full = full.map(|fraction| format!(", {} full", percent(fraction))).unwrap_or_default();
+    format!("{} {}{full}", printable(&event.name), units::human_rate(rate, &printable(&event.unit)))
 }
 
-/// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.
-fn owners(event: &Event, room: usize) -> String {
+/// The one or two owners with most, after a colon, in at most `room` cells unless that is very
+/// small.
+fn owners_text(event: &UsageEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
-    for (place, owner) in largest.enumerate() {
-        let part = owner.sum.value / event.total;
-        let had = format!(" {}", share(owner, event));
-        let joined = if place == 0 { "" } else { ", " };
-        let left = room.saturating_sub(cells(&text) + cells(&had) + cells(joined));
-        if place > 0 && (part < LEAST || left < NAME) {
+    for (position, owner) in largest.enumerate() {
+        let fraction = owner.sum.value / event.total;
+        let share_of_event = format!(" {}", share_text(owner, event));
+        let joined = if position == 0 { "" } else { ", " };
+        let remaining = room.saturating_sub(cells(&text) + cells(&share_of_event) + cells(joined));
+        if position > 0 && (fraction < MIN_FRACTION || remaining < MIN_NAME_CELLS) {
             break;
         }
-        let name = name(owner);
+        let name = line_name(owner);
         text.push_str(joined);
-        text.push_str(&shorten(&name, left.max(NAME), mark(false)));
-        text.push_str(&had);
+        text.push_str(&shorten(&name, remaining.max(MIN_NAME_CELLS), mark(false)));
+        text.push_str(&share_of_event);
     }
     text
 }
@@ -128,17 +133,17 @@ fn owners(event: &Event, room: usize) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::super::sample::{INTACT, Sample};
+    use super::super::sample::{INTACT, SampleRecording};
     use super::*;
 
     #[test]
     fn a_long_recording_is_read_in_part_and_says_so() {
-        let sample = Sample::new(false, &INTACT);
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
-        let rows = recording.table(&fabric::TABLE).unwrap().rows();
-        let whole = within(&recording, 86, rows).unwrap();
+        let rows = recording.open_table(&fabric::TABLE).unwrap().row_count();
+        let whole = brief_of_rows(&recording, 86, rows).unwrap();
         assert_eq!(whole[0], "who had most, with its 90 % interval:");
-        let part = within(&recording, 86, rows / 2).unwrap();
+        let part = brief_of_rows(&recording, 86, rows / 2).unwrap();
         assert!(part[0].starts_with("who had most in the last "), "{part:?}");
         assert!(part.len() > 1 && part.len() <= 1 + EVENTS, "{part:?}");
     }
@@ -146,7 +151,7 @@ mod tests {
     #[test]
     fn the_fullest_links_come_first() {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/grace");
-        let lines = brief(&Recording::open(&sample).unwrap(), 100).unwrap();
+        let lines = brief_of_recording(&Recording::open(&sample).unwrap(), 100).unwrap();
         assert_eq!(
             lines,
             [
@@ -159,11 +164,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_and_name_who_had_most() {
-        let sample = Sample::new(false, &INTACT);
+    fn lines_of_the_brief_fit_and_name_the_largest_owner() {
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         for width in [66, 86, 186] {
-            let lines = brief(&recording, width).unwrap();
+            let lines = brief_of_recording(&recording, width).unwrap();
             assert!((2..=1 + EVENTS).contains(&lines.len()), "{lines:?}");
             for line in &lines {
                 assert!(cells(line) <= width, "{width}: {line}");

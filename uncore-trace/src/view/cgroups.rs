@@ -11,13 +11,15 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::sums::{Confidence, Time, Window};
+use super::sums::{Confidence, CountedTime, Window};
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
+use crate::schema::columns::{
+    f32_column, f64_column, i32_column, i64_column, nullable_value, word_column,
+};
 use crate::schema::owner;
 
 /// Names of the parts outside the named cgroups, by `owner`.
-const REST: [(&str, &str); 7] = [
+const OUTSIDE_PARTS: [(&str, &str); 7] = [
     (owner::TASK, OTHER),
     (owner::OTHER_TASKS, OTHER),
     (owner::IDLE, "(idle)"),
@@ -34,67 +36,75 @@ pub const ALL: &str = "(all)";
 pub const OTHER: &str = "(other)";
 
 /// Names of the parts outside the named cgroups, without duplicates.
-pub fn rest() -> Vec<&'static str> {
-    let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
-    rest.dedup();
-    rest
+pub fn outside_part_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = OUTSIDE_PARTS.iter().map(|(_, name)| *name).collect();
+    names.dedup();
+    names
 }
 
 /// One part of one or more counters.
 #[derive(Clone, Debug, Default)]
-pub struct Cell {
+pub struct CgroupPart {
     /// In the unit of the counter.
     pub value: f64,
     /// The methods of its shares.
     pub methods: BTreeSet<String>,
     /// The confidence of its shares.
-    pub sure: Confidence,
+    pub confidence: Confidence,
 }
 
-impl Cell {
+impl CgroupPart {
     /// Adds another part.
-    pub fn add(&mut self, other: &Self) {
-        self.value += other.value;
-        self.methods.extend(other.methods.iter().cloned());
-        self.sure.join(&other.sure);
+    pub fn add_part(&mut self, added_part: &Self) {
+        self.value += added_part.value;
+        self.methods.extend(added_part.methods.iter().cloned());
+        self.confidence.add_sum(&added_part.confidence);
     }
 }
 
 /// Sums of one counter.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub struct CounterSums {
     /// By name of the part.
-    cells: HashMap<String, Cell>,
-    all: Cell,
+    cells: HashMap<String, CgroupPart>,
+    total: CgroupPart,
     /// Whether any window has a count.
     pub counted: bool,
-    time: Time,
+    time: CountedTime,
     /// Time that the counter ran, ns.
     pub running_ns: f64,
 }
 
-impl Sums {
+impl CounterSums {
     /// The value of one part, scaled up for windows in which the counter never ran, as counts are
     /// scaled to the time enabled. Within a window, `fabric` is already scaled.
-    pub fn cell(&self, part: &str) -> Cell {
-        let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
+    pub fn part_sum(&self, part_name: &str) -> CgroupPart {
+        let cell = if part_name == ALL { Some(&self.total) } else { self.cells.get(part_name) };
         let cell = cell.cloned().unwrap_or_default();
-        let factor = self.factor();
-        Cell { value: cell.value * factor, sure: cell.sure.scaled(factor), ..cell }
+        let factor = self.scale_factor();
+        CgroupPart {
+            value: cell.value * factor,
+            confidence: cell.confidence.scaled_by(factor),
+            ..cell
+        }
     }
 
     /// Length of all windows, ns.
     pub fn enabled_ns(&self) -> f64 {
-        self.time.whole().all_ns
+        self.time.whole_time().all_ns
     }
 
-    fn factor(&self) -> f64 {
-        self.time.whole().part().filter(|part| *part > 0.0).map_or(1.0, f64::recip)
+    fn scale_factor(&self) -> f64 {
+        self.time
+            .whole_time()
+            .known_fraction()
+            .filter(|fraction| *fraction > 0.0)
+            .map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.
-    pub fn whole(&self) -> f64 {
-        self.all.value * self.factor()
+    pub fn total_value(&self) -> f64 {
+        self.total.value * self.scale_factor()
     }
 }
 
@@ -103,35 +113,36 @@ impl Sums {
 pub struct ByCgroup<'a> {
     named: &'a [String],
     /// By counter.
-    sums: Vec<Sums>,
+    sums: Vec<CounterSums>,
 }
 
 impl<'a> ByCgroup<'a> {
     /// No rows yet, for this number of counters and the cgroups `named`.
     pub fn new(named: &'a [String], counters: usize) -> Self {
-        Self { named, sums: vec![Sums::default(); counters] }
+        Self { named, sums: vec![CounterSums::default(); counters] }
     }
 
     /// The named cgroups.
-    pub const fn named(&self) -> &'a [String] {
+    pub const fn named_cgroups(&self) -> &'a [String] {
         self.named
     }
 
     /// Whether a named cgroup is below another: its counts are then in two parts.
-    pub fn overlap(&self) -> bool {
-        let is_twice =
-            |name: &String| self.named.iter().filter(|it| is_within(name, it)).count() > 1;
+    pub fn has_overlap(&self) -> bool {
+        let is_twice = |name: &String| {
+            self.named.iter().filter(|ancestor| is_within(name, ancestor)).count() > 1
+        };
         self.named.iter().any(is_twice)
     }
 
     /// The sums of a counter.
-    pub fn of(&self, counter: u32) -> Option<&Sums> {
+    pub fn counter_sums(&self, counter: u32) -> Option<&CounterSums> {
         self.sums.get(counter as usize)
     }
 
     /// Forgets all rows.
-    pub fn clear(&mut self) {
-        self.sums.fill(Sums::default());
+    pub fn clear_rows(&mut self) {
+        self.sums.fill(CounterSums::default());
     }
 
     /// Adds a range of rows of a batch.
@@ -139,21 +150,21 @@ impl<'a> ByCgroup<'a> {
     /// # Errors
     ///
     /// A column is missing or has another type.
-    pub fn add(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
-        let (end, length) = (i64s(batch, "mono_ns")?, i64s(batch, "window_ns")?);
-        let (counter, running) = (i32s(batch, "counter")?, f32s(batch, "running")?);
-        let (owner, cgroup) = (words(batch, "owner")?, words(batch, "cgroup")?);
-        let (value, method) = (f64s(batch, "value")?, words(batch, "method")?);
-        let confidence = f32s(batch, "confidence")?;
+    pub fn add_rows(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
+        let (end, length) = (i64_column(batch, "mono_ns")?, i64_column(batch, "window_ns")?);
+        let (counter, running) = (i32_column(batch, "counter")?, f32_column(batch, "running")?);
+        let (owner, cgroup) = (word_column(batch, "owner")?, word_column(batch, "cgroup")?);
+        let (value, method) = (f64_column(batch, "value")?, word_column(batch, "method")?);
+        let confidence = f32_column(batch, "confidence")?;
         for row in rows {
             let id = counter.value(row);
             let Some(sums) = usize::try_from(id).ok().and_then(|id| self.sums.get_mut(id)) else {
                 continue;
             };
             let length_ns = length.value(row);
-            let value = get(value, row);
-            let window = Window::of(end.value(row), length_ns, value.is_some());
-            if sums.time.add(id, window, &()) {
+            let value = nullable_value(value, row);
+            let window = Window::of_value(end.value(row), length_ns, value.is_some());
+            if sums.time.add_window(id, window, &()) {
                 sums.running_ns += window.length_ns() as f64 * f64::from(running.value(row));
             }
             let Some(value) = value else { continue };
@@ -162,11 +173,13 @@ impl<'a> ByCgroup<'a> {
                 continue;
             }
             let methods = method.get(row).map(str::to_owned).into_iter().collect();
-            let mut cell = Cell { value, methods, sure: Confidence::default() };
-            cell.sure.add(value, get(confidence, row));
-            sums.all.add(&cell);
-            for part in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
-                sums.cells.entry(part.to_owned()).or_default().add(&cell);
+            let mut cell = CgroupPart { value, methods, confidence: Confidence::default() };
+            cell.confidence.add_row(value, nullable_value(confidence, row));
+            sums.total.add_part(&cell);
+            for part_name in
+                parts_of_row(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row))
+            {
+                sums.cells.entry(part_name.to_owned()).or_default().add_part(&cell);
             }
         }
         Ok(())
@@ -174,15 +187,15 @@ impl<'a> ByCgroup<'a> {
 }
 
 /// The parts to which a row of `fabric` belongs.
-fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
+fn parts_of_row<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
     let is_in = |name: &&String| cgroup.is_some_and(|cgroup| is_within(cgroup, name));
     let parts: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
     if !parts.is_empty() {
         return parts;
     }
-    let rest = REST.iter().find(|(known, _)| *known == owner);
-    vec![rest.map_or("(unattributed)", |(_, name)| name)]
+    let outside_part = OUTSIDE_PARTS.iter().find(|(known, _)| *known == owner);
+    vec![outside_part.map_or("(unattributed)", |(_, name)| name)]
 }
 
 #[cfg(test)]
@@ -192,12 +205,12 @@ mod tests {
     #[test]
     fn the_root_holds_all_and_a_cgroup_what_is_below_it() {
         let named = ["/".to_owned(), "/a".to_owned()];
-        assert_eq!(parts(&named, "task", Some("/a/b")), ["/", "/a"]);
-        assert_eq!(parts(&named, "task", Some("/ab")), ["/"]);
-        assert_eq!(parts(&named, "task", Some("/")), ["/"]);
-        assert_eq!(parts(&named, "idle", None), ["(idle)"]);
-        assert_eq!(parts(&named, "nonsense", None), ["(unattributed)"]);
-        assert!(ByCgroup::new(&named, 0).overlap());
-        assert!(!ByCgroup::new(&["/a".to_owned(), "/ab".to_owned()], 0).overlap());
+        assert_eq!(parts_of_row(&named, "task", Some("/a/b")), ["/", "/a"]);
+        assert_eq!(parts_of_row(&named, "task", Some("/ab")), ["/"]);
+        assert_eq!(parts_of_row(&named, "task", Some("/")), ["/"]);
+        assert_eq!(parts_of_row(&named, "idle", None), ["(idle)"]);
+        assert_eq!(parts_of_row(&named, "nonsense", None), ["(unattributed)"]);
+        assert!(ByCgroup::new(&named, 0).has_overlap());
+        assert!(!ByCgroup::new(&["/a".to_owned(), "/ab".to_owned()], 0).has_overlap());
     }
 }

@@ -7,18 +7,18 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::layout::{Column, Kind};
-use super::usage::{By, Event, Line, Usage};
+use super::layout::{ReportColumnKind, TableColumn};
+use super::usage::{GroupBy, ReportLine, Usage, UsageEvent};
 use crate::terminal::cells;
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// Ends of an interval that differ by no more than this part of the value are the value.
 const SAME: f64 = 1e-9;
 
 /// Variants of a table, from wide to narrow.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct TableShape {
     /// Characters of the bars over time.
     pub(super) bars: usize,
     /// Whether units that are words are printed below the headings; if not, they are only above the
@@ -30,113 +30,149 @@ pub(super) struct Shape {
 }
 
 /// The columns of an event's table.
-pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
-    let by = event.by;
-    let lines: Vec<&Line> = event.lines.iter().filter(|line| line.says_something()).collect();
-    let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
-        kind,
+pub(super) fn usage_columns(
+    usage: &Usage,
+    event: &UsageEvent,
+    ascii: bool,
+    shape: TableShape,
+) -> Vec<TableColumn> {
+    let grouping = event.grouping;
+    let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
+    let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
+        column_kind,
         head: head.to_owned(),
         unit: String::new(),
         cells: lines.iter().map(|line| cell(line)).collect(),
         noted: false,
     };
-    let word = !units::has_symbol(&event.unit) && !shape.units;
-    let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
+    let is_unit_hidden = !units::has_symbol(&event.unit) && !shape.units;
+    let unit = if is_unit_hidden { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
-    let numbers = |kind: Kind, number: &dyn Fn(&Line) -> Option<f64>, is_rate: bool| {
-        let shared = Shared::of(lines.iter().filter_map(|line| number(line)), &unit);
-        let name = if is_rate { shared.rate_name() } else { shared.name().to_owned() };
-        let cell = |line: &Line| or_dash(number(line).map(|number| shared.figure(number)));
-        Column { unit: name, ..column(kind, kind.word(), &cell) }
+    let number_column = |column_kind: ReportColumnKind,
+                         number: &dyn Fn(&ReportLine) -> Option<f64>,
+                         is_rate: bool| {
+        let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
+        let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
+        let cell =
+            |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
+        TableColumn { unit: name, ..column(column_kind, column_kind.column_word(), &cell) }
     };
-    let parts = |kind: Kind, part: &dyn Fn(&Line) -> Option<f64>| {
-        let shared = Shared::percent();
-        let cell = |line: &Line| or_dash(part(line).map(|part| shared.figure(part)));
-        Column { unit: shared.name().to_owned(), ..column(kind, kind.word(), &cell) }
-    };
-    let times = |kind: Kind, time: &dyn Fn(&Line) -> Option<i64>| {
-        let cell = |line: &Line| second(usage, time(line));
-        Column { unit: "s".to_owned(), ..column(kind, kind.word(), &cell) }
+    let percent_column =
+        |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
+            let shared = SharedUnit::as_percent();
+            let cell = |line: &ReportLine| {
+                or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)))
+            };
+            TableColumn {
+                unit: shared.unit_name().to_owned(),
+                ..column(column_kind, column_kind.column_word(), &cell)
+            }
+        };
+    let second_column = |column_kind: ReportColumnKind,
+                         time: &dyn Fn(&ReportLine) -> Option<i64>| {
+        let cell = |line: &ReportLine| format_second(usage, time(line));
+        TableColumn {
+            unit: "s".to_owned(),
+            ..column(column_kind, column_kind.column_word(), &cell)
+        }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
-    if both(by) && shape.owner {
-        columns.push(column(Kind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
+    if has_owner_column(grouping) && shape.owner {
+        columns.push(column(ReportColumnKind::Owner, "owner", &|line| {
+            printable(&line.owner).into_owned()
+        }));
     }
     columns.extend([
-        column(Kind::Name, by.name(), &|line| name(line, by, shape)),
-        numbers(Kind::Value, &Line::value, false),
-        intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
-        numbers(Kind::Average, &|line| event.rate(line.value()?), true),
-        numbers(Kind::Peak, &|line| line.peak, true),
-        parts(Kind::Share, &|line| {
-            line.value().filter(|_| event.total != 0.0).map(|value| value / event.total)
+        column(ReportColumnKind::Name, grouping.name(), &|line| line_label(line, grouping, shape)),
+        number_column(ReportColumnKind::Value, &ReportLine::known_value, false),
+        interval_column(event, &lines, &unit, if ascii { "-" } else { "–" }),
+        number_column(
+            ReportColumnKind::Average,
+            &|line| event.mean_rate(line.known_value()?),
+            true,
+        ),
+        number_column(ReportColumnKind::Peak, &|line| line.peak, true),
+        percent_column(ReportColumnKind::Share, &|line| {
+            line.known_value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
-        Column {
-            noted: lines.iter().any(|line| line.sum.sure.least.is_none_or(|least| least < 1.0)),
-            ..column(Kind::Confidence, "confidence", &|line| {
-                let confidence = line.sum.sure.mean().zip(line.sum.sure.least);
-                or_dash(confidence.map(|(mean, least)| format!("{mean:.2} (min {least:.2})")))
+        TableColumn {
+            noted: lines
+                .iter()
+                .any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
+            ..column(ReportColumnKind::Confidence, "confidence", &|line| {
+                let confidence =
+                    line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
+                or_dash(confidence.map(|(mean, lowest)| format!("{mean:.2} (min {lowest:.2})")))
             })
         },
-        column(Kind::Method, "method", &|line| {
+        column(ReportColumnKind::Method, "method", &|line| {
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
             printable(&methods.join(", ")).into_owned()
         }),
-        Column {
+        TableColumn {
             noted: lines.iter().any(|line| line.running < 1.0),
-            ..parts(Kind::Running, &|line| Some(line.running))
+            ..percent_column(ReportColumnKind::Running, &|line| Some(line.running))
         },
-        Column {
+        TableColumn {
             noted: lines.iter().any(|line| line.sum.missing > 0),
-            ..column(Kind::Missing, "missing", &|line| line.sum.missing.to_string())
+            ..column(ReportColumnKind::Missing, "missing", &|line| line.sum.missing.to_string())
         },
-        times(Kind::From, &|line| line.active.map(|active| active.0)),
-        times(Kind::To, &|line| line.active.map(|active| active.1)),
-        column(Kind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
-            line.heat.line(shape.bars, ascii)
-        }),
+        second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.0)),
+        second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.1)),
+        column(
+            ReportColumnKind::Time,
+            &format!("a bar is {}", units::human(bar_ns, "ns")),
+            &|line| line.heat.draw_line(shape.bars, ascii),
+        ),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.
-    columns.retain(|column| column.kind != Kind::Interval || by.has_owner());
+    columns
+        .retain(|column| column.column_kind != ReportColumnKind::Interval || grouping.has_owner());
     columns
 }
 
 /// The interval of each line, with aligned ends.
-fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
-    let all: Vec<_> = lines.iter().map(|line| line.interval(event)).collect();
-    let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
-    let shared = Shared::of(ends, unit);
-    let highs = all.iter().flatten().map(|interval| cells(&shared.figure(interval.high)));
+fn interval_column(
+    event: &UsageEvent,
+    lines: &[&ReportLine],
+    unit: &str,
+    dash: &str,
+) -> TableColumn {
+    let intervals: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
+    let ends = intervals.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
+    let shared = SharedUnit::for_values(ends, unit);
+    let highs =
+        intervals.iter().flatten().map(|interval| cells(&shared.format_figure(interval.high)));
     let width = highs.max().unwrap_or(0);
-    let range = |it: &Interval| shared.range(it.low, it.high, dash, width);
-    let is_exact = |(line, interval): (&&Line, &Option<Interval>)| {
+    let range = |bounds: &Interval| shared.format_range(bounds.low, bounds.high, dash, width);
+    let is_exact = |(line, interval): (&&ReportLine, &Option<Interval>)| {
         let value = line.sum.value;
-        interval.is_some_and(|it| {
-            (it.high - it.low).abs() <= SAME * value.abs()
-                && (it.high - value).abs() <= SAME * value.abs()
+        interval.is_some_and(|bounds| {
+            (bounds.high - bounds.low).abs() <= SAME * value.abs()
+                && (bounds.high - value).abs() <= SAME * value.abs()
         })
     };
-    Column {
-        kind: Kind::Interval,
-        head: Kind::Interval.word().to_owned(),
-        unit: shared.name().to_owned(),
-        cells: all.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
-        noted: !lines.iter().zip(&all).all(is_exact),
+    TableColumn {
+        column_kind: ReportColumnKind::Interval,
+        head: ReportColumnKind::Interval.column_word().to_owned(),
+        unit: shared.unit_name().to_owned(),
+        cells: intervals.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
+        noted: !lines.iter().zip(&intervals).all(is_exact),
     }
 }
 
 /// Whether lines have an owner beside their name.
-fn both(by: By) -> bool {
-    by.has_owner() && by != By::Owner
+fn has_owner_column(grouping: GroupBy) -> bool {
+    grouping.has_owner() && grouping != GroupBy::Owner
 }
 
 /// The name of a line; an owner that has its own column is not repeated.
-fn name(line: &Line, by: By, shape: Shape) -> String {
+fn line_label(line: &ReportLine, grouping: GroupBy, shape: TableShape) -> String {
     if line.key == SMALL {
-        return format!("({} small processes)", line.small());
+        return format!("({} small processes)", line.most_small_processes());
     }
-    match (both(by) && line.key == line.owner, shape.owner) {
+    match (has_owner_column(grouping) && line.key == line.owner, shape.owner) {
         (false, _) => printable(&line.key).into_owned(),
         (true, true) => String::new(),
         (true, false) => format!("({})", printable(&line.owner)),
@@ -148,7 +184,7 @@ fn or_dash(text: Option<String>) -> String {
 }
 
 /// A time as seconds after the begin of the recording.
-fn second(usage: &Usage, ns: Option<i64>) -> String {
-    let after = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
-    or_dash(after.map(|after| format!("{after:.3}")))
+fn format_second(usage: &Usage, ns: Option<i64>) -> String {
+    let elapsed_s = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
+    or_dash(elapsed_s.map(|seconds| format!("{seconds:.3}")))
 }

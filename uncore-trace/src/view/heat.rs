@@ -3,7 +3,7 @@
 //! Guarantees: the steps sum to what was added, whatever the length of windows; memory does not
 //! depend on the length of the recording; unknown steps are distinguished from 0.
 
-use super::sums::Steps;
+use super::sums::TimeSteps;
 
 /// Steps over the whole span.
 pub const STEPS: usize = 32;
@@ -28,48 +28,48 @@ impl Scale {
     }
 
     /// Begin and end of a window in steps, each from 0 to [`STEPS`].
-    pub fn place(&self, end_ns: i64, window_ns: i64) -> (f64, f64) {
-        let at = |ns: i64| {
-            let after = ns.saturating_sub(self.begin_ns) as f64;
-            (after / self.step_ns).clamp(0.0, STEPS as f64)
+    pub fn step_positions(&self, end_ns: i64, window_ns: i64) -> (f64, f64) {
+        let position_of = |ns: i64| {
+            let elapsed_ns = ns.saturating_sub(self.begin_ns) as f64;
+            (elapsed_ns / self.step_ns).clamp(0.0, STEPS as f64)
         };
-        (at(end_ns.saturating_sub(window_ns)), at(end_ns))
+        (position_of(end_ns.saturating_sub(window_ns)), position_of(end_ns))
     }
 }
 
-impl Steps for Scale {
-    fn count(&self) -> usize {
+impl TimeSteps for Scale {
+    fn step_count(&self) -> usize {
         STEPS
     }
 
-    fn split(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64)) {
-        split(self.place(end_ns, end_ns.saturating_sub(begin_ns)), take);
+    fn split_time(&self, begin_ns: i64, end_ns: i64, pass_step: impl FnMut(usize, f64)) {
+        split_by_step(self.step_positions(end_ns, end_ns.saturating_sub(begin_ns)), pass_step);
     }
 }
 
-/// The step that both places are in, if it is one.
-pub fn step_of(place: (f64, f64)) -> Option<usize> {
-    let mut parts = (0, 0);
-    split(place, |step, _| parts = (step, parts.1 + 1));
-    (parts.1 == 1).then_some(parts.0)
+/// The step that both positions are in, if it is one.
+pub fn single_step(positions: (f64, f64)) -> Option<usize> {
+    let mut step_and_count = (0, 0);
+    split_by_step(positions, |step, _| step_and_count = (step, step_and_count.1 + 1));
+    (step_and_count.1 == 1).then_some(step_and_count.0)
 }
 
-/// Passes each step between two places to `take`, with its fraction of the time between them.
+/// Passes each step between two positions to `pass_step`, with its fraction of that time.
 #[inline]
-fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
-    let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
-    let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
-    if first >= last {
-        return take(first, 1.0);
+fn split_by_step((begin, end): (f64, f64), mut pass_step: impl FnMut(usize, f64)) {
+    let (first_step, last_step) = (begin as usize, (end.ceil() as usize).saturating_sub(1));
+    let (first_step, last_step) = (first_step.min(STEPS - 1), last_step.min(STEPS - 1));
+    if first_step >= last_step {
+        return pass_step(first_step, 1.0);
     }
-    let mut left = 1.0;
-    for step in first..last {
-        let inside = (step + 1) as f64 - from.max(step as f64);
-        let part = inside / (to - from);
-        take(step, part);
-        left -= part;
+    let mut remaining = 1.0;
+    for step in first_step..last_step {
+        let inside = (step + 1) as f64 - begin.max(step as f64);
+        let fraction = inside / (end - begin);
+        pass_step(step, fraction);
+        remaining -= fraction;
     }
-    take(last, left);
+    pass_step(last_step, remaining);
 }
 
 /// A value over time.
@@ -77,7 +77,7 @@ fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
 pub struct Heat {
     steps: [f64; STEPS],
     /// A bit for each step with an unknown part.
-    pub(super) unknown: u32,
+    pub(super) unknown_steps: u32,
 }
 
 impl Heat {
@@ -86,44 +86,44 @@ impl Heat {
     pub fn add_to(&mut self, step: usize, value: Option<f64>) {
         match value {
             Some(value) => self.steps[step] += value,
-            None => self.unknown |= 1 << step,
+            None => self.unknown_steps |= 1 << step,
         }
     }
 
     /// Adds the value of a window, spread evenly over its time; `None`: not known.
-    pub fn add(&mut self, place: (f64, f64), value: Option<f64>) {
-        split(place, |step, part| match value {
-            Some(value) => self.steps[step] += value * part,
-            None => self.unknown |= 1 << step,
+    pub fn add_window(&mut self, positions: (f64, f64), value: Option<f64>) {
+        split_by_step(positions, |step, fraction| match value {
+            Some(value) => self.steps[step] += value * fraction,
+            None => self.unknown_steps |= 1 << step,
         });
     }
 
     /// Adds the steps of another line.
-    pub fn join(&mut self, other: &Self) {
-        for (sum, step) in self.steps.iter_mut().zip(other.steps) {
-            *sum += step;
+    pub fn add_line(&mut self, line_heat: &Self) {
+        for (total, step) in self.steps.iter_mut().zip(line_heat.steps) {
+            *total += step;
         }
-        self.unknown |= other.unknown;
+        self.unknown_steps |= line_heat.unknown_steps;
     }
 
     /// The value of each step; `None` if nothing of it is known.
-    pub fn steps(&self) -> impl Iterator<Item = Option<f64>> {
-        let known = |step: usize, value: f64| value != 0.0 || self.unknown & 1 << step == 0;
+    pub fn step_values(&self) -> impl Iterator<Item = Option<f64>> {
+        let known = |step: usize, value: f64| value != 0.0 || self.unknown_steps & 1 << step == 0;
         let steps = self.steps.iter().enumerate();
         steps.map(move |(step, value)| known(step, *value).then_some(*value))
     }
 
     /// `bars` characters for groups of steps, the tallest for the largest; a blank is 0, `?` is not
     /// known.
-    pub fn line(&self, bars: usize, ascii: bool) -> String {
-        let steps: Vec<Option<f64>> = self.steps().collect();
-        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bars).map(sum).collect();
-        self::bars(&sums, ascii)
+    pub fn draw_line(&self, bar_count: usize, ascii: bool) -> String {
+        let steps: Vec<Option<f64>> = self.step_values().collect();
+        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bar_count).map(sum_known).collect();
+        draw_bars(&sums, ascii)
     }
 }
 
 /// A character for each value, the tallest for the largest; a blank is 0, `?` is not known.
-pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
+pub fn draw_bars(values: &[Option<f64>], ascii: bool) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
     let levels = if ascii { PLAIN } else { BLOCKS };
@@ -140,7 +140,7 @@ pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
 }
 
 /// The sum of steps; `None` if a part is unknown and the rest is 0.
-fn sum(steps: &[Option<f64>]) -> Option<f64> {
+fn sum_known(steps: &[Option<f64>]) -> Option<f64> {
     let known: f64 = steps.iter().flatten().sum();
     (known != 0.0 || steps.iter().all(Option::is_some)).then_some(known)
 }
@@ -152,23 +152,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_shows_when() {
+    fn a_line_of_heat_shows_when_values_were_counted() {
         let scale = Scale::new(0, 3200);
         let mut heat = Heat::default();
         for (end, value) in [(100, Some(8.0)), (200, Some(1.0)), (400, None), (3200, Some(4.0))] {
-            heat.add(scale.place(end, 100), value);
+            heat.add_window(scale.step_positions(end, 100), value);
         }
         // A window with the length of 1.5 steps.
-        heat.add(scale.place(1000, 150), Some(3.0));
-        assert_eq!(heat.line(32, false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
-        assert_eq!(heat.line(32, true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));
-        assert_eq!(heat.line(16, false).trim_end(), format!("█?  ▃{}▄", " ".repeat(10)));
-        assert_eq!(heat.steps().flatten().map(|value| value as i64).sum::<i64>(), 16);
+        heat.add_window(scale.step_positions(1000, 150), Some(3.0));
+        assert_eq!(heat.draw_line(32, false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
+        assert_eq!(heat.draw_line(32, true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));
+        assert_eq!(heat.draw_line(16, false).trim_end(), format!("█?  ▃{}▄", " ".repeat(10)));
+        assert_eq!(heat.step_values().flatten().map(|value| value as i64).sum::<i64>(), 16);
     }
 
     proptest! {
         #[test]
-        fn steps_sum_to_what_was_added(
+        fn steps_sum_to_the_values_of_their_windows(
             begin in any::<i64>(),
             length in 0_i64..1 << 50,
             windows in prop::collection::vec((any::<i64>(), any::<i64>(), 0.0..1e12), 0..50),
@@ -176,14 +176,14 @@ mod tests {
             let scale = Scale::new(begin, begin.saturating_add(length));
             let mut heat = Heat::default();
             for (end, window, value) in &windows {
-                heat.add(scale.place(*end, *window), Some(*value));
+                heat.add_window(scale.step_positions(*end, *window), Some(*value));
             }
-            let sum: f64 = heat.steps().flatten().sum();
+            let total: f64 = heat.step_values().flatten().sum();
             let added: f64 = windows.iter().map(|window| window.2).sum();
-            prop_assert!((sum - added).abs() <= added * 1e-9);
-            for bars in [STEPS, STEPS / 2] {
-                prop_assert!(heat.line(bars, true).is_ascii());
-                prop_assert_eq!(heat.line(bars, false).chars().count(), bars);
+            prop_assert!((total - added).abs() <= added * 1e-9);
+            for bar_count in [STEPS, STEPS / 2] {
+                prop_assert!(heat.draw_line(bar_count, true).is_ascii());
+                prop_assert_eq!(heat.draw_line(bar_count, false).chars().count(), bar_count);
             }
         }
     }

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::check::facts::Facts;
-use super::losses::{self, Total};
+use super::check::facts::MetadataFacts;
+use super::losses::{self, LossTotal};
 use crate::schema::loss::{Cause, Losses};
 use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
@@ -46,19 +46,19 @@ impl Incomplete {
     /// # Errors
     ///
     /// The table `fabric` cannot be read.
-    pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
-        let table = recording.table(&fabric::TABLE)?;
-        let facts = Facts::of(table.metadata());
-        let losses = losses(recording, &facts);
+    pub fn from_recording(recording: &Recording) -> Result<Option<Incomplete>> {
+        let table = recording.open_table(&fabric::TABLE)?;
+        let facts = MetadataFacts::from_metadata(table.metadata_pairs());
+        let losses = load_losses(recording, &facts);
         let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
         if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
             return Ok(None);
         }
         Ok(Some(Incomplete {
-            recording: recording.recorder().is_some(),
+            recording: recording.recording_process().is_some(),
             killed: facts.repaired,
             left_out: facts.left_out,
-            end_ns: table.bounds("mono_ns").map(|(_, last)| last),
+            end_ns: table.column_bounds("mono_ns").map(|(_, last_ns)| last_ns),
             losses,
         }))
     }
@@ -68,54 +68,58 @@ impl Incomplete {
     /// # Errors
     ///
     /// The table `fabric` cannot be read.
-    pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
-        let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
+    pub fn unnamed_cgroups(recording: &Recording) -> Result<Option<String>> {
+        let facts =
+            MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
-        Ok(Losses::sort(counts.map(|(cause, count)| (cause, count.unsigned_abs()))).note())
+        Ok(Losses::from_totals(counts.map(|(cause, count)| (cause, count.unsigned_abs())))
+            .precision_text())
     }
 
     /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:
     /// print it through [`crate::text::printable`].
-    pub fn line(&self, start_ns: i64) -> String {
-        let after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
-        let mut parts = Vec::new();
-        let nothing = self.end_ns.map(|end| format!(", nothing after {:.3} s", after(end)));
-        let nothing = nothing.unwrap_or_default();
+    pub fn summary_line(&self, start_ns: i64) -> String {
+        let seconds_after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let mut reasons = Vec::new();
+        let nothing_after =
+            self.end_ns.map(|end| format!(", nothing after {:.3} s", seconds_after(end)));
+        let nothing_after = nothing_after.unwrap_or_default();
         if self.recording {
-            parts.push(format!("it is being recorded now{nothing} yet"));
+            reasons.push(format!("it is being recorded now{nothing_after} yet"));
         }
         if self.killed {
-            parts.push(format!("the recorder was killed{nothing}"));
+            reasons.push(format!("the recorder was killed{nothing_after}"));
         }
         if self.left_out > 0 {
-            parts.push(format!("{} damaged pieces left out", self.left_out));
+            reasons.push(format!("{} damaged pieces left out", self.left_out));
         }
         match self.losses.as_deref() {
-            None => parts.push("the losses are unknown".to_owned()),
-            Some([]) if parts.is_empty() => parts.push("the reason is unknown".to_owned()),
+            None => reasons.push("the losses are unknown".to_owned()),
+            Some([]) if reasons.is_empty() => reasons.push("the reason is unknown".to_owned()),
             Some([]) => {}
             Some(losses) => {
-                let losses: Vec<String> = losses.iter().map(|loss| loss.words(after)).collect();
-                parts.push(losses.join(", "));
+                let losses: Vec<String> =
+                    losses.iter().map(|loss| loss.describe_loss(seconds_after)).collect();
+                reasons.push(losses.join(", "));
             }
         }
-        format!("incomplete: {}", parts.join("; "))
+        format!("incomplete: {}", reasons.join("; "))
     }
 
-    /// The command that says more, for the recording at `path`: none where it is still being recorded, because
-    /// `check` takes finished recordings only.
-    pub fn more(&self, path: &str) -> Option<String> {
+    /// The command that says more, for the recording at `path`: none where it is still being
+    /// recorded, because `check` takes finished recordings only.
+    pub fn check_command(&self, path: &str) -> Option<String> {
         (!self.recording).then(|| format!("uncore-trace check {path}"))
     }
 }
 
 impl Loss {
-    fn words(&self, after: impl Fn(i64) -> f64) -> String {
-        let lost = loss::words(&self.cause, self.count.unsigned_abs());
-        match self.first_ns.map(after) {
-            Some(first) if first > 0.0 => format!("{lost} (first at {first:.3} s)"),
+    fn describe_loss(&self, seconds_after: impl Fn(i64) -> f64) -> String {
+        let lost = loss::loss_in_words(&self.cause, self.count.unsigned_abs());
+        match self.first_ns.map(seconds_after) {
+            Some(first_s) if first_s > 0.0 => format!("{lost} (first at {first_s:.3} s)"),
             Some(_) => format!("{lost} (from the start)"),
             None => lost,
         }
@@ -124,23 +128,23 @@ impl Loss {
 
 /// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
 /// it may be one flush newer than the metadata.
-fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
-    let mut losses: Vec<Loss> = match (losses::totals(recording), &facts.loss) {
+fn load_losses(recording: &Recording, facts: &MetadataFacts) -> Option<Vec<Loss>> {
+    let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
         (Ok(totals), _) => {
-            let of = |(cause, total): (String, Total)| Loss {
+            let loss_of_total = |(cause, total): (String, LossTotal)| Loss {
                 cause,
                 count: total.count,
                 first_ns: Some(total.first_ns),
             };
-            totals.into_iter().map(of).collect()
+            totals.into_iter().map(loss_of_total).collect()
         }
         (Err(_), Ok(totals)) => {
-            let of = |(cause, count): (&String, &i64)| Loss {
+            let loss_of_cause = |(cause, count): (&String, &i64)| Loss {
                 cause: cause.clone(),
                 count: *count,
                 first_ns: facts.loss_first.get(cause).copied(),
             };
-            totals.iter().map(of).collect()
+            totals.iter().map(loss_of_cause).collect()
         }
         (Err(_), Err(_)) => return None,
     };
@@ -153,16 +157,16 @@ fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording, WINDOWS};
     use super::*;
     use crate::schema::metadata;
 
     fn incomplete(dataset: bool, broken: &Broken) -> Option<Incomplete> {
-        Incomplete::of(&Sample::new(dataset, broken).open()).unwrap()
+        Incomplete::from_recording(&SampleRecording::new(dataset, broken).open()).unwrap()
     }
 
     fn line(dataset: bool, broken: &Broken) -> String {
-        incomplete(dataset, broken).unwrap().line(BEGIN)
+        incomplete(dataset, broken).unwrap().summary_line(BEGIN)
     }
 
     /// An offline CPU and a late tick, which are notes, and two lost samples.
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_how_much_and_since_when_in_its_metadata() {
+    fn a_file_has_its_losses_in_its_metadata() {
         let lossy = Broken { metadata: lossy, ..INTACT };
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_has_it_in_its_table() {
+    fn a_dataset_has_its_losses_in_its_table() {
         let row = loss::Row {
             host: "test",
             boot_id: "3f4e5d6c",
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_that_it_is_complete_is_not() {
+    fn a_recording_without_the_mark_of_completeness_is_incomplete() {
         let unsure: [fn(&mut BTreeMap<String, String>); 2] = [
             |pairs| drop(pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned())),
             |pairs| drop(pairs.remove(metadata::COMPLETE)),

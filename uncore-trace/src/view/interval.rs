@@ -19,13 +19,13 @@
 //! # A sum
 //!
 //! The half width of a sum depends on which errors are correlated. The cause of an error is a name
-//! on a socket. Half widths of rows with one cause are added, in any window and of any counter; those
-//! of different causes are added in squares.
+//! on a socket. Half widths of rows with one cause are added, in any window and of any counter;
+//! those of different causes are added in squares.
 //!
 //! - In lines of whole cgroups (by cgroup, container, pod, kind of owner): the cgroup, or the owner
-//!   if it has none. Its rows have the confidence `cgroup_confidence`. The confidence of a row is low
-//!   where the division between the processes of its cgroup is not known, and where rates change
-//!   from window to window. The sum of a cgroup over many windows has neither error. So
+//!   if it has none. Its rows have the confidence `cgroup_confidence`. The confidence of a row is
+//!   low where the division between the processes of its cgroup is not known, and where rates
+//!   change from window to window. The sum of a cgroup over many windows has neither error. So
 //!   `cgroup_confidence` is of those errors only that last: the estimated rate of the cgroup, which
 //!   is wrong for some time, and by which all counters of a socket are divided. Such errors add up.
 //!   Rows that lack it, as of older recordings, have their `confidence` instead.
@@ -33,8 +33,8 @@
 //!   `confidence`. Processes of one name in one line have one cause: if 200 of them live for 50 ms
 //!   each, all begin with the same prior. This is too wide if errors change from window to window.
 //! - Different cgroups, programs and sockets are independent. Others ran beside each of them, and
-//!   their rates are estimated separately. If the share of one of two is too large, that of the other
-//!   is mostly too small.
+//!   their rates are estimated separately. If the share of one of two is too large, that of the
+//!   other is mostly too small.
 //! - Rows whose interval reaches 0 (a confidence below 0.146) do not even show that there was any
 //!   traffic. Their errors are shared: shares by CPU time are too large for all tenants that move
 //!   little. Nothing shows that such errors are independent, so their half widths are added,
@@ -46,7 +46,7 @@
 //! A sum is at least 0, and at most the total of its counters in the windows in which it has rows.
 //! The other lines of a window are not used: if all of them have a high confidence, the remainder
 //! would be narrower than this interval. If a line sums all owners, nothing was divided, and the
-//! interval is the value ([`super::usage::Line::interval`]).
+//! interval is the value ([`super::usage::ReportLine::value_interval`]).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -67,9 +67,9 @@ pub struct Interval {
 
 /// The value of a share and its uncertainty.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
+pub(super) struct UncertainShare {
     /// Counter, and the end and length of its window.
-    pub(super) of: (i32, i64, i64),
+    pub(super) window_key: (i32, i64, i64),
     /// The share.
     pub(super) value: f64,
     /// The counter's total in the window.
@@ -78,132 +78,148 @@ pub(super) struct Claim {
     pub(super) confidence: Option<f32>,
     /// The confidence that its half width is made of: that of its cgroup in lines of whole cgroups,
     /// its own in others.
-    pub(super) lasting: Option<f32>,
+    pub(super) width_confidence: Option<f32>,
     /// Interval of the row; only in roll-ups.
     pub(super) interval: Option<Interval>,
 }
 
-impl Claim {
+impl UncertainShare {
     /// Of a row without an interval of its own, whose confidence also gives the half width.
     #[inline]
     pub(super) fn new(
-        of: (i32, i64, i64),
+        window_key: (i32, i64, i64),
         value: f64,
         total: f64,
         confidence: Option<f32>,
     ) -> Self {
-        Self { of, value, total, confidence, lasting: confidence, interval: None }
+        Self { window_key, value, total, confidence, width_confidence: confidence, interval: None }
     }
 }
 
-/// Half widths below and above a value.
+/// Half widths of an interval, below and above its value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Reach {
-    down: f64,
-    up: f64,
+struct HalfWidths {
+    below: f64,
+    above: f64,
 }
 
-impl Reach {
-    fn add(&mut self, other: Self) {
-        self.down += other.down;
-        self.up += other.up;
+impl HalfWidths {
+    fn add(&mut self, widths: Self) {
+        self.below += widths.below;
+        self.above += widths.above;
     }
 }
 
-/// Half widths of one line, by cause of error.
+/// The uncertainty of the sum of one line: its half widths, by cause of error.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Width {
+pub(super) struct LineUncertainty {
     /// For each cause: a cgroup or a program on a socket.
-    causes: Vec<Reach>,
-    /// Index of a cause in `causes`.
-    index: HashMap<(Option<i16>, String), usize>,
+    cause_widths: Vec<HalfWidths>,
+    /// Index of a cause in `cause_widths`.
+    cause_index: HashMap<(Option<i16>, String), usize>,
     /// Sum over rows whose interval reaches 0.
-    unknown: Reach,
+    unknown_widths: HalfWidths,
     /// Sum of squares over the causes of lines that were joined with this one.
-    squares: Reach,
+    joined_squares: HalfWidths,
     /// Total of the counters in the windows in which the line has rows.
-    most: f64,
-    /// Counter and window that were last added to `most`.
-    last: Option<(i32, i64, i64)>,
+    windows_total: f64,
+    /// Counter and window that were last added to `windows_total`.
+    last_window: Option<(i32, i64, i64)>,
 }
 
-impl Width {
+impl LineUncertainty {
     /// The number of a cause of error.
-    pub(super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
-        *self.index.entry((socket, name.to_owned())).or_insert_with(|| {
-            self.causes.push(Reach::default());
-            self.causes.len() - 1
+    pub(super) fn cause_number(&mut self, socket: Option<i16>, name: &str) -> usize {
+        *self.cause_index.entry((socket, name.to_owned())).or_insert_with(|| {
+            self.cause_widths.push(HalfWidths::default());
+            self.cause_widths.len() - 1
         })
     }
 
     /// Adds a row with this cause.
     #[inline]
-    pub(super) fn add(&mut self, cause: usize, claim: Claim) {
-        // The rows of a window and counter are consecutive. If not, `most` only becomes larger.
-        if self.last.replace(claim.of) != Some(claim.of) {
-            self.most += claim.total;
+    pub(super) fn add_row(&mut self, cause: usize, share: UncertainShare) {
+        // The rows of a window and counter are consecutive. If not, the total only becomes larger.
+        if self.last_window.replace(share.window_key) != Some(share.window_key) {
+            self.windows_total += share.total;
         }
-        let value = claim.value.max(0.0);
-        let room = (claim.total - value).max(0.0);
-        let (reach, is_known) = match (claim.interval, part(claim.lasting)) {
+        let value = share.value.max(0.0);
+        let room_above = (share.total - value).max(0.0);
+        let (widths, is_known) = match (share.interval, relative_half_width(share.width_confidence))
+        {
             (Some(Interval { low, high }), _) => {
-                let reach = Reach { down: value - low, up: high - value };
-                (Reach { down: reach.down.clamp(0.0, value), up: reach.up.clamp(0.0, room) }, true)
+                let interval_widths = HalfWidths { below: value - low, above: high - value };
+                (
+                    HalfWidths {
+                        below: interval_widths.below.clamp(0.0, value),
+                        above: interval_widths.above.clamp(0.0, room_above),
+                    },
+                    true,
+                )
             }
-            (None, Some(part)) => {
-                let far = value * part;
-                (Reach { down: far.min(value), up: far.min(room) }, part < 1.0)
+            (None, Some(relative_width)) => {
+                let half_width = value * relative_width;
+                (
+                    HalfWidths { below: half_width.min(value), above: half_width.min(room_above) },
+                    relative_width < 1.0,
+                )
             }
-            (None, None) => (Reach { down: value, up: room }, false),
+            (None, None) => (HalfWidths { below: value, above: room_above }, false),
         };
-        match self.causes.get_mut(cause).filter(|_| is_known) {
-            Some(sum) => sum.add(reach),
-            None => self.unknown.add(reach),
+        match self.cause_widths.get_mut(cause).filter(|_| is_known) {
+            Some(sum) => sum.add(widths),
+            None => self.unknown_widths.add(widths),
         }
     }
 
     /// Removes all rows, but keeps the numbers of the causes.
-    pub(super) fn clear(&mut self) {
-        self.causes.fill(Reach::default());
-        (self.unknown, self.squares) = (Reach::default(), Reach::default());
-        (self.most, self.last) = (0.0, None);
+    pub(super) fn clear_rows(&mut self) {
+        self.cause_widths.fill(HalfWidths::default());
+        (self.unknown_widths, self.joined_squares) = (HalfWidths::default(), HalfWidths::default());
+        (self.windows_total, self.last_window) = (0.0, None);
     }
 
-    /// Adds a line of other owners. If both have rows in the same windows, `most` only becomes
+    /// Adds a line of other owners. If both have rows in the same windows, the total only becomes
     /// larger.
-    pub(super) fn join(&mut self, other: &Self) {
-        self.unknown.add(other.unknown);
-        self.squares.add(other.squares());
-        self.most += other.most;
+    pub(super) fn join_line(&mut self, other_line: &Self) {
+        self.unknown_widths.add(other_line.unknown_widths);
+        self.joined_squares.add(other_line.sum_of_squares());
+        self.windows_total += other_line.windows_total;
     }
 
     /// Adds a line with the same causes: the result is that of one line with all rows.
-    pub(super) fn unite(&mut self, other: &Self) {
-        let mut causes: Vec<_> = other.index.iter().collect();
+    pub(super) fn unite_line(&mut self, other_line: &Self) {
+        let mut ordered_causes: Vec<_> = other_line.cause_index.iter().collect();
         // The result must not depend on the order of a hash map.
-        causes.sort_by_key(|(_, place)| **place);
-        for ((socket, name), place) in causes {
-            let own = self.cause(*socket, name);
-            self.causes[own].add(other.causes[*place]);
+        ordered_causes.sort_by_key(|(_, position)| **position);
+        for ((socket, name), position) in ordered_causes {
+            let own_number = self.cause_number(*socket, name);
+            self.cause_widths[own_number].add(other_line.cause_widths[*position]);
         }
-        self.unknown.add(other.unknown);
-        self.squares.add(other.squares);
-        self.most += other.most;
+        self.unknown_widths.add(other_line.unknown_widths);
+        self.joined_squares.add(other_line.joined_squares);
+        self.windows_total += other_line.windows_total;
     }
 
     /// The interval of a sum; `total` is the total of the event.
-    pub(super) fn interval(&self, value: f64, total: f64) -> Interval {
-        let squares = self.squares();
-        let low = value - self.unknown.down - squares.down.sqrt();
-        let high = value + self.unknown.up + squares.up.sqrt();
+    pub(super) fn sum_interval(&self, value: f64, total: f64) -> Interval {
+        let squares = self.sum_of_squares();
+        let low = value - self.unknown_widths.below - squares.below.sqrt();
+        let high = value + self.unknown_widths.above + squares.above.sqrt();
         // Rounding may make a sum of shares larger than the sum of totals.
-        Interval { low: low.max(0.0).min(value), high: high.min(self.most.min(total)).max(value) }
+        Interval {
+            low: low.max(0.0).min(value),
+            high: high.min(self.windows_total.min(total)).max(value),
+        }
     }
 
-    fn squares(&self) -> Reach {
-        let mut sum = self.squares;
-        for cause in &self.causes {
-            sum.add(Reach { down: cause.down * cause.down, up: cause.up * cause.up });
+    fn sum_of_squares(&self) -> HalfWidths {
+        let mut sum = self.joined_squares;
+        for cause in &self.cause_widths {
+            sum.add(HalfWidths {
+                below: cause.below * cause.below,
+                above: cause.above * cause.above,
+            });
         }
         sum
     }
@@ -211,22 +227,23 @@ impl Width {
 
 /// Half width for [`LEVEL`] of the errors, as a fraction of the value; `None` without a confidence.
 #[inline]
-fn part(confidence: Option<f32>) -> Option<f64> {
+fn relative_half_width(confidence: Option<f32>) -> Option<f64> {
     // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
-    let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);
+    let confidence = confidence.filter(|value| *value > 0.0)?.min(1.0);
     let hundredths = (confidence * 100.0).round();
     // Recorded confidences are in hundredths, and `atanh` is slow.
     if (hundredths / 100.0).to_bits() == confidence.to_bits() {
-        return PARTS.get(hundredths as usize).copied();
+        return RELATIVE_HALF_WIDTHS.get(hundredths as usize).copied();
     }
-    Some(part_of(confidence))
+    Some(compute_relative_half_width(confidence))
 }
 
-/// [`part`] for each hundredth.
-static PARTS: LazyLock<[f64; 101]> =
-    LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
+/// [`relative_half_width`] for each hundredth.
+static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> = LazyLock::new(|| {
+    std::array::from_fn(|hundredths| compute_relative_half_width(hundredths as f32 / 100.0))
+});
 
-fn part_of(confidence: f32) -> f64 {
+fn compute_relative_half_width(confidence: f32) -> f64 {
     RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
 }
 
@@ -242,15 +259,15 @@ mod tests {
     const TOTAL: f64 = 100.0;
 
     /// The interval of rows with a confidence, each in its own window with the total `TOTAL`.
-    fn interval(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
-        let mut width = Width::default();
+    fn interval_of_rows(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
+        let mut width = LineUncertainty::default();
         for (window, &(program, socket, value, confidence)) in rows.iter().enumerate() {
-            let cause = width.cause(socket, program);
-            let of = (0, window as i64, 1);
-            width.add(cause, Claim::new(of, value, TOTAL, Some(confidence)));
+            let cause = width.cause_number(socket, program);
+            let window_key = (0, window as i64, 1);
+            width.add_row(cause, UncertainShare::new(window_key, value, TOTAL, Some(confidence)));
         }
         let value = rows.iter().map(|row| row.2).sum();
-        let Interval { low, high } = width.interval(value, TOTAL * rows.len() as f64);
+        let Interval { low, high } = width.sum_interval(value, TOTAL * rows.len() as f64);
         (low, high)
     }
 
@@ -270,111 +287,112 @@ mod tests {
             (f32::NAN, (0.0, 100.0)),
             (f32::MIN_POSITIVE, (0.0, 100.0)),
         ] {
-            let found = interval(&[("a", None, 50.0, confidence)]);
-            let off = (found.0 - low).abs().max((found.1 - high).abs());
-            assert!(off < 0.1, "{confidence}: {found:?}");
+            let interval = interval_of_rows(&[("a", None, 50.0, confidence)]);
+            let off = (interval.0 - low).abs().max((interval.1 - high).abs());
+            assert!(off < 0.1, "{confidence}: {interval:?}");
         }
-        let small = interval(&[("a", None, 1.0, 0.1)]);
+        let small = interval_of_rows(&[("a", None, 1.0, 0.1)]);
         assert!(small.0.abs() < 1e-9 && (small.1 - 2.467).abs() < 1e-2, "{small:?}");
-        assert_eq!(interval(&[("a", None, 0.0, 0.0)]), (0.0, TOTAL));
+        assert_eq!(interval_of_rows(&[("a", None, 0.0, 0.0)]), (0.0, TOTAL));
     }
 
     #[test]
     fn errors_of_one_cause_add_up_and_others_in_squares() {
-        let of = |second: (&'static str, i16), confidence: f32| {
+        let widths_of_two = |second: (&'static str, i16), confidence: f32| {
             let row = |(program, socket)| (program, Some(socket), 30.0, confidence);
-            let (low, high) = interval(&[row(("a", 0)), row(second)]);
+            let (low, high) = interval_of_rows(&[row(("a", 0)), row(second)]);
             (60.0 - low, high - 60.0)
         };
-        let near = |found: (f64, f64), far: f64| {
-            assert!((found.0 - far).abs() < 1e-5 && (found.1 - far).abs() < 1e-5, "{found:?}");
+        let assert_widths = |widths: (f64, f64), expected: f64| {
+            assert!((widths.0 - expected).abs() < 1e-5 && (widths.1 - expected).abs() < 1e-5, "{widths:?}");
         };
-        near(of(("a", 0), 0.9), 6.0);
-        near(of(("b", 0), 0.9), 18_f64.sqrt());
-        near(of(("a", 1), 0.9), 18_f64.sqrt());
+        assert_widths(widths_of_two(("a", 0), 0.9), 6.0);
+        assert_widths(widths_of_two(("b", 0), 0.9), 18_f64.sqrt());
+        assert_widths(widths_of_two(("a", 1), 0.9), 18_f64.sqrt());
         // Both are unknown, so they are added whatever the program and socket.
         for second in [("a", 0), ("b", 0), ("a", 1)] {
-            assert_eq!(of(second, 0.0), (60.0, 140.0));
+            assert_eq!(widths_of_two(second, 0.0), (60.0, 140.0));
         }
     }
 
     #[test]
     fn a_claim_reaches_as_far_as_its_lasting_confidence_says() {
-        let mut width = Width::default();
-        let cause = width.cause(None, "/a");
+        let mut width = LineUncertainty::default();
+        let cause = width.cause_number(None, "/a");
         for process in 0..20 {
-            let claim = Claim::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
-            width.add(cause, Claim { lasting: Some(0.6), ..claim });
+            let claim = UncertainShare::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
+            width.add_row(cause, UncertainShare { width_confidence: Some(0.6), ..claim });
         }
-        let Interval { low, high } = width.interval(100.0, 2000.0);
+        let Interval { low, high } = width.sum_interval(100.0, 2000.0);
         let far = 100.0 * 0.1 * 0.9_f64.atanh() / 0.6_f64.atanh();
         assert!((100.0 - low - far).abs() < 1e-5 && (high - 100.0 - far).abs() < 1e-5, "{low}");
     }
 
     #[test]
     fn a_sum_is_at_most_what_its_windows_counted() {
-        let mut width = Width::default();
+        let mut width = LineUncertainty::default();
         // Two counters, with two rows of the first.
         for (counter, program) in [(0, "a"), (0, "b"), (1, "a")] {
-            let cause = width.cause(None, program);
-            let claim = Claim::new((counter, 9, 1), 1.0, 10.0, None);
-            width.add(cause, claim);
+            let cause = width.cause_number(None, program);
+            let claim = UncertainShare::new((counter, 9, 1), 1.0, 10.0, None);
+            width.add_row(cause, claim);
         }
-        assert_eq!(width.interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
-        assert_eq!(width.interval(3.0, 12.0), Interval { low: 0.0, high: 12.0 });
+        assert_eq!(width.sum_interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
+        assert_eq!(width.sum_interval(3.0, 12.0), Interval { low: 0.0, high: 12.0 });
     }
 
-    fn width(rows: &[Drawn]) -> Width {
-        let mut width = Width::default();
+    fn uncertainty_of_rows(rows: &[Drawn]) -> LineUncertainty {
+        let mut width = LineUncertainty::default();
         for &(window, socket, program, value, others, confidence) in rows {
-            let cause = width.cause(socket, ["a", "b", "c"][program]);
-            let of = (0, window, 1);
-            width.add(cause, Claim::new(of, value, value + others, confidence));
+            let cause = width.cause_number(socket, ["a", "b", "c"][program]);
+            let window_key = (0, window, 1);
+            width
+                .add_row(cause, UncertainShare::new(window_key, value, value + others, confidence));
         }
         width
     }
 
-    fn row() -> impl Strategy<Value = Drawn> {
+    fn any_row() -> impl Strategy<Value = Drawn> {
         let socket = prop::option::of(0_i16..2);
-        let some = prop_oneof![Just(0.0), 0.0..1e-6, 0.0..1e12];
+        let value = prop_oneof![Just(0.0), 0.0..1e-6, 0.0..1e12];
         let sure =
             prop_oneof![Just(0_f32), Just(1_f32), 0_f32..1e-30, 0.999_999_f32..1.0, 0_f32..1.0];
-        (0_i64..9, socket, 0_usize..3, some, 0.0..1e12, prop::option::weighted(0.9, sure))
+        (0_i64..9, socket, 0_usize..3, value, 0.0..1e12, prop::option::weighted(0.9, sure))
     }
 
     proptest! {
         #[test]
         fn the_value_is_inside_and_more_confidence_is_never_wider(
-            mut rows in prop::collection::vec(row(), 1..40),
+            mut rows in prop::collection::vec(any_row(), 1..40),
             at in any::<prop::sample::Index>(),
             more in 0_f32..=1.0,
             cut in any::<prop::sample::Index>(),
         ) {
             let value: f64 = rows.iter().map(|row| row.3).sum();
             let total: f64 = rows.iter().map(|row| row.3 + row.4).sum();
-            let holds = |it: Interval| 0.0 <= it.low && it.low <= value && value <= it.high && it.high <= total;
-            let wide = width(&rows).interval(value, total);
+            let holds = |interval: Interval| 0.0 <= interval.low && interval.low <= value && value <= interval.high && interval.high <= total;
+            let wide = uncertainty_of_rows(&rows).sum_interval(value, total);
             prop_assert!(holds(wide), "{wide:?} of {value} in {total}");
 
-            // Two joined lines are as independent, but `most` may be larger.
+            // Two joined lines are as independent, but the total may be larger.
             let (first, second) = rows.split_at(cut.index(rows.len()));
-            let mut joined = width(first);
-            joined.join(&width(second));
-            let joined = joined.interval(value, total);
+            let mut joined = uncertainty_of_rows(first);
+            joined.join_line(&uncertainty_of_rows(second));
+            let joined = joined.sum_interval(value, total);
             prop_assert!(holds(joined), "{joined:?} of {value} in {total}");
 
             // Two united lines of the same causes equal one line.
-            let mut united = width(first);
-            united.unite(&width(second));
-            let united = united.interval(value, total);
+            let mut united = uncertainty_of_rows(first);
+            united.unite_line(&uncertainty_of_rows(second));
+            let united = united.sum_interval(value, total);
             prop_assert!(holds(united), "{united:?} of {value} in {total}");
-            let near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
-            prop_assert!(near(united.low, wide.low), "{united:?} {wide:?}");
+            let is_near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
+            prop_assert!(is_near(united.low, wide.low), "{united:?} {wide:?}");
 
-            let at = at.index(rows.len());
-            let row = &mut rows[at];
+            let row_index = at.index(rows.len());
+            let row = &mut rows[row_index];
             row.5 = Some(row.5.unwrap_or(0.0).max(more));
-            let narrow = width(&rows).interval(value, total);
+            let narrow = uncertainty_of_rows(&rows).sum_interval(value, total);
             let rounding = total * 1e-12;
             prop_assert!(wide.low <= narrow.low + rounding, "{wide:?} {narrow:?}");
             prop_assert!(narrow.high <= wide.high + rounding, "{wide:?} {narrow:?}");

@@ -6,20 +6,20 @@ use arrow::array::{
     StringArray,
 };
 
-use super::interval::{Claim, Interval};
+use super::interval::{Interval, UncertainShare};
 use super::links::Links;
-use super::selected::Rows;
+use super::selected::SelectedBatch;
 use super::sums::Window;
-use super::usage::Question;
-use crate::schema::cgroups::{ancestor, whole_job};
-use crate::schema::columns::{self, Bits, Words, get};
+use super::usage::UsageQuestion;
+use crate::schema::cgroups::{ancestor_path, whole_job};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::link::Direction;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
 /// Grouping of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// One line for each cgroup.
     Cgroup,
     /// One line for each container.
@@ -38,38 +38,39 @@ pub enum By {
     Port,
     /// One line for each device that moved data by itself.
     Device,
-    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device, unattributed.
+    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device,
+    /// unattributed.
     Owner,
 }
 
-impl By {
+impl GroupBy {
     /// All groupings.
-    pub const ALL: [By; 10] = [
-        By::Cgroup,
-        By::Container,
-        By::Pod,
-        By::Job,
-        By::Pid,
-        By::Comm,
-        By::Pmu,
-        By::Port,
-        By::Device,
-        By::Owner,
+    pub const ALL: [GroupBy; 10] = [
+        GroupBy::Cgroup,
+        GroupBy::Container,
+        GroupBy::Pod,
+        GroupBy::Job,
+        GroupBy::Pid,
+        GroupBy::Comm,
+        GroupBy::Pmu,
+        GroupBy::Port,
+        GroupBy::Device,
+        GroupBy::Owner,
     ];
 
-    /// Its name in the output.
+    /// The name of the grouping in the output.
     pub fn name(self) -> &'static str {
         match self {
-            By::Cgroup => "cgroup",
-            By::Container => "container",
-            By::Pod => "pod",
-            By::Job => "job",
-            By::Pid => "pid",
-            By::Comm => "comm",
-            By::Pmu => "pmu",
-            By::Port => "port",
-            By::Device => "device",
-            By::Owner => "owner",
+            GroupBy::Cgroup => "cgroup",
+            GroupBy::Container => "container",
+            GroupBy::Pod => "pod",
+            GroupBy::Job => "job",
+            GroupBy::Pid => "pid",
+            GroupBy::Comm => "comm",
+            GroupBy::Pmu => "pmu",
+            GroupBy::Port => "port",
+            GroupBy::Device => "device",
+            GroupBy::Owner => "owner",
         }
     }
 
@@ -78,34 +79,34 @@ impl By {
     /// # Errors
     ///
     /// It is a roll-up, which has no processes.
-    pub fn check(self, recording: &Recording) -> Result<()> {
+    pub fn check_recording(self, recording: &Recording) -> Result<()> {
         match self {
-            By::Pid | By::Comm => recording.require_processes(),
+            GroupBy::Pid | GroupBy::Comm => recording.require_processes(),
             _ => Ok(()),
         }
     }
 
     /// Whether a line has one owner.
     pub fn has_owner(self) -> bool {
-        !matches!(self, By::Pmu | By::Port)
+        !matches!(self, GroupBy::Pmu | GroupBy::Port)
     }
 
     /// Whether a line has all processes of its cgroups: see [`super::interval`].
     fn has_whole_cgroups(self) -> bool {
-        !matches!(self, By::Pid | By::Comm)
+        !matches!(self, GroupBy::Pid | GroupBy::Comm)
     }
 
     /// The columns of `fabric` that are read; others are not decoded.
-    pub fn columns(self, recording: &Recording) -> Vec<&'static str> {
-        let own: &[&str] = match self {
-            By::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
-            By::Container => &["container", "cgroup", "cgroup_confidence"],
-            By::Pod => &["pod", "cgroup", "cgroup_confidence"],
-            By::Job => &["job", "cgroup", "cgroup_confidence"],
-            By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
-            By::Pid => &["pid", "processes"],
-            By::Pmu | By::Port => &["pmu"],
-            By::Comm => &["processes"],
+    pub fn wanted_columns(self, recording: &Recording) -> Vec<&'static str> {
+        let grouping_columns: &[&str] = match self {
+            GroupBy::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
+            GroupBy::Container => &["container", "cgroup", "cgroup_confidence"],
+            GroupBy::Pod => &["pod", "cgroup", "cgroup_confidence"],
+            GroupBy::Job => &["job", "cgroup", "cgroup_confidence"],
+            GroupBy::Device | GroupBy::Owner => &["cgroup", "cgroup_confidence"],
+            GroupBy::Pid => &["pid", "processes"],
+            GroupBy::Pmu | GroupBy::Port => &["pmu"],
+            GroupBy::Comm => &["processes"],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
@@ -113,7 +114,7 @@ impl By {
             (true, false) => &["known_ns"],
             (false, _) => &[],
         };
-        [&COMMON[..], divided, own, rolled_up].concat()
+        [&COMMON[..], divided, grouping_columns, rolled_up].concat()
     }
 }
 
@@ -141,7 +142,7 @@ const PORT_TERMS: [&str; 5] = ["root_port", "src_rp_mask", "dst_rp_mask", "ch_ma
 
 /// The columns of a batch.
 #[derive(Debug)]
-pub struct Columns<'a> {
+pub struct FabricColumns<'a> {
     /// Number of rows.
     pub rows: usize,
     /// End of the window.
@@ -153,66 +154,66 @@ pub struct Columns<'a> {
     /// Time running / time enabled.
     pub running: &'a Float32Array,
     /// Method of the share.
-    pub method: Words<'a>,
+    pub method: WordColumn<'a>,
     /// Confidence of the share.
     pub confidence: &'a Float32Array,
     /// Id of the counter.
     pub counter: &'a Int32Array,
     /// Columns for intervals; `None` if lines sum all owners.
-    pub divided: Option<Divided<'a>>,
+    pub for_intervals: Option<IntervalColumns<'a>>,
     /// Known time of the window; only in roll-ups.
     known_ns: Option<&'a Int64Array>,
     links: Option<&'a Links>,
-    event: Words<'a>,
-    filter: Words<'a>,
-    unit: Words<'a>,
-    owner: Option<Words<'a>>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
+    unit: WordColumn<'a>,
+    owner: Option<WordColumn<'a>>,
     /// The column with the name of the line.
-    name: Option<Words<'a>>,
+    name: Option<WordColumn<'a>>,
     pid: Option<&'a Int32Array>,
     processes: Option<&'a Int32Array>,
-    cgroup_id: Option<Bits<'a>>,
-    selected: Rows<'a>,
-    by: By,
-    depth: Option<usize>,
+    cgroup_id: Option<BitsColumn<'a>>,
+    selected: SelectedBatch<'a>,
+    grouping: GroupBy,
+    cgroup_depth: Option<usize>,
 }
 
 /// Columns that the interval of a row needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Divided<'a> {
+pub struct IntervalColumns<'a> {
     /// The counter's socket.
     pub socket: &'a Int16Array,
     /// Total of the counter in the window.
     pub total: &'a Float64Array,
     /// The owner's name.
-    pub comm: Words<'a>,
+    pub comm: WordColumn<'a>,
     /// Cgroup, and confidence of its sum; `None` if lines divide cgroups.
-    cgroup: Option<(Words<'a>, &'a Float32Array)>,
+    cgroup: Option<(WordColumn<'a>, &'a Float32Array)>,
     /// Ends of the row's interval; only in roll-ups.
     interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }
 
-impl<'a> Divided<'a> {
-    fn new(batch: &'a RecordBatch, by: By) -> Result<Self> {
-        let has = |name| batch.column_by_name(name).is_some();
+impl<'a> IntervalColumns<'a> {
+    fn new(batch: &'a RecordBatch, grouping: GroupBy) -> Result<Self> {
+        let has_column = |name| batch.column_by_name(name).is_some();
         Ok(Self {
-            socket: columns::column(batch, "socket")?,
-            total: columns::f64s(batch, "total")?,
-            comm: columns::words(batch, "comm")?,
-            cgroup: by
+            socket: columns::typed_column(batch, "socket")?,
+            total: columns::f64_column(batch, "total")?,
+            comm: columns::word_column(batch, "comm")?,
+            cgroup: grouping
                 .has_whole_cgroups()
                 .then(|| {
                     Ok::<_, anyhow::Error>((
-                        columns::words(batch, "cgroup")?,
-                        columns::f32s(batch, "cgroup_confidence")?,
+                        columns::word_column(batch, "cgroup")?,
+                        columns::f32_column(batch, "cgroup_confidence")?,
                     ))
                 })
                 .transpose()?,
-            interval: has("low")
+            interval: has_column("low")
                 .then(|| {
                     Ok::<_, anyhow::Error>((
-                        columns::f64s(batch, "low")?,
-                        columns::f64s(batch, "high")?,
+                        columns::f64_column(batch, "low")?,
+                        columns::f64_column(batch, "high")?,
                     ))
                 })
                 .transpose()?,
@@ -220,94 +221,118 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// Number of `other_tasks` in [`Quick`].
-const OTHER: i32 = -2;
+/// Number of `other_tasks` in [`QuickKey`].
+const OTHER_TASKS_NUMBER: i32 = -2;
 
 /// Numbers that identify a row's line, cause of error and method without comparing strings, in
 /// batches with the same dictionaries.
-pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
+pub type QuickKey = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
-impl<'a> Columns<'a> {
+impl<'a> FabricColumns<'a> {
     /// The columns for the lines of a question; its time is ignored.
-    pub fn new(batch: &'a RecordBatch, question: &'a Question<'_>) -> Result<Columns<'a>> {
-        let Question { by, links, cgroup_depth: depth, ref selected, .. } = *question;
-        let name = match by {
-            By::Cgroup => Some("cgroup"),
-            By::Container => Some("container"),
-            By::Pod => Some("pod"),
-            By::Job => Some("job"),
-            By::Pid | By::Comm | By::Device => Some("comm"),
-            By::Pmu | By::Port => Some("pmu"),
-            By::Owner => None,
+    pub fn new(
+        batch: &'a RecordBatch,
+        question: &'a UsageQuestion<'_>,
+    ) -> Result<FabricColumns<'a>> {
+        let UsageQuestion {
+            grouping: grouped_by, links, cgroup_depth: depth, ref selected, ..
+        } = *question;
+        let name = match grouped_by {
+            GroupBy::Cgroup => Some("cgroup"),
+            GroupBy::Container => Some("container"),
+            GroupBy::Pod => Some("pod"),
+            GroupBy::Job => Some("job"),
+            GroupBy::Pid | GroupBy::Comm | GroupBy::Device => Some("comm"),
+            GroupBy::Pmu | GroupBy::Port => Some("pmu"),
+            GroupBy::Owner => None,
         };
-        Ok(Columns {
+        Ok(FabricColumns {
             rows: batch.num_rows(),
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            value: columns::f64s(batch, "value")?,
-            running: columns::f32s(batch, "running")?,
-            method: columns::words(batch, "method")?,
-            confidence: columns::f32s(batch, "confidence")?,
-            counter: columns::i32s(batch, "counter")?,
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            value: columns::f64_column(batch, "value")?,
+            running: columns::f32_column(batch, "running")?,
+            method: columns::word_column(batch, "method")?,
+            confidence: columns::f32_column(batch, "confidence")?,
+            counter: columns::i32_column(batch, "counter")?,
             known_ns: (batch.column_by_name("known_ns").is_some())
-                .then(|| columns::i64s(batch, "known_ns"))
+                .then(|| columns::i64_column(batch, "known_ns"))
                 .transpose()?,
             links,
-            divided: by.has_owner().then(|| Divided::new(batch, by)).transpose()?,
-            event: columns::words(batch, "event")?,
-            filter: columns::words(batch, "filter")?,
-            unit: columns::words(batch, "unit")?,
-            owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
-            name: name.map(|name| columns::words(batch, name)).transpose()?,
-            pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
-            processes: [By::Pid, By::Comm]
-                .contains(&by)
-                .then(|| columns::i32s(batch, "processes"))
+            for_intervals: grouped_by
+                .has_owner()
+                .then(|| IntervalColumns::new(batch, grouped_by))
                 .transpose()?,
-            cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
-            selected: selected.rows(batch)?,
-            by,
-            depth,
+            event: columns::word_column(batch, "event")?,
+            filter: columns::word_column(batch, "filter")?,
+            unit: columns::word_column(batch, "unit")?,
+            owner: grouped_by
+                .has_owner()
+                .then(|| columns::word_column(batch, "owner"))
+                .transpose()?,
+            name: name.map(|name| columns::word_column(batch, name)).transpose()?,
+            pid: (grouped_by == GroupBy::Pid)
+                .then(|| columns::i32_column(batch, "pid"))
+                .transpose()?,
+            processes: [GroupBy::Pid, GroupBy::Comm]
+                .contains(&grouped_by)
+                .then(|| columns::i32_column(batch, "processes"))
+                .transpose()?,
+            cgroup_id: (grouped_by == GroupBy::Cgroup)
+                .then(|| columns::bits_column(batch, "cgroup_id"))
+                .transpose()?,
+            selected: selected.select_rows(batch)?,
+            grouping: grouped_by,
+            cgroup_depth: depth,
         })
     }
 
     /// The window of a row.
     #[inline]
-    pub fn window(&self, row: usize) -> Window {
+    pub fn row_window(&self, row: usize) -> Window {
         let (end_ns, length_ns) = (self.mono_ns.value(row), self.window_ns.value(row));
         match self.known_ns {
             Some(known_ns) => Window::new(end_ns, length_ns, known_ns.value(row)),
-            None => Window::of(end_ns, length_ns, self.value.is_valid(row)),
+            None => Window::of_value(end_ns, length_ns, self.value.is_valid(row)),
         }
     }
 
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
     #[inline]
-    pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
-        let of = self.divided?;
+    pub(super) fn uncertain_share(&self, row: usize, value: f64) -> Option<UncertainShare> {
+        let divided = self.for_intervals?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
-        let total = get(of.total, row).unwrap_or(value);
-        let ends = of.interval.and_then(|(low, high)| Some((get(low, row)?, get(high, row)?)));
+        let total = nullable_value(divided.total, row).unwrap_or(value);
+        let ends = divided
+            .interval
+            .and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
-        let confidence = get(self.confidence, row);
-        let lasting = of.cgroup.and_then(|(_, lasting)| get(lasting, row)).or(confidence);
-        Some(Claim { lasting, interval, ..Claim::new(window, value, total, confidence) })
+        let confidence = nullable_value(self.confidence, row);
+        let width_confidence = divided
+            .cgroup
+            .and_then(|(_, confidences)| nullable_value(confidences, row))
+            .or(confidence);
+        Some(UncertainShare {
+            width_confidence,
+            interval,
+            ..UncertainShare::new(window, value, total, confidence)
+        })
     }
 
     /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines
     /// sum all owners.
-    pub(super) fn cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
-        let of = self.divided?;
-        let comm = of.comm.get(row);
-        let name = match of.cgroup {
-            Some((cgroup, _)) => cause(self.recorded_owner(row), cgroup.get(row), comm),
+    pub(super) fn error_cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
+        let divided = self.for_intervals?;
+        let comm = divided.comm.get(row);
+        let name = match divided.cgroup {
+            Some((cgroup, _)) => cause_name(self.recorded_owner(row), cgroup.get(row), comm),
             None => comm.unwrap_or_default(),
         };
-        Some((get(of.socket, row), name))
+        Some((nullable_value(divided.socket, row), name))
     }
 
     /// The owner of a row; empty if lines sum all owners.
-    pub fn owner(&self, row: usize) -> &'a str {
+    pub fn row_owner(&self, row: usize) -> &'a str {
         if self.is_other(row) { owner::OTHER_TASKS } else { self.recorded_owner(row) }
     }
 
@@ -323,147 +348,163 @@ impl<'a> Columns<'a> {
     }
 
     /// The unit of a row.
-    pub fn unit(&self, row: usize) -> &'a str {
+    pub fn row_unit(&self, row: usize) -> &'a str {
         self.unit.get(row).unwrap_or_default()
     }
 
     /// Index of a row's link, and the direction; `None` if lines are by event, or the counter is on
     /// no link.
     #[inline]
-    pub fn link(&self, row: usize) -> Option<(usize, Direction)> {
-        self.links?.on(self.counter.value(row))
+    pub fn row_link(&self, row: usize) -> Option<(usize, Direction)> {
+        self.links?.link_of(self.counter.value(row))
     }
 
     /// Whether the row belongs to a line: of a selected event or link, and by link, only rows whose
     /// counter is on one.
     #[inline]
     pub fn is_wanted(&self, row: usize) -> bool {
-        (self.links.is_none() || self.link(row).is_some())
-            && self.selected.has(row, self.counter.value(row))
+        (self.links.is_none() || self.row_link(row).is_some())
+            && self.selected.has_event(row, self.counter.value(row))
     }
 
     /// Event of the row, or its link and direction.
-    pub fn what(&self, row: usize) -> String {
-        let of = self.link(row).zip(self.links);
-        of.map_or_else(
-            || self.event(row),
-            |((place, direction), links)| links.label(place, direction),
+    pub fn traffic_label(&self, row: usize) -> String {
+        let linked = self.row_link(row).zip(self.links);
+        linked.map_or_else(
+            || self.event_label(row),
+            |((link_index, direction), links)| links.direction_label(link_index, direction),
         )
     }
 
     /// Event of a row with its filter in brackets. By port, ports in the filter become `*`: a count
     /// over all ports stays separate, or it would be counted twice.
-    pub fn event(&self, row: usize) -> String {
+    pub fn event_label(&self, row: usize) -> String {
         let event = self.event.get(row).unwrap_or_default();
         match self.filter.get(row).unwrap_or_default() {
             "" => event.to_owned(),
-            filter if self.by == By::Port => format!("{event}[{}]", any_port(filter)),
+            filter if self.grouping == GroupBy::Port => format!("{event}[{}]", any_port(filter)),
             filter => format!("{event}[{filter}]"),
         }
     }
 
     /// Key and name of the row's line.
-    pub fn key(&self, row: usize) -> String {
-        let owner = self.owner(row);
+    pub fn line_key(&self, row: usize) -> String {
+        let owner = self.row_owner(row);
         if owner == owner::OTHER_TASKS {
             return owner.to_owned();
         }
         let name = self.name.and_then(|name| name.get(row));
-        match self.by {
-            By::Pmu => name.unwrap_or_default().to_owned(),
-            By::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
-            By::Cgroup if owner == "task" => match (name, self.depth) {
-                (Some(path), Some(depth)) => ancestor(path, depth).to_owned(),
+        match self.grouping {
+            GroupBy::Pmu => name.unwrap_or_default().to_owned(),
+            GroupBy::Port => {
+                port_key(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default())
+            }
+            GroupBy::Cgroup if owner == "task" => match (name, self.cgroup_depth) {
+                (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
                 (None, _) => self
                     .cgroup_id
                     .and_then(|ids| ids.get(row))
                     .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
             },
-            By::Job if owner == "task" => {
+            GroupBy::Job if owner == "task" => {
                 name.map_or_else(|| "(no job)".to_owned(), |name| whole_job(name).to_owned())
             }
-            By::Container | By::Pod if owner == "task" => {
-                name.map_or_else(|| format!("(no {})", self.by.name()), str::to_owned)
+            GroupBy::Container | GroupBy::Pod if owner == "task" => {
+                name.map_or_else(|| format!("(no {})", self.grouping.name()), str::to_owned)
             }
-            By::Pid if owner == "task" => {
+            GroupBy::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
-                match self.pid.and_then(|pids| get(pids, row)) {
+                match self.pid.and_then(|pids| nullable_value(pids, row)) {
                     Some(pid) => format!("{comm} ({pid})"),
-                    None if self.processes(row).is_some() => SMALL.to_owned(),
+                    None if self.small_processes(row).is_some() => SMALL.to_owned(),
                     None => "(unknown processes)".to_owned(),
                 }
             }
-            By::Comm if owner == "task" => {
-                let is_small = self.processes(row).is_some();
+            GroupBy::Comm if owner == "task" => {
+                let is_small = self.small_processes(row).is_some();
                 name.unwrap_or(if is_small { SMALL } else { "?" }).to_owned()
             }
-            By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
-            By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
-            By::Owner | By::Cgroup | By::Container | By::Pod | By::Job | By::Device => {
-                owner.to_owned()
-            }
+            GroupBy::Pid | GroupBy::Comm => name.unwrap_or(owner).to_owned(),
+            GroupBy::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
+            GroupBy::Owner
+            | GroupBy::Cgroup
+            | GroupBy::Container
+            | GroupBy::Pod
+            | GroupBy::Job
+            | GroupBy::Device => owner.to_owned(),
         }
     }
 
-    /// Number of processes whose small shares the row sums up, if it does and lines are by process or by
-    /// their names.
+    /// Number of processes whose small shares the row sums up, if it does and lines are by process
+    /// or by their names.
     #[inline]
-    pub(super) fn processes(&self, row: usize) -> Option<i32> {
-        self.processes.and_then(|processes| get(processes, row))
+    pub(super) fn small_processes(&self, row: usize) -> Option<i32> {
+        self.processes.and_then(|processes| nullable_value(processes, row))
     }
 
-    /// The dictionaries to which the keys in [`Self::quick`] refer.
-    pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
-        let always = [self.event, self.filter, self.unit, self.method];
-        let comm = self.divided.map(|of| of.comm);
-        let cgroup = self.divided.and_then(|of| of.cgroup).map(|(cgroup, _)| cgroup);
-        let some = [self.owner, self.name, comm, cgroup].into_iter().flatten();
-        always.into_iter().chain(some).map(|words| words.dictionary()).collect()
+    /// The dictionaries to which the keys in [`Self::quick_key`] refer.
+    pub(super) fn key_dictionaries(&self) -> Vec<&'a StringArray> {
+        let always_read = [self.event, self.filter, self.unit, self.method];
+        let comm = self.for_intervals.map(|divided| divided.comm);
+        let cgroup =
+            self.for_intervals.and_then(|divided| divided.cgroup).map(|(cgroup, _)| cgroup);
+        let if_read = [self.owner, self.name, comm, cgroup].into_iter().flatten();
+        always_read.into_iter().chain(if_read).map(|words| words.dictionary_values()).collect()
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
-    pub(super) fn tenant(&self, row: usize) -> [i64; 6] {
-        let (_, owner, name, number, ..) = self.quick(row);
+    pub(super) fn tenant_key(&self, row: usize) -> [i64; 6] {
+        let (_, owner, name, number, ..) = self.quick_key(row);
         [owner.into(), name.into(), number, 0, 0, 0]
     }
 
-    /// Identifies the row's event, or its link and direction: see [`Quick`].
+    /// Identifies the row's event, or its link and direction: see [`QuickKey`].
     #[inline]
     pub(super) fn quick_event(&self, row: usize) -> [i32; 3] {
-        match self.link(row) {
-            Some((place, direction)) => [place as i32, direction as i32, -1],
-            None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
+        match self.row_link(row) {
+            Some((link_index, direction)) => [link_index as i32, direction as i32, -1],
+            None => [
+                self.event.dictionary_key(row),
+                self.filter.dictionary_key(row),
+                self.unit.dictionary_key(row),
+            ],
         }
     }
 
-    /// Identifies the row's line: see [`Quick`].
+    /// Identifies the row's line: see [`QuickKey`].
     #[inline]
-    pub fn quick(&self, row: usize) -> Quick {
-        let name = self.name.map_or(0, |name| name.key(row));
+    pub fn quick_key(&self, row: usize) -> QuickKey {
+        let name = self.name.map_or(0, |name| name.dictionary_key(row));
         let number = match (self.pid, self.cgroup_id) {
-            (Some(pids), _) => get(pids, row)
-                .map_or_else(|| if self.processes(row).is_some() { -2 } else { -1 }, i64::from),
+            (Some(pids), _) => nullable_value(pids, row).map_or_else(
+                || if self.small_processes(row).is_some() { -2 } else { -1 },
+                i64::from,
+            ),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
-            _ if self.processes(row).is_some() => -2,
+            _ if self.small_processes(row).is_some() => -2,
             _ => -1,
         };
         let event = self.quick_event(row);
-        let own = self.owner.map_or(0, |owner| owner.key(row));
-        let owner = if self.is_other(row) { OTHER } else { own };
-        let cause = self.divided.map_or((0, None), |of| {
-            let cgroup = of.cgroup.map_or(-1, |(cgroup, _)| cgroup.key(row));
+        let recorded_number = self.owner.map_or(0, |owner| owner.dictionary_key(row));
+        let owner_number = if self.is_other(row) { OTHER_TASKS_NUMBER } else { recorded_number };
+        let cause = self.for_intervals.map_or((0, None), |divided| {
+            let cgroup = divided.cgroup.map_or(-1, |(cgroup, _)| cgroup.dictionary_key(row));
             // Below -1, so that no cgroup has the number of a program.
-            let name = if cgroup < 0 { of.comm.key(row) } else { -2 - cgroup };
-            (name, get(of.socket, row))
+            let name = if cgroup < 0 { divided.comm.dictionary_key(row) } else { -2 - cgroup };
+            (name, nullable_value(divided.socket, row))
         });
-        (event, owner, name, number, cause, self.method.key(row))
+        (event, owner_number, name, number, cause, self.method.dictionary_key(row))
     }
 }
 
 /// The name of the cause of error in a line of whole cgroups: the cgroup, or the owner if it has
 /// none. Tasks of cgroups whose path is not known have one together.
-pub(super) fn cause<'a>(owner: &str, cgroup: Option<&'a str>, comm: Option<&'a str>) -> &'a str {
+pub(super) fn cause_name<'a>(
+    owner: &str,
+    cgroup: Option<&'a str>,
+    comm: Option<&'a str>,
+) -> &'a str {
     cgroup.or(comm.filter(|_| owner != owner::TASK)).unwrap_or_default()
 }
 
@@ -483,7 +524,7 @@ fn any_port(filter: &str) -> String {
 }
 
 /// `PMU/TERM=VALUE`, or the PMU alone if it has one port or counts all together.
-fn port(pmu: &str, filter: &str) -> String {
+fn port_key(pmu: &str, filter: &str) -> String {
     let ports: Vec<&str> = filter.split(',').filter(|term| is_port(term)).collect();
     if ports.is_empty() { pmu.to_owned() } else { format!("{pmu}/{}", ports.join(",")) }
 }
@@ -501,7 +542,7 @@ mod tests {
             ("", "pcie_0", ""),
         ] {
             assert_eq!(
-                (port("pcie_0", filter), any_port(filter)),
+                (port_key("pcie_0", filter), any_port(filter)),
                 (key.to_owned(), event.to_owned())
             );
         }

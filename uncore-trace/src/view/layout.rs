@@ -2,13 +2,13 @@
 //!
 //! Guarantee: name, value, share and confidence of each line are never left out for lack of room.
 
-use super::render::Style;
-use crate::table::{self, draw};
+use super::render::TextStyle;
+use crate::table::{self, draw_columns};
 use crate::terminal::{cells, mark};
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ReportColumnKind {
     /// Kind of the owner: task, irq, ...
     Owner,
     /// Name of the line.
@@ -55,9 +55,9 @@ pub(super) enum Kind {
     Others,
 }
 
-impl Kind {
-    /// Its name in the list of hidden columns.
-    pub(super) const fn word(self) -> &'static str {
+impl ReportColumnKind {
+    /// The name of the column in the list of hidden columns.
+    pub(super) const fn column_word(self) -> &'static str {
         match self {
             Self::Owner => "owner",
             Self::Name => "name",
@@ -86,8 +86,8 @@ impl Kind {
 
     /// How the column gives way. `noted`: it shows something unusual, such as missing values or
     /// multiplexed counters.
-    const fn fit(self, noted: bool) -> table::Fit {
-        use table::Fit::{Count, Drop, Number, Shorten, Whole};
+    const fn width_rule(self, noted: bool) -> table::ColumnFit {
+        use table::ColumnFit::{Count, Drop, Number, Shorten, Whole};
         match self {
             Self::Name => Shorten,
             Self::Change => Whole,
@@ -118,69 +118,70 @@ impl Kind {
 
 /// A column of one table.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
-    pub(super) kind: Kind,
+pub(super) struct TableColumn {
+    pub(super) column_kind: ReportColumnKind,
     pub(super) head: String,
     /// Unit of its numbers, below the heading; empty without one.
     pub(super) unit: String,
-    /// Its text in each line.
+    /// The text of each line.
     pub(super) cells: Vec<String>,
     /// Whether it shows something unusual.
     pub(super) noted: bool,
 }
 
-impl Column {
+impl TableColumn {
     /// The column for drawing; `units`: with a line for units.
-    fn drawn(&self, units: bool) -> table::Column {
-        let Self { kind, head, unit, cells, noted } = self;
+    fn to_drawable(&self, units: bool) -> table::TextColumn {
+        let Self { column_kind: kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
-        table::Column { head, fit: kind.fit(*noted), cells: cells.clone() }
+        table::TextColumn { head, fit: kind.width_rule(*noted), cells: cells.clone() }
     }
 }
 
 /// The columns of one table for drawing.
-fn drawn(columns: &[Column]) -> Vec<table::Column> {
+fn drawable_columns(columns: &[TableColumn]) -> Vec<table::TextColumn> {
     let units = columns.iter().any(|column| !column.unit.is_empty());
-    columns.iter().map(|column| column.drawn(units)).collect()
+    columns.iter().map(|column| column.to_drawable(units)).collect()
 }
 
 /// Widths and hidden columns.
 #[derive(Debug, Clone)]
-pub(super) struct Fit {
+pub(super) struct TableFit {
     /// Width of each column; `None`: hidden.
     widths: Vec<Option<usize>>,
     /// The hidden columns.
-    pub(super) hidden: Vec<Kind>,
+    pub(super) hidden: Vec<ReportColumnKind>,
     /// Whether a name was shortened.
     shortened: bool,
     mark: &'static str,
 }
 
-impl Fit {
+impl TableFit {
     /// Fits all tables, which have the same columns, to the width of the style.
-    pub(super) fn new(style: Style, tables: &[Vec<Column>]) -> Self {
-        let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
-        let widths = table::fit(style.width, &all);
-        let first = tables.first().into_iter().flatten();
-        let hidden = first.zip(&widths).filter(|(_, width)| width.is_none());
-        let hidden = hidden.map(|(column, _)| column.kind).collect();
-        let is_short = |(column, width): (&table::Column, &Option<usize>)| {
+    pub(super) fn new(style: TextStyle, tables: &[Vec<TableColumn>]) -> Self {
+        let drawables: Vec<_> = tables.iter().map(|columns| drawable_columns(columns)).collect();
+        let widths = table::fit_widths(style.width, &drawables);
+        let first_table = tables.first().into_iter().flatten();
+        let hidden = first_table.zip(&widths).filter(|(_, width)| width.is_none());
+        let hidden = hidden.map(|(column, _)| column.column_kind).collect();
+        let is_short = |(column, width): (&table::TextColumn, &Option<usize>)| {
             let longest = column.cells.iter().map(|text| cells(text)).max();
-            column.fit == table::Fit::Shorten && longest > *width
+            column.fit == table::ColumnFit::Shorten && longest > *width
         };
-        let shortened = all.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
+        let shortened = drawables.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
         Self { widths, hidden, shortened, mark: mark(style.ascii) }
     }
 
     /// The lines of one of the tables.
-    pub(super) fn draw(&self, columns: &[Column]) -> String {
-        draw(&drawn(columns), &self.widths, self.mark)
+    pub(super) fn draw(&self, columns: &[TableColumn]) -> String {
+        draw_columns(&drawable_columns(columns), &self.widths, self.mark)
     }
 
     /// A sentence that names hidden columns and shortened names, and how to see them; `None` if
     /// everything is shown.
-    pub(super) fn note(&self) -> Option<String> {
-        let words: Vec<&str> = self.hidden.iter().map(|kind| kind.word()).collect();
+    pub(super) fn hidden_note(&self) -> Option<String> {
+        let words: Vec<&str> =
+            self.hidden.iter().map(|column_kind| column_kind.column_word()).collect();
         match (words.as_slice(), self.shortened) {
             ([], false) => None,
             ([], true) => Some("Only with --wide: full names".to_owned()),

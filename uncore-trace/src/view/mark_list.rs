@@ -8,35 +8,43 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::marks::Mark;
-use super::render::Style;
-use crate::table::{Fit, Table};
+use super::marks::RecordedMark;
+use super::render::TextStyle;
+use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, escape_json, printable};
 
-/// The first `most` marks as a table, with a heading above; empty without marks. `start_ns` is the
-/// begin of the recording.
-pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> String {
+/// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is
+/// the begin of the recording.
+pub fn draw_marks(
+    marks: &[&RecordedMark],
+    start_ns: i64,
+    max_marks: usize,
+    style: TextStyle,
+) -> String {
     if marks.is_empty() {
         return String::new();
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
-    let mut table =
-        Table::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
-    for mark in marks.iter().take(most) {
+    let mut mark_table = TextTable::new([
+        ("from", ColumnFit::Number),
+        ("to", ColumnFit::Number),
+        ("mark", ColumnFit::Shorten),
+    ]);
+    for mark in marks.iter().take(max_marks) {
         let end = match mark.end_ns {
             Some(end) => second(end),
             None if mark.is_open() => "not ended".to_owned(),
             None => String::new(),
         };
-        table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
+        mark_table.add_row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
     }
-    table.draw(style.width, mark(style.ascii))
+    mark_table.to_text(style.width, mark(style.ascii))
 }
 
 /// The object of a mark; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
-struct Object<'a> {
+struct MarkObject<'a> {
     text: &'a str,
     kind: &'static str,
     begin_s: f64,
@@ -47,12 +55,12 @@ struct Object<'a> {
     pid: Option<i32>,
 }
 
-impl<'a> Object<'a> {
-    fn new(mark: &'a Mark, start_ns: i64) -> Self {
+impl<'a> MarkObject<'a> {
+    fn new(mark: &'a RecordedMark, start_ns: i64) -> Self {
         let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         Self {
             text: &mark.text,
-            kind: mark.kind.name(),
+            kind: mark.kind.kind_name(),
             begin_s: second(mark.begin_ns),
             end_s: mark.end_ns.map(second),
             begin_ns: mark.begin_ns,
@@ -64,64 +72,68 @@ impl<'a> Object<'a> {
 }
 
 /// The marks as JSON, one object per line.
-pub fn json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
-    let mut out = String::new();
+pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
+    let mut json_lines = String::new();
     for mark in marks {
-        out.push_str(&escape_json(&serde_json::to_string(&Object::new(mark, start_ns))?));
-        out.push('\n');
+        json_lines
+            .push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
+        json_lines.push('\n');
     }
-    Ok(out)
+    Ok(json_lines)
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
-pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
-    let mut out = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
+pub fn marks_as_csv(marks: &[&RecordedMark], start_ns: i64) -> String {
+    let mut csv_lines = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
-        let object = Object::new(mark, start_ns);
+        let object = MarkObject::new(mark, start_ns);
         let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
             text(object.text),
             object.kind.to_owned(),
             object.begin_s.to_string(),
-            number(object.end_s),
+            field_text(object.end_s),
             object.begin_ns.to_string(),
-            number(object.end_ns),
+            field_text(object.end_ns),
             text(object.source),
-            number(object.pid),
+            field_text(object.pid),
         ];
         // Writing to a String cannot fail.
-        writeln!(out, "{}", fields.join(",")).unwrap_or_default();
+        writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
     }
-    out
+    csv_lines
 }
 
-fn number<T: ToString>(number: Option<T>) -> String {
+fn field_text<T: ToString>(number: Option<T>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::marks::Marks;
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::marks::RecordedMarks;
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::*;
     use crate::terminal::cells;
 
-    fn marks() -> Vec<Mark> {
-        Marks::of(&Sample::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
+    fn marks() -> Vec<RecordedMark> {
+        RecordedMarks::read_list(
+            &SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open(),
+        )
+        .unwrap()
     }
 
     #[test]
-    fn people_see_when_and_nothing_hostile() {
+    fn the_list_of_marks_has_their_times_and_escaped_names() {
         let marks = marks();
-        let marks: Vec<&Mark> = marks.iter().collect();
-        let wide = table(&marks, BEGIN, 10, Style::default());
+        let marks: Vec<&RecordedMark> = marks.iter().collect();
+        let wide = draw_marks(&marks, BEGIN, 10, TextStyle::default());
         insta::assert_snapshot!("marks", wide);
         assert!(!wide.contains('\u{1b}'), "{wide:?}");
-        assert_eq!(table(&marks, BEGIN, 2, Style::default()).lines().count(), 3);
-        assert_eq!(table(&[], BEGIN, 2, Style::default()), "");
+        assert_eq!(draw_marks(&marks, BEGIN, 2, TextStyle::default()).lines().count(), 3);
+        assert_eq!(draw_marks(&[], BEGIN, 2, TextStyle::default()), "");
         for width in [34, 40, 80] {
             for ascii in [false, true] {
-                let text = table(&marks, BEGIN, 10, Style { ascii, width: Some(width) });
+                let text = draw_marks(&marks, BEGIN, 10, TextStyle { ascii, width: Some(width) });
                 assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
                 assert!(!ascii || text.is_ascii(), "{text}");
             }
@@ -129,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_text_as_it_is() {
+    fn json_lines_of_marks_have_the_text_as_it_is() {
         let marks = marks();
-        let marks: Vec<&Mark> = marks.iter().collect();
-        let text = json(&marks, BEGIN).unwrap();
+        let marks: Vec<&RecordedMark> = marks.iter().collect();
+        let text = marks_as_json(&marks, BEGIN).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
@@ -144,10 +156,10 @@ mod tests {
         );
         assert_eq!((&lines[1]["kind"], &lines[1]["pid"]), (&"span".into(), &7.into()));
         assert_eq!(lines[3]["kind"], "span");
-        let csv = csv(&marks, BEGIN);
-        assert_eq!(csv.lines().count(), 5, "{csv}");
-        assert!(csv.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv}");
-        for text in [text, csv] {
+        let csv_shown = marks_as_csv(&marks, BEGIN);
+        assert_eq!(csv_shown.lines().count(), 5, "{csv_shown}");
+        assert!(csv_shown.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv_shown}");
+        for text in [text, csv_shown] {
             assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         }
     }

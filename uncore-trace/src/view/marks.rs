@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::span::Edge;
-use crate::schema::marks::{Kind, Listed, TABLE};
+use super::span::SpanEdge;
+use crate::schema::marks::{ListedMarks, MarkKind, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 use crate::terminal::shorten;
@@ -15,33 +15,33 @@ const NAME_CELLS: usize = 40;
 
 /// An instant or a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct RecordedMark {
     /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
     /// End of a span, `CLOCK_MONOTONIC`, ns; `None` for an instant, and for a span that was not
     /// ended.
     pub end_ns: Option<i64>,
     /// What it is.
-    pub kind: Kind,
-    /// Its name, as recorded: not escaped.
+    pub kind: MarkKind,
+    /// Name of the mark, as recorded: not escaped.
     pub text: String,
-    /// Its source, as in the table: not escaped.
+    /// Source of the mark, as in the table: not escaped.
     pub source: String,
     /// Process that sent it, if known.
     pub pid: Option<i32>,
 }
 
-impl From<marks::Mark> for Mark {
+impl From<marks::Mark> for RecordedMark {
     fn from(mark: marks::Mark) -> Self {
         let marks::Mark { mono_ns, end_ns, kind, text, source, pid } = mark;
         Self { begin_ns: mono_ns, end_ns, kind, text, source, pid }
     }
 }
 
-impl Mark {
-    /// Whether it is a span that was not ended.
+impl RecordedMark {
+    /// Whether the mark is a span that was not ended.
     pub fn is_open(&self) -> bool {
-        self.kind == Kind::Span && self.end_ns.is_none()
+        self.kind == MarkKind::Span && self.end_ns.is_none()
     }
 
     /// The end: for an instant its time, for a span that was not ended the largest time.
@@ -57,37 +57,39 @@ impl Mark {
 
 /// The marks of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct RecordedMarks {
     /// In the order of their begin.
-    pub list: Vec<Mark>,
+    pub list: Vec<RecordedMark>,
     /// Number of further marks for which a single file has no room.
     pub left_out: u64,
 }
 
-impl Marks {
+impl RecordedMarks {
     /// All marks of `recording` in the order of their begin; of a single file, those that it has.
     ///
     /// # Errors
     ///
-    /// They cannot be read.
-    pub fn of(recording: &Recording) -> Result<Vec<Mark>> {
-        Ok(Self::read(recording)?.list)
+    /// The marks cannot be read.
+    pub fn read_list(recording: &Recording) -> Result<Vec<RecordedMark>> {
+        Ok(Self::read_marks(recording)?.list)
     }
 
     /// Reads the marks from the table of a dataset, or else from the metadata.
     ///
     /// # Errors
     ///
-    /// They cannot be read.
-    pub fn read(recording: &Recording) -> Result<Self> {
-        let has_table = recording.tables().iter().any(|table| table.name == TABLE.name);
+    /// The marks cannot be read.
+    pub fn read_marks(recording: &Recording) -> Result<Self> {
+        let has_table = recording.list_tables().iter().any(|table| table.name == TABLE.name);
         let mut marks = if has_table {
-            Self { list: table(recording)?, left_out: 0 }
+            Self { list: read_table(recording)?, left_out: 0 }
         } else {
-            let Listed { marks, left_out } =
-                Listed::of(recording.table(&fabric::TABLE)?.metadata())
-                    .with_context(|| format!("cannot read {}", recording.path().display()))?;
-            Self { list: marks.into_iter().map(Mark::from).collect(), left_out }
+            let ListedMarks { marks, left_out } =
+                ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
+                    .with_context(|| {
+                        format!("cannot read {}", recording.recording_path().display())
+                    })?;
+            Self { list: marks.into_iter().map(RecordedMark::from).collect(), left_out }
         };
         marks.list.sort_by_key(|mark| mark.begin_ns);
         Ok(marks)
@@ -98,19 +100,23 @@ impl Marks {
     /// # Errors
     ///
     /// There is no such mark; the message lists the names that exist.
-    pub fn find(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
+    pub fn find_time(&self, recording: &Recording, name: &str, edge: SpanEdge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
-            bail!("{} has no mark '{name}': {}", recording.path().display(), self.names());
+            bail!(
+                "{} has no mark '{name}': {}",
+                recording.recording_path().display(),
+                self.name_list()
+            );
         };
         Ok(match edge {
-            Edge::Begin => mark.begin_ns,
-            Edge::End => mark.last_ns(),
+            SpanEdge::Begin => mark.begin_ns,
+            SpanEdge::End => mark.last_ns(),
         })
     }
 
     /// The existing names, for an error message.
-    fn names(&self) -> String {
+    fn name_list(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for mark in &self.list {
             if !names.contains(&mark.text.as_str()) {
@@ -124,34 +130,34 @@ impl Marks {
             return "it has no marks; `uncore-trace mark TEXT` makes one while it is recorded"
                 .into();
         }
-        let more = if names.len() > NAMED || self.left_out > 0 { ", …" } else { "" };
+        let ellipsis = if names.len() > NAMED || self.left_out > 0 { ", …" } else { "" };
         let shown = names.iter().take(NAMED);
         let shown = shown.map(|name| format!("'{}'", shorten(name, NAME_CELLS, "…")));
-        format!("it has {}{more}", shown.collect::<Vec<_>>().join(", "))
+        format!("it has {}{ellipsis}", shown.collect::<Vec<_>>().join(", "))
     }
 }
 
 /// The rows of the table.
-fn table(recording: &Recording) -> Result<Vec<Mark>> {
+fn read_table(recording: &Recording) -> Result<Vec<RecordedMark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
-    for batch in recording.table(&TABLE)?.scan(&wanted)? {
-        list.extend(marks::decode(&batch?)?.into_iter().map(Mark::from));
+    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
+        list.extend(marks::decode_marks(&batch?)?.into_iter().map(RecordedMark::from));
     }
     Ok(list)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::*;
     use crate::schema::metadata;
 
     const MARKED: Broken = Broken { marks: MARKS, ..INTACT };
 
-    fn read(dataset: bool, broken: &Broken) -> (Sample, Marks) {
-        let sample = Sample::new(dataset, broken);
-        let marks = Marks::read(&sample.open()).unwrap();
+    fn read(dataset: bool, broken: &Broken) -> (SampleRecording, RecordedMarks) {
+        let sample = SampleRecording::new(dataset, broken);
+        let marks = RecordedMarks::read_marks(&sample.open()).unwrap();
         (sample, marks)
     }
 
@@ -160,7 +166,7 @@ mod tests {
         let (_, file) = read(false, &MARKED);
         let (sample, dataset) = read(true, &MARKED);
         assert_eq!(file, dataset);
-        assert_eq!(Marks::of(&sample.open()).unwrap(), file.list);
+        assert_eq!(RecordedMarks::read_list(&sample.open()).unwrap(), file.list);
         let begins: Vec<i64> = file.list.iter().map(|mark| mark.begin_ns - BEGIN).collect();
         assert!(begins.is_sorted(), "{begins:?}");
         let found: Vec<_> = file
@@ -173,10 +179,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("warm\u{1b}[2J\nup", Kind::Instant, None, None),
-                ("epoch 1", Kind::Span, Some(2_000_000_000), Some(7)),
-                ("epoch 1", Kind::Instant, None, None),
-                ("save", Kind::Span, None, Some(7)),
+                ("warm\u{1b}[2J\nup", MarkKind::Instant, None, None),
+                ("epoch 1", MarkKind::Span, Some(2_000_000_000), Some(7)),
+                ("epoch 1", MarkKind::Instant, None, None),
+                ("save", MarkKind::Span, None, Some(7)),
             ]
         );
     }
@@ -185,8 +191,9 @@ mod tests {
     fn a_recording_without_marks_has_none() {
         for dataset in [false, true] {
             let (sample, marks) = read(dataset, &INTACT);
-            assert_eq!(marks, Marks::default());
-            let error = marks.find(&sample.open(), "x", Edge::Begin).unwrap_err().to_string();
+            assert_eq!(marks, RecordedMarks::default());
+            let error =
+                marks.find_time(&sample.open(), "x", SpanEdge::Begin).unwrap_err().to_string();
             assert!(
                 error.contains("has no mark 'x': it has no marks; `uncore-trace mark"),
                 "{error}"
@@ -197,10 +204,11 @@ mod tests {
     #[test]
     fn metadata_that_are_damaged_are_an_error() {
         for text in ["", "[]", "{\"marks\":[{}],\"left_out\":0}", "{\"marks\":[]}"] {
-            let sample = Sample::new(false, &INTACT);
-            let mut pairs = sample.open().table(&fabric::TABLE).unwrap().metadata().clone();
+            let sample = SampleRecording::new(false, &INTACT);
+            let mut pairs =
+                sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
             pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
-            let error = Listed::of(&pairs).unwrap_err().to_string();
+            let error = ListedMarks::from_metadata(&pairs).unwrap_err().to_string();
             assert!(error.contains("uncore_trace.marks is damaged"), "{error}");
         }
     }
@@ -210,21 +218,21 @@ mod tests {
         let (sample, marks) = read(false, &MARKED);
         let recording = sample.open();
         let find = |name, edge| {
-            marks.find(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
+            marks.find_time(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
         };
-        assert_eq!(find("epoch 1", Edge::Begin), 1_000_000_000);
-        assert_eq!(find("epoch 1", Edge::End), 2_000_000_000);
-        assert_eq!(find("warm\u{1b}[2J\nup", Edge::End), 500_000_000);
+        assert_eq!(find("epoch 1", SpanEdge::Begin), 1_000_000_000);
+        assert_eq!(find("epoch 1", SpanEdge::End), 2_000_000_000);
+        assert_eq!(find("warm\u{1b}[2J\nup", SpanEdge::End), 500_000_000);
         // The span has no end.
-        assert_eq!(find("save", Edge::End), i64::MAX - BEGIN);
+        assert_eq!(find("save", SpanEdge::End), i64::MAX - BEGIN);
     }
 
     #[test]
-    fn an_unknown_name_is_told_those_that_there_are() {
+    fn an_unknown_mark_is_refused_with_the_known_names() {
         let (sample, mut marks) = read(false, &MARKED);
         let recording = sample.open();
-        let error = |marks: &Marks, name: &str| {
-            marks.find(&recording, name, Edge::Begin).unwrap_err().to_string()
+        let error = |marks: &RecordedMarks, name: &str| {
+            marks.find_time(&recording, name, SpanEdge::Begin).unwrap_err().to_string()
         };
         let text = error(&marks, "epoch 2");
         assert!(
@@ -234,8 +242,9 @@ mod tests {
         assert!(!text.contains('…'), "{text}");
         let long = "x".repeat(1024);
         let mark = marks.list[0].clone();
-        marks.list =
-            (0..100).map(|at| Mark { text: format!("{at}{long}"), ..mark.clone() }).collect();
+        marks.list = (0..100)
+            .map(|at| RecordedMark { text: format!("{at}{long}"), ..mark.clone() })
+            .collect();
         let text = error(&marks, &long);
         assert!(text.chars().count() < 600 && text.ends_with(", …"), "{text}");
     }

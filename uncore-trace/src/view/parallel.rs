@@ -1,7 +1,7 @@
 //! Sums the batches of a scan in several threads, while the calling thread decodes them.
 //!
-//! Each thread gets all batches, in their order, and sums a part of what is in them. Guarantee: memory
-//! holds at most [`AHEAD`] batches that wait, whatever the length of the table.
+//! Each thread gets all batches, in their order, and sums a part of what is in them. Guarantee:
+//! memory holds at most [`AHEAD`] batches that wait, whatever the length of the table.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -10,7 +10,7 @@ use std::thread::{self, ScopedJoinHandle};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::tables::reader::Scan;
+use crate::tables::reader::TableScan;
 
 /// Batches that may wait for a thread.
 const AHEAD: usize = 4;
@@ -19,35 +19,36 @@ const AHEAD: usize = 4;
 const MOST: usize = 2;
 
 /// How many threads sum: one for each CPU that this process may use, at most [`MOST`].
-pub(super) fn threads() -> usize {
+pub(super) fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MOST)
 }
 
-/// What `part` returns in each of `all` threads. It is given the batches and the number of the thread.
+/// What `sum_part` returns in each of `count` threads. It is given the batches and the number of
+/// the thread.
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `part` fails.
-pub(super) fn sum<T: Send>(
-    scan: Scan,
-    all: usize,
-    part: impl Fn(Receiver<RecordBatch>, usize) -> Result<T> + Sync,
+/// The table cannot be read, or `sum_part` fails.
+pub(super) fn sum_in_threads<T: Send>(
+    scan: TableScan,
+    count: usize,
+    sum_part: impl Fn(Receiver<RecordBatch>, usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     thread::scope(|scope| {
-        let part = &part;
-        let (threads, givers): (Vec<_>, Vec<_>) = (0..all)
+        let shared_sum = &sum_part;
+        let (threads, senders): (Vec<_>, Vec<_>) = (0..count)
             .map(|number| {
-                let (give, batches) = sync_channel(AHEAD);
-                (scope.spawn(move || part(batches, number)), give)
+                let (sender, batches) = sync_channel(AHEAD);
+                (scope.spawn(move || shared_sum(batches, number)), sender)
             })
             .unzip();
         let mut read = Ok(());
         'batches: for batch in scan {
             match batch {
                 Ok(batch) => {
-                    for give in &givers {
+                    for batch_sender in &senders {
                         // The thread has failed: its error is returned below.
-                        if give.send(batch.clone()).is_err() {
+                        if batch_sender.send(batch.clone()).is_err() {
                             break 'batches;
                         }
                     }
@@ -58,11 +59,11 @@ pub(super) fn sum<T: Send>(
                 }
             }
         }
-        drop(givers);
+        drop(senders);
         let joined = |thread: ScopedJoinHandle<'_, Result<T>>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };
-        let parts: Result<Vec<T>> = threads.into_iter().map(joined).collect();
-        read.and(parts)
+        let results: Result<Vec<T>> = threads.into_iter().map(joined).collect();
+        read.and(results)
     })
 }

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::canary::Credit;
+use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
-use super::usage::{Event, Line, Usage};
+use super::usage::{ReportLine, Usage, UsageEvent};
 use crate::text::{csv_field, csv_text, escape_json};
 
 /// The object of a line; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
-struct Object<'a> {
+struct LineObject<'a> {
     event: &'a str,
     unit: &'a str,
     by: &'a str,
@@ -39,36 +39,36 @@ struct Object<'a> {
     active_end_ns: Option<i64>,
     heat_step_ns: f64,
     heat: Vec<Option<f64>>,
-    canary: Option<&'a [Credit]>,
+    canary: Option<&'a [CanaryCredit]>,
     complete: bool,
     incomplete: Option<&'a Incomplete>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> LineObject<'a> {
     fn new(
         usage: &Usage,
-        event: &'a Event,
-        line: &'a Line,
+        event: &'a UsageEvent,
+        line: &'a ReportLine,
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
-        let value = line.value();
-        let bounds = event.time.bounds();
-        let known_ns = event.time.whole().known_ns();
-        let interval = line.interval(event);
+        let value = line.known_value();
+        let bounds = event.time.time_bounds();
+        let known_ns = event.time.whole_time().known_ns();
+        let interval = line.value_interval(event);
         Self {
             event: &event.name,
             unit: &event.unit,
-            by: usage.by.name(),
+            by: usage.grouping.name(),
             key: &line.key,
-            owner: usage.by.has_owner().then_some(&line.owner),
+            owner: usage.grouping.has_owner().then_some(&line.owner),
             value,
             value_low: interval.map(|interval| interval.low),
             value_high: interval.map(|interval| interval.high),
-            rate_per_s: value.and_then(|value| event.rate(value)),
+            rate_per_s: value.and_then(|value| event.mean_rate(value)),
             peak_per_s: line.peak,
             share: value.map(|value| value / event.total).filter(|share| share.is_finite()),
-            confidence: line.sum.sure.mean(),
-            confidence_min: line.sum.sure.least,
+            confidence: line.sum.confidence.mean_confidence(),
+            confidence_min: line.sum.confidence.lowest,
             methods: line.methods.iter().map(String::as_str).collect(),
             running: line.running,
             rows: line.sum.rows,
@@ -79,7 +79,7 @@ impl<'a> Object<'a> {
             active_begin_ns: line.active.map(|active| active.0),
             active_end_ns: line.active.map(|active| active.1),
             heat_step_ns: usage.step_ns,
-            heat: line.heat.steps().collect(),
+            heat: line.heat.step_values().collect(),
             canary: None,
             complete: incomplete.is_none(),
             incomplete,
@@ -87,28 +87,28 @@ impl<'a> Object<'a> {
     }
 }
 
-fn objects<'a>(
+fn line_objects<'a>(
     usage: &'a Usage,
     incomplete: Option<&'a Incomplete>,
-) -> impl Iterator<Item = Object<'a>> {
+) -> impl Iterator<Item = LineObject<'a>> {
     let lines =
         usage.events.iter().flat_map(|event| event.lines.iter().map(move |line| (event, line)));
-    lines.map(move |(event, line)| Object::new(usage, event, line, incomplete))
+    lines.map(move |(event, line)| LineObject::new(usage, event, line, incomplete))
 }
 
-/// The lines of all events as JSON, one object per line; each has what the recording lacks, and what
-/// its canary was credited.
-pub fn json(
+/// The lines of all events as JSON, one object per line; each has what the recording lacks, and
+/// what its canary was credited.
+pub fn usage_as_json(
     usage: &Usage,
     incomplete: Option<&Incomplete>,
-    canary: Option<&[Credit]>,
+    canary: Option<&[CanaryCredit]>,
 ) -> serde_json::Result<String> {
-    let mut out = String::new();
-    for object in objects(usage, incomplete).map(|object| Object { canary, ..object }) {
-        out.push_str(&escape_json(&serde_json::to_string(&object)?));
-        out.push('\n');
+    let mut json_lines = String::new();
+    for object in line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }) {
+        json_lines.push_str(&escape_json(&serde_json::to_string(&object)?));
+        json_lines.push('\n');
     }
-    Ok(out)
+    Ok(json_lines)
 }
 
 /// The names of the CSV fields: the keys of the JSON, without the values over time and the details
@@ -141,10 +141,10 @@ const FIELDS: [&str; 23] = [
 
 /// The lines of all events as CSV (RFC 4180, with the line ends of this system), with a line of
 /// names first. CSV has no comments, so each record has a field for incompleteness.
-pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
-    let mut out = FIELDS.join(",");
-    out.push('\n');
-    for object in objects(usage, incomplete) {
+pub fn usage_as_csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
+    let mut csv_lines = FIELDS.join(",");
+    csv_lines.push('\n');
+    for object in line_objects(usage, incomplete) {
         let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
             text(object.event),
@@ -152,14 +152,14 @@ pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
             text(object.by),
             text(object.key),
             text(object.owner.unwrap_or_default()),
-            number(object.value),
-            number(object.value_low),
-            number(object.value_high),
-            number(object.rate_per_s),
-            number(object.peak_per_s),
-            number(object.share),
-            number(object.confidence),
-            number(object.confidence_min),
+            field_text(object.value),
+            field_text(object.value_low),
+            field_text(object.value_high),
+            field_text(object.rate_per_s),
+            field_text(object.peak_per_s),
+            field_text(object.share),
+            field_text(object.confidence),
+            field_text(object.confidence_min),
             text(&object.methods.join("+")),
             object.running.to_string(),
             object.rows.to_string(),
@@ -167,24 +167,24 @@ pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
             object.begin_ns.to_string(),
             object.end_ns.to_string(),
             object.known_ns.to_string(),
-            number(object.active_begin_ns),
-            number(object.active_end_ns),
+            field_text(object.active_begin_ns),
+            field_text(object.active_end_ns),
             object.complete.to_string(),
         ];
         // Writing to a String cannot fail.
-        writeln!(out, "{}", fields.join(",")).unwrap_or_default();
+        writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
     }
-    out
+    csv_lines
 }
 
-fn number<T: ToString>(number: Option<T>) -> String {
+fn field_text<T: ToString>(number: Option<T>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Broken, INTACT, Sample};
-    use super::super::usage::{By, Question, usage};
+    use super::super::sample::{Broken, INTACT, SampleRecording};
+    use super::super::usage::{GroupBy, UsageQuestion, usage};
     use super::*;
 
     #[test]
@@ -198,9 +198,13 @@ mod tests {
             },
             ..INTACT
         };
-        let sample = Sample::new(false, &broken);
-        let text =
-            json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None, None).unwrap();
+        let sample = SampleRecording::new(false, &broken);
+        let text = usage_as_json(
+            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Owner)).unwrap(),
+            None,
+            None,
+        )
+        .unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
@@ -247,15 +251,15 @@ mod tests {
             },
             ..INTACT
         };
-        let sample = Sample::new(false, &broken);
-        let usage = usage(&sample.open(), &Question::by(By::Pid)).unwrap();
-        let text = csv(&usage, None);
+        let sample = SampleRecording::new(false, &broken);
+        let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        let text = usage_as_csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");
         assert!(records.iter().all(|record| record.len() == FIELDS.len()), "{text}");
         let name = r#"a,"b"\r\n\u{1b}[2J\u{9b}31m\u{202e}, (100)"#;
         assert!(records.iter().any(|record| record[3] == name), "{text}");
-        for text in [text, json(&usage, None, None).unwrap()] {
+        for text in [text, usage_as_json(&usage, None, None).unwrap()] {
             assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
         }
     }

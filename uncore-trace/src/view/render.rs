@@ -5,18 +5,18 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{in_cgroup, name as line_name};
-use super::columns::{Shape, columns};
+use super::answer::{in_cgroup, line_name};
+use super::columns::{TableShape, usage_columns};
 use super::heat::STEPS;
-use super::layout::{Column, Fit, Kind};
-use super::usage::{Event, Line, Usage};
-use crate::terminal::{cells, mark, shorten, wrap};
+use super::layout::{ReportColumnKind, TableColumn, TableFit};
+use super::usage::{ReportLine, Usage, UsageEvent};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
 
 /// Drawing options.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Style {
+pub struct TextStyle {
     /// Only ASCII characters.
     pub ascii: bool,
     /// Width in cells; `None`: no limit.
@@ -24,113 +24,129 @@ pub struct Style {
 }
 
 /// From the widest to the narrowest.
-const SHAPES: [Shape; 4] = [
-    Shape { bars: STEPS, units: true, owner: true },
-    Shape { bars: STEPS / 2, units: true, owner: true },
-    Shape { bars: STEPS / 2, units: false, owner: true },
-    Shape { bars: STEPS / 2, units: false, owner: false },
+const SHAPES: [TableShape; 4] = [
+    TableShape { bars: STEPS, units: true, owner: true },
+    TableShape { bars: STEPS / 2, units: true, owner: true },
+    TableShape { bars: STEPS / 2, units: false, owner: true },
+    TableShape { bars: STEPS / 2, units: false, owner: false },
 ];
 
 /// The events as tables, one after the other. Values that are equal in all lines are printed once,
 /// above them.
-pub fn table(usage: &Usage, style: Style) -> String {
-    let mut out = String::new();
-    let common = common(&shaped(usage, style, SHAPES[0], &[]));
-    if !common.is_empty() {
-        let said: Vec<&str> = common.iter().map(|(_, text)| text.as_str()).collect();
-        let line = format!("In every line: {}", said.join(", "));
+pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
+    let mut text_drawn = String::new();
+    let common_columns = common_values(&shape_columns(usage, style, SHAPES[0], &[]));
+    if !common_columns.is_empty() {
+        let common_texts: Vec<&str> =
+            common_columns.iter().map(|(_, text)| text.as_str()).collect();
+        let line = format!("In every line: {}", common_texts.join(", "));
         // Writing to a String cannot fail.
         let width = style.width.unwrap_or(usize::MAX);
         // No line break between a figure and its unit.
-        let wrapped = wrap(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
-        writeln!(out, "{wrapped}\n").unwrap_or_default();
+        let wrapped = wrap_words(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
+        writeln!(text_drawn, "{wrapped}\n").unwrap_or_default();
     }
-    let left_out: Vec<Kind> = common.iter().map(|(kind, _)| *kind).collect();
-    let (tables, fit) = tables(usage, style, &left_out);
+    let left_out: Vec<ReportColumnKind> =
+        common_columns.iter().map(|(column_kind, _)| *column_kind).collect();
+    let (tables, fit) = fit_tables(usage, style, &left_out);
     for (event, columns) in usage.events.iter().zip(&tables) {
         if is_nothing(event) {
             continue;
         }
-        writeln!(out, "{}", headline(usage, event, style)).unwrap_or_default();
+        writeln!(text_drawn, "{}", event_headline(usage, event, style)).unwrap_or_default();
         if sole_owner(usage, event).is_none() {
-            out.push_str(&fit.draw(columns));
+            text_drawn.push_str(&fit.draw(columns));
         }
-        out.push('\n');
+        text_drawn.push('\n');
     }
     if usage.events.is_empty() {
-        out.push_str("the recording has no rows\n");
+        text_drawn.push_str("the recording has no rows\n");
     }
     let nothing = usage.events.iter().filter(|event| is_nothing(event));
     let names: Vec<_> = nothing.map(|event| printable(&event.name)).collect();
     if !names.is_empty() {
-        out.push_str(&wrapped("Nothing was counted of: ", &names.join(", "), style.width));
-        out.push('\n');
+        text_drawn.push_str(&wrapped("Nothing was counted of: ", &names.join(", "), style.width));
+        text_drawn.push('\n');
     }
-    if let (Some(note), Some(width)) = (fit.note(), style.width) {
-        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+    if let (Some(note), Some(width)) = (fit.hidden_note(), style.width) {
+        writeln!(text_drawn, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
-    out
+    text_drawn
 }
 
 /// Whether all windows of an event are known and 0.
-fn is_nothing(event: &Event) -> bool {
+fn is_nothing(event: &UsageEvent) -> bool {
     event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
 /// Values that are equal in every line of every table, of the columns in which differences matter,
 /// and that nothing is uncertain. Empty if there is only one line.
-fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
-    let of = |kind: Kind| tables.iter().flatten().filter(move |column| column.kind == kind);
-    let said = |kind: Kind| {
-        let mut texts = of(kind).flat_map(|column| &column.cells);
-        let (first, second) = (texts.next()?, texts.next()?);
-        let unit = of(kind).next().map_or("", |column| &column.unit);
-        let is_same = first == second && texts.all(|text| text == first);
-        let text = format!("{} {first} {unit}", kind.word());
-        is_same.then(|| (kind, text.trim_end().to_owned()))
+fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)> {
+    let columns_of = |wanted_kind: ReportColumnKind| {
+        tables.iter().flatten().filter(move |column| column.column_kind == wanted_kind)
+    };
+    let common_text = |text_kind: ReportColumnKind| {
+        let mut texts = columns_of(text_kind).flat_map(|column| &column.cells);
+        let (first_text, second_text) = (texts.next()?, texts.next()?);
+        let unit = columns_of(text_kind).next().map_or("", |column| &column.unit);
+        let is_same = first_text == second_text && texts.all(|text| text == first_text);
+        let text = format!("{} {first_text} {unit}", text_kind.column_word());
+        is_same.then(|| (text_kind, text.trim_end().to_owned()))
     };
     // A confidence or an interval is only left out if nothing is uncertain.
-    let is_sure = |kind: Kind| {
-        let lines: usize = of(kind).map(|column| column.cells.len()).sum();
-        lines > 1 && of(kind).all(|column| !column.noted)
+    let is_sure = |sure_kind: ReportColumnKind| {
+        let lines: usize = columns_of(sure_kind).map(|column| column.cells.len()).sum();
+        lines > 1 && columns_of(sure_kind).all(|column| !column.noted)
     };
-    let sure =
-        [(Kind::Confidence, "confidence 1"), (Kind::Interval, "the 90 % interval is the value")];
-    let sure = sure.into_iter().filter(|(kind, _)| is_sure(*kind));
-    let sure = sure.map(|(kind, text)| (kind, text.to_owned()));
-    let mut common: Vec<_> = said(Kind::Method).into_iter().chain(sure).collect();
-    common.extend([Kind::Running, Kind::Missing].into_iter().filter_map(said));
+    let sure = [
+        (ReportColumnKind::Confidence, "confidence 1"),
+        (ReportColumnKind::Interval, "the 90 % interval is the value"),
+    ];
+    let sure = sure.into_iter().filter(|(column_kind, _)| is_sure(*column_kind));
+    let sure = sure.map(|(added_kind, text)| (added_kind, text.to_owned()));
+    let mut common: Vec<_> =
+        common_text(ReportColumnKind::Method).into_iter().chain(sure).collect();
+    common.extend(
+        [ReportColumnKind::Running, ReportColumnKind::Missing].into_iter().filter_map(common_text),
+    );
     // The begin is only useful with the end.
-    common.extend(said(Kind::From).zip(said(Kind::To)).into_iter().flat_map(|(a, b)| [a, b]));
+    common.extend(
+        common_text(ReportColumnKind::From)
+            .zip(common_text(ReportColumnKind::To))
+            .into_iter()
+            .flat_map(|(a, b)| [a, b]),
+    );
     common
 }
 
-/// The only line of an event, if it says no more than the headline: everything is known, and certain.
-/// Lines of a chosen grouping are always shown.
-fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a Line> {
+/// The only line of an event, if it says no more than the headline: everything is known, and
+/// certain. Lines of a chosen grouping are always shown.
+fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine> {
     let mut lines = event.lines.iter().filter(|line| line.says_something());
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0
         && line.running >= 1.0
-        && line.sum.sure.least.is_some_and(|least| least >= 1.0);
+        && line.sum.confidence.lowest.is_some_and(|lowest_confidence| lowest_confidence >= 1.0);
     is_certain.then_some(line)
 }
 
-/// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if it
-/// is too long for one.
-fn headline(usage: &Usage, event: &Event, style: Style) -> String {
+/// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if
+/// it is too long for one.
+fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
-    let time = event.time.whole();
+    let time = event.time.whole_time();
     let known = units::human(time.known_ns(), "ns");
-    let time = match (event.time.bounds(), time.unknown_ns() > 0.0) {
+    let time = match (event.time.time_bounds(), time.unknown_ns() > 0.0) {
         (Some((begin_ns, end_ns)), true) => {
-            let all = units::human(end_ns.saturating_sub(begin_ns) as f64, "ns");
-            format!("{known} known of {all}")
+            let covered = units::human(end_ns.saturating_sub(begin_ns) as f64, "ns");
+            format!("{known} known of {covered}")
         }
         _ => known,
     };
-    let rate = event.rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
+    let rate = event
+        .mean_rate(event.total)
+        .map_or_else(|| "-".to_owned(), |per_second| units::human_rate(per_second, &unit));
     let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     if let Some(line) = sole_owner(usage, event) {
         total = format!("{total}, all of {}", line_name(line));
@@ -141,44 +157,53 @@ fn headline(usage: &Usage, event: &Event, style: Style) -> String {
     match style.width {
         Some(width) if cells(&name) + cells(&total) > width => {
             let (name, total) = (shorten(&name, width, mark(style.ascii)), total.trim_start());
-            format!("{name}\n  {}", wrap(total, width.saturating_sub(2)))
+            format!("{name}\n  {}", wrap_words(total, width.saturating_sub(2)))
         }
         _ => format!("{name}{total}"),
     }
 }
 
 /// The columns of each event's table in one shape.
-fn shaped(usage: &Usage, style: Style, shape: Shape, left_out: &[Kind]) -> Vec<Vec<Column>> {
-    let of = |event| {
-        let mut columns = columns(usage, event, style.ascii, shape);
-        columns.retain(|column| !left_out.contains(&column.kind));
+fn shape_columns(
+    usage: &Usage,
+    style: TextStyle,
+    shape: TableShape,
+    left_out: &[ReportColumnKind],
+) -> Vec<Vec<TableColumn>> {
+    let columns_of_event = |event| {
+        let mut columns = usage_columns(usage, event, style.ascii, shape);
+        columns.retain(|column| !left_out.contains(&column.column_kind));
         columns
     };
-    usage.events.iter().map(of).collect()
+    usage.events.iter().map(columns_of_event).collect()
 }
 
 /// The columns of each event's table in the widest shape that fits.
-fn tables(usage: &Usage, style: Style, left_out: &[Kind]) -> (Vec<Vec<Column>>, Fit) {
+fn fit_tables(
+    usage: &Usage,
+    style: TextStyle,
+    left_out: &[ReportColumnKind],
+) -> (Vec<Vec<TableColumn>>, TableFit) {
     let [widest, narrower @ ..] = SHAPES;
-    let tried = |shape| {
-        let tables = shaped(usage, style, shape, left_out);
-        let fit = Fit::new(style, &tables);
+    let try_shape = |shape| {
+        let tables = shape_columns(usage, style, shape, left_out);
+        let fit = TableFit::new(style, &tables);
         (tables, fit)
     };
-    let mut found = tried(widest);
+    let mut fitted = try_shape(widest);
     for shape in narrower {
-        if found.1.hidden.is_empty() {
+        if fitted.1.hidden.is_empty() {
             break;
         }
-        found = tried(shape);
+        fitted = try_shape(shape);
     }
-    found
+    fitted
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Broken, INTACT, Sample};
-    use super::super::usage::{By, Question, top, usage};
+    use super::super::sample::{Broken, INTACT, SampleRecording};
+    use super::super::usage::{GroupBy, UsageQuestion, keep_top_lines, usage};
     use super::*;
 
     /// In the second half of the recording everything is 0, and a part is not known.
@@ -195,25 +220,28 @@ mod tests {
     };
 
     #[test]
-    fn tables_show_who_when_and_how_much() {
-        let sample = Sample::new(false, &PHASES);
+    fn tables_show_owners_times_and_values() {
+        let sample = SampleRecording::new(false, &PHASES);
         let recording = sample.open();
         let mut shown: Vec<String> = Vec::new();
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             shown.push(format!("--by {}\n", by.name()));
-            shown.push(table(&usage(&recording, &Question::by(by)).unwrap(), Style::default()));
+            shown.push(draw_usage(
+                &usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(),
+                TextStyle::default(),
+            ));
         }
-        let mut usage = usage(&recording, &Question::by(By::Pid)).unwrap();
-        top(&mut usage.events, 1);
+        let mut usage = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        keep_top_lines(&mut usage.events, 1);
         shown.push(format!(
             "--by pid --top 1 --ascii\n{}",
-            table(&usage, Style { ascii: true, width: None })
+            draw_usage(&usage, TextStyle { ascii: true, width: None })
         ));
         insta::assert_snapshot!("tables", shown.concat());
     }
 
     #[test]
-    fn what_counted_nothing_is_named_and_has_no_table() {
+    fn an_event_that_counted_nothing_is_named_and_has_no_table() {
         let idle = |unknown: bool| Broken {
             fabric: if unknown {
                 |row, number| {
@@ -234,8 +262,11 @@ mod tests {
             ..INTACT
         };
         let shown = |broken: &Broken| {
-            let sample = Sample::new(false, broken);
-            table(&usage(&sample.open(), &Question::by(By::Pid)).unwrap(), Style::default())
+            let sample = SampleRecording::new(false, broken);
+            draw_usage(
+                &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap(),
+                TextStyle::default(),
+            )
         };
         let known = shown(&idle(false));
         assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
@@ -273,15 +304,15 @@ mod tests {
 
     #[test]
     fn numbers_stay_on_a_narrow_terminal() {
-        let sample = Sample::new(false, &LONG);
+        let sample = SampleRecording::new(false, &LONG);
         let mut shown: Vec<String> = Vec::new();
-        for by in By::ALL {
-            let usage = usage(&sample.open(), &Question::by(by)).unwrap();
+        for by in GroupBy::ALL {
+            let usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
             for width in (48..250).step_by(7).chain([usize::MAX]) {
                 for ascii in [false, true] {
-                    let text = table(&usage, Style { ascii, width: Some(width) });
+                    let text = draw_usage(&usage, TextStyle { ascii, width: Some(width) });
                     assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
-                    assert!(text.is_ascii() || !ascii || by == By::Cgroup, "{text}");
+                    assert!(text.is_ascii() || !ascii || by == GroupBy::Cgroup, "{text}");
                     for event in &usage.events {
                         let total = units::human(event.total, &event.unit);
                         let known =
@@ -295,11 +326,11 @@ mod tests {
                     assert_eq!(text.matches("0.50 (min 0.50)").count(), lines_of(&usage), "{text}");
                 }
             }
-            let wide = table(&usage, Style::default());
-            assert_eq!(table(&usage, Style { ascii: false, width: Some(1000) }), wide);
+            let wide = draw_usage(&usage, TextStyle::default());
+            assert_eq!(draw_usage(&usage, TextStyle { ascii: false, width: Some(1000) }), wide);
             for width in [80, 132] {
                 shown.push(format!("--by {} in {width} columns\n", by.name()));
-                shown.push(table(&usage, Style { ascii: false, width: Some(width) }));
+                shown.push(draw_usage(&usage, TextStyle { ascii: false, width: Some(width) }));
             }
         }
         insta::assert_snapshot!("fitted", shown.concat());
@@ -311,18 +342,21 @@ mod tests {
 
     #[test]
     fn top_hides_no_value_and_no_owner_but_tasks() {
-        let sample = Sample::new(false, &INTACT);
-        let mut events = usage(&sample.open(), &Question::by(By::Pid)).unwrap().events;
-        top(&mut events, 1);
+        let sample = SampleRecording::new(false, &INTACT);
+        let mut events =
+            usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
+        keep_top_lines(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
     }
 
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
-        let sample = Sample::new(false, &INTACT);
-        let text =
-            table(&usage(&sample.open(), &Question::by(By::Cgroup)).unwrap(), Style::default());
+        let sample = SampleRecording::new(false, &INTACT);
+        let text = draw_usage(
+            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Cgroup)).unwrap(),
+            TextStyle::default(),
+        );
         println!("{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains("\\u{1b}[2J"), "{text}");

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Plan;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, PeakSource};
-use crate::schema::marks::{COMMAND, FIFO, Kind, Listed, Mark};
-use crate::schema::origin::Origin;
+use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
+use crate::schema::marks::{COMMAND, FIFO, ListedMarks, Mark, MarkKind};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
 };
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(super) const BEGIN: i64 = 5_000_000_000;
@@ -50,47 +50,50 @@ pub(super) const INTACT: Broken = Broken {
 /// In the order in which they ended, as a recorder writes them: an instant, a span, an instant with
 /// the name of the span, and a span that was not ended.
 pub(super) const MARKS: fn() -> Vec<Mark> = || {
-    let mark = |at: i64, end: Option<i64>, kind, text: &str, source: &str, pid| Mark {
-        mono_ns: BEGIN + at * 1_000_000,
-        end_ns: end.map(|end| BEGIN + end * 1_000_000),
+    let mark = |at_ms: i64, end_ms: Option<i64>, kind, text: &str, source: &str, pid| Mark {
+        mono_ns: BEGIN + at_ms * 1_000_000,
+        end_ns: end_ms.map(|end| BEGIN + end * 1_000_000),
         kind,
         text: text.to_owned(),
         source: source.to_owned(),
         pid,
     };
     vec![
-        mark(500, None, Kind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
-        mark(1500, None, Kind::Instant, "epoch 1", FIFO, None),
-        mark(1000, Some(2000), Kind::Span, "epoch 1", COMMAND, Some(7)),
-        mark(2500, None, Kind::Span, "save", COMMAND, Some(7)),
+        mark(500, None, MarkKind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
+        mark(1500, None, MarkKind::Instant, "epoch 1", FIFO, None),
+        mark(1000, Some(2000), MarkKind::Span, "epoch 1", COMMAND, Some(7)),
+        mark(2500, None, MarkKind::Span, "save", COMMAND, Some(7)),
     ]
 };
 
 /// A recording and its directory.
-pub(super) struct Sample {
+pub(super) struct SampleRecording {
     pub(super) path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-impl Sample {
+impl SampleRecording {
     /// A dataset, or a file with only the table `fabric`.
-    pub(super) fn new(dataset: bool, broken: &Broken) -> Sample {
+    pub(super) fn new(dataset: bool, broken: &Broken) -> SampleRecording {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
-        let target =
-            if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
-        let mut pairs = pairs();
+        let target = if dataset {
+            RecordingTarget::Dataset(path.clone())
+        } else {
+            RecordingTarget::File(path.clone())
+        };
+        let mut pairs = metadata_pairs();
         let listed = (broken.marks)();
         if !listed.is_empty() {
-            let listed = Listed { marks: listed, left_out: 0 };
+            let listed = ListedMarks { marks: listed, left_out: 0 };
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         }
         (broken.metadata)(&mut pairs);
-        let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+        let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
         write_fabric(&mut writer, broken);
         write_raw(&mut writer, broken);
         writer.finish(&pairs).unwrap();
-        Sample { path, _dir: dir }
+        SampleRecording { path, _dir: dir }
     }
 
     pub(super) fn open(&self) -> Recording {
@@ -99,32 +102,32 @@ impl Sample {
 }
 
 /// The link of the first counter, which counts direction in.
-pub(super) fn link(peaks: Vec<Peak>) -> Link {
+pub(super) fn sample_link(peaks: Vec<PeakRate>) -> Link {
     Link {
         name: "memory 0".to_owned(),
         kind: "memory".to_owned(),
         subsystem: "mem".to_owned(),
         socket: Some(0),
         devices: None,
-        counters: vec![Counted { counter: 0, direction: Direction::In }],
+        counters: vec![LinkCounter { counter: 0, direction: Direction::In }],
         peaks,
         latencies: Vec::new(),
     }
 }
 
 /// A peak of direction in.
-pub(super) fn peak(source: PeakSource, bytes_per_s: f64) -> Peak {
-    Peak { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
+pub(super) fn sample_peak(source: PeakSource, bytes_per_s: f64) -> PeakRate {
+    PeakRate { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
 }
 
 /// The plan of a recording with these links, as in the metadata.
-pub(super) fn plan(links: Vec<Link>) -> String {
+pub(super) fn sample_plan(links: Vec<Link>) -> String {
     let (tick_ns, window_ns) = (TICK as u64, WINDOW as u64);
     let plan = Plan { tick_ns, window_ns, links, ..Plan::default() };
     serde_json::to_string(&plan).unwrap()
 }
 
-fn pairs() -> BTreeMap<String, String> {
+fn metadata_pairs() -> BTreeMap<String, String> {
     let end = BEGIN + WINDOWS * WINDOW;
     let span = WINDOWS * WINDOW;
     let clocks = format!(
@@ -168,7 +171,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
         let mono_ns = BEGIN + window * WINDOW;
         for (counter, (event, unit, scale, per_tick)) in (0..).zip(COUNTERS) {
             let total = per_tick as f64 * (WINDOW / TICK) as f64 * scale;
-            for (owner, pid, comm, cgroup, part) in OWNERS {
+            for (owner, pid, comm, cgroup, fraction) in OWNERS {
                 let mut row = fabric::Row {
                     ts: WALL + mono_ns,
                     mono_ns,
@@ -192,7 +195,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     cgroup,
                     container: cgroup.map(|_| "web@3f4e5d6c7b8a"),
                     pod: pid.filter(|pid| *pid == 100).map(|_| "shop/web-0"),
-                    value: Some(total * part),
+                    value: Some(total * fraction),
                     total: Some(total),
                     running: 1.0,
                     method: "residency",
@@ -209,7 +212,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
         }
         if window % 100 == 0 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
 }
@@ -224,7 +227,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
         let mono_ns = BEGIN + tick * TICK;
         for (counter, (_, _, _, per_tick)) in COUNTERS.into_iter().enumerate() {
             let mut row =
-                reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
+                timer_reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
             if (broken.readings)(&mut row, number) {
                 raw.append(&row);
             }
@@ -285,15 +288,16 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
             writer.write(&runtime::TABLE, &run.finish()).unwrap();
             writer.write(&irqs::TABLE, &irq.finish()).unwrap();
             writer.write(&io::TABLE, &moved.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
     write_counters(writer);
     write_cpus(writer);
     let mut marked = marks::Builder::default();
-    let origin = Origin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
+    let origin =
+        RecordingOrigin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
     for mark in (broken.marks)() {
-        marked.append(&mark.row(&origin));
+        marked.append(&mark.to_row(&origin));
     }
     writer.write(&marks::TABLE, &marked.finish()).unwrap();
     if let Some(row) = broken.loss {
@@ -303,7 +307,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     }
 }
 
-fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'static> {
+fn timer_reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'static> {
     readings::Row {
         mono_ns,
         tick,

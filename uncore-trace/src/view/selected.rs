@@ -8,17 +8,17 @@ use globset::{Glob, GlobMatcher};
 
 use super::links::Links;
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{Words, words};
+use crate::schema::columns::{WordColumn, word_column};
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of names in an error.
 const NAMED: usize = 12;
 
 /// The selected events, links and cgroups; the default is everything.
 #[derive(Debug, Clone, Default)]
-pub struct Selected {
+pub struct ReportSelection {
     events: Vec<GlobMatcher>,
     /// Counters on the selected links.
     counters: HashSet<i32>,
@@ -26,14 +26,18 @@ pub struct Selected {
     cgroups: Vec<String>,
 }
 
-impl Selected {
+impl ReportSelection {
     /// Events and links whose name matches one of `events` (`*` stands for any text), and cgroups:
     /// tasks of others become `other_tasks`. An empty list selects everything.
     ///
     /// # Errors
     ///
     /// A pattern is malformed, nothing in the recording matches one, or it cannot be read.
-    pub fn of(recording: &Recording, events: &[String], cgroups: &[String]) -> Result<Self> {
+    pub fn from_patterns(
+        recording: &Recording,
+        events: &[String],
+        cgroups: &[String],
+    ) -> Result<Self> {
         let mut selected = Self::default();
         if !events.is_empty() {
             selected.add_events(recording, events)?;
@@ -45,41 +49,45 @@ impl Selected {
     }
 
     fn add_events(&mut self, recording: &Recording, events: &[String]) -> Result<()> {
-        let links = Links::of(recording)?;
-        let mut names = recorded(recording, "event")?;
-        let directions = links.links.iter().enumerate().flat_map(|(place, link)| {
-            link.counters.iter().map(move |its| (place, its.counter, its.direction))
+        let links = Links::from_recording(recording)?;
+        let mut known_names = names_recorded(recording, "event")?;
+        let directions = links.links.iter().enumerate().flat_map(|(link_index, link)| {
+            link.counters
+                .iter()
+                .map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
         });
-        let on: Vec<(String, u32)> = directions
-            .map(|(place, counter, direction)| (links.label(place, direction), counter))
+        let link_counters: Vec<(String, u32)> = directions
+            .map(|(link_number, counter_id, direction)| {
+                (links.direction_label(link_number, direction), counter_id)
+            })
             .collect();
-        names.extend(on.iter().map(|(name, _)| name.clone()));
+        known_names.extend(link_counters.iter().map(|(name, _)| name.clone()));
         for pattern in events {
             let glob =
                 Glob::new(pattern).with_context(|| format!("--event {pattern:?} is no pattern"))?;
             let glob = glob.compile_matcher();
             let is_wanted = |name: &str| glob.is_match(name);
             ensure!(
-                names.iter().any(|name| is_wanted(name)),
+                known_names.iter().any(|name| is_wanted(name)),
                 "no event or link of {} matches {pattern:?}; there are {}",
-                printable(&recording.path().display().to_string()),
-                few(&names, NAMED)
+                printable(&recording.recording_path().display().to_string()),
+                list_few(&known_names, NAMED)
             );
-            let of = on.iter().filter(|(name, _)| is_wanted(name));
-            self.counters.extend(of.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
+            let wanted = link_counters.iter().filter(|(name, _)| is_wanted(name));
+            self.counters.extend(wanted.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
             self.events.push(glob);
         }
         Ok(())
     }
 
     fn add_cgroups(&mut self, recording: &Recording, cgroups: &[String]) -> Result<()> {
-        let paths = recorded(recording, "cgroup")?;
+        let paths = names_recorded(recording, "cgroup")?;
         for path in cgroups {
             ensure!(
-                paths.iter().any(|its| is_within(its, path)),
+                paths.iter().any(|candidate| is_within(candidate, path)),
                 "no task of {} was in the cgroup {path:?}; there are {}",
-                printable(&recording.path().display().to_string()),
-                few(&paths, NAMED)
+                printable(&recording.recording_path().display().to_string()),
+                list_few(&paths, NAMED)
             );
             self.cgroups.push(path.clone());
         }
@@ -96,39 +104,45 @@ impl Selected {
     /// # Errors
     ///
     /// A column is missing.
-    pub(super) fn rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
-        let each = |names: &StringArray, is: &dyn Fn(&str) -> bool| -> Vec<bool> {
+    pub(super) fn select_rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<SelectedBatch<'a>> {
+        let are_selected = |names: &StringArray, is: &dyn Fn(&str) -> bool| -> Vec<bool> {
             names.iter().map(|name| name.is_some_and(is)).collect()
         };
         let is_event = |name: &str| self.events.iter().any(|glob| glob.is_match(name));
-        let is_inside = |path: &str| self.cgroups.iter().any(|its| is_within(path, its));
-        let part = |name: &str, is: &dyn Fn(&str) -> bool| {
-            let column = words(batch, name)?;
-            Ok::<_, anyhow::Error>((column, each(column.dictionary(), is)))
+        let is_inside =
+            |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
+        let selected_names = |name: &str, is: &dyn Fn(&str) -> bool| {
+            let column = word_column(batch, name)?;
+            Ok::<_, anyhow::Error>((column, are_selected(column.dictionary_values(), is)))
         };
-        Ok(Rows {
+        Ok(SelectedBatch {
             counters: &self.counters,
-            events: (!self.events.is_empty()).then(|| part("event", &is_event)).transpose()?,
-            cgroups: self.has_cgroups().then(|| part("cgroup", &is_inside)).transpose()?,
+            events: (!self.events.is_empty())
+                .then(|| selected_names("event", &is_event))
+                .transpose()?,
+            cgroups: self
+                .has_cgroups()
+                .then(|| selected_names("cgroup", &is_inside))
+                .transpose()?,
         })
     }
 }
 
 /// A column, and which of its names are selected.
-type Names<'a> = (Words<'a>, Vec<bool>);
+type SelectedNames<'a> = (WordColumn<'a>, Vec<bool>);
 
 /// The selected rows of one batch.
 #[derive(Debug)]
-pub(super) struct Rows<'a> {
+pub(super) struct SelectedBatch<'a> {
     counters: &'a HashSet<i32>,
-    events: Option<Names<'a>>,
-    cgroups: Option<Names<'a>>,
+    events: Option<SelectedNames<'a>>,
+    cgroups: Option<SelectedNames<'a>>,
 }
 
-impl Rows<'_> {
+impl SelectedBatch<'_> {
     /// Whether the row's event, or the link of its counter, is selected.
     #[inline]
-    pub(super) fn has(&self, row: usize, counter: i32) -> bool {
+    pub(super) fn has_event(&self, row: usize, counter: i32) -> bool {
         self.events.as_ref().is_none_or(|names| is_true(names, row))
             || self.counters.contains(&counter)
     }
@@ -140,20 +154,20 @@ impl Rows<'_> {
     }
 }
 
-fn is_true((column, selected): &Names<'_>, row: usize) -> bool {
-    usize::try_from(column.key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
+fn is_true((column, selected): &SelectedNames<'_>, row: usize) -> bool {
+    usize::try_from(column.dictionary_key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
 }
 
 /// The different names in a column of `fabric`.
-fn recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
+fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for batch in recording.table(&fabric::TABLE)?.scan(&[column])? {
+    for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&[column])? {
         let batch = batch?;
-        let column = words(&batch, column)?;
-        let dictionary = column.dictionary();
+        let column = word_column(&batch, column)?;
+        let dictionary = column.dictionary_values();
         let mut used = vec![false; dictionary.len()];
         for row in 0..batch.num_rows() {
-            let key = usize::try_from(column.key(row)).ok();
+            let key = usize::try_from(column.dictionary_key(row)).ok();
             if let Some(used) = key.and_then(|key| used.get_mut(key)) {
                 *used = true;
             }

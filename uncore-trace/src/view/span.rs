@@ -9,13 +9,13 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use arrow::array::TimestampMicrosecondArray;
 
-use super::marks::Marks;
+use super::marks::RecordedMarks;
 use crate::schema::{columns, fabric};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{OpenTable, Recording};
 
 /// A moment of a recording, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimePoint {
     /// This long after the begin of its first window, ns.
     After(i64),
     /// At this wall time, ns since 1970.
@@ -27,14 +27,14 @@ pub enum Moment {
 
 /// Begin or end of the selected time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge {
+pub enum SpanEdge {
     /// Where it begins.
     Begin,
     /// Where it ends.
     End,
 }
 
-impl FromStr for Moment {
+impl FromStr for TimePoint {
     type Err = String;
 
     /// Parses a duration (`2s`, `1m30s`; a bare number is seconds), a time of RFC 3339, or
@@ -70,56 +70,63 @@ impl FromStr for Moment {
     }
 }
 
-impl Moment {
-    /// Its time on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
+impl TimePoint {
+    /// The time of the point on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
     ///
     /// # Errors
     ///
-    /// They cannot be read, have no rows, or have no mark of that name.
-    pub fn find(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
-        let first = recordings.first().context("there is no recording")?;
-        let start = start(&first.table(&fabric::TABLE)?)?;
-        let start = start.with_context(|| format!("{} has no rows", first.path().display()))?;
-        let mut found = self.resolve(first, start, edge);
+    /// The recordings cannot be read, have no rows, or have no mark of that name.
+    pub fn resolve_across(&self, recordings: &[Recording], edge: SpanEdge) -> Result<i64> {
+        let first_recording = recordings.first().context("there is no recording")?;
+        let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
+        let start = start.with_context(|| {
+            format!("{} has no rows", first_recording.recording_path().display())
+        })?;
+        let mut time_found = self.resolve_in(first_recording, start, edge);
         for recording in recordings.iter().skip(1) {
             // A span that is open at the end of a part ends in a later one.
-            if found.as_ref().is_ok_and(|time| *time != i64::MAX) {
+            if time_found.as_ref().is_ok_and(|time| *time != i64::MAX) {
                 break;
             }
-            found = self.resolve(recording, start, edge).or(found);
+            time_found = self.resolve_in(recording, start, edge).or(time_found);
         }
-        found
+        time_found
     }
 
-    fn resolve(
+    fn resolve_in(
         &self,
         recording: &Recording,
         (start_ns, wall_ns): (i64, i64),
-        edge: Edge,
+        edge: SpanEdge,
     ) -> Result<i64> {
         Ok(match self {
             Self::After(ns) => start_ns.saturating_add(*ns),
             Self::Wall(ns) => ns.saturating_sub(wall_ns),
-            Self::Mark(name) => Marks::read(recording)?.find(recording, name, edge)?,
+            Self::Mark(name) => {
+                RecordedMarks::read_marks(recording)?.find_time(recording, name, edge)?
+            }
         })
     }
 }
 
-/// Wall times, ns since 1970, which windows between two moments end after the first and not after the second of; `None`
-/// where no moment is one, or where one is known only once the recording is open.
-pub fn between(from: Option<&Moment>, to: Option<&Moment>) -> Option<(i64, i64)> {
-    let wall = |moment: Option<&Moment>, open| match moment {
-        Some(Moment::Wall(ns)) => Some(*ns),
+/// The wall times between two moments, ns since 1970: the first excluded, the second included;
+/// `None` where no moment is one, or where one is known only once the recording is open.
+pub fn wall_range(
+    from_moment: Option<&TimePoint>,
+    to_moment: Option<&TimePoint>,
+) -> Option<(i64, i64)> {
+    let wall_ns = |moment: Option<&TimePoint>, open| match moment {
+        Some(TimePoint::Wall(ns)) => Some(*ns),
         Some(_) => None,
         None => Some(open),
     };
-    from.or(to)?;
-    wall(from, i64::MIN).zip(wall(to, i64::MAX))
+    from_moment.or(to_moment)?;
+    wall_ns(from_moment, i64::MIN).zip(wall_ns(to_moment, i64::MAX))
 }
 
 /// The selected time; all times are `CLOCK_MONOTONIC`, ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct SelectedTime {
     /// Begin of the recording's first window.
     pub start_ns: i64,
     /// Wall time - monotonic time, ns.
@@ -132,37 +139,40 @@ pub struct Span {
     pub end_ns: i64,
 }
 
-impl Span {
+impl SelectedTime {
     /// The part of `table`, the table `fabric` of `recording`, between two moments; `None` if it
     /// has no rows.
     ///
     /// # Errors
     ///
     /// The table cannot be read, there is no mark of that name, or the end is not after the begin.
-    pub fn of(
+    pub fn between_moments(
         recording: &Recording,
-        table: &Table,
-        from: Option<&Moment>,
-        to: Option<&Moment>,
+        table: &OpenTable,
+        from_moment: Option<&TimePoint>,
+        to_moment: Option<&TimePoint>,
     ) -> Result<Option<Self>> {
-        let Some((start_ns, wall_ns)) = start(table)? else {
+        let Some((start_ns, wall_ns)) = start_and_offset(table)? else {
             return Ok(None);
         };
-        let at = |moment: &Moment, edge| moment.resolve(recording, (start_ns, wall_ns), edge);
-        let from = from.map(|from| at(from, Edge::Begin)).transpose()?;
-        let to = to.map(|to| at(to, Edge::End)).transpose()?;
-        let whole = last(table)?;
-        let begin_ns = from.unwrap_or(start_ns).max(start_ns);
-        let end_ns = to.unwrap_or(whole).min(whole);
-        if let (Some(from), Some(to)) = (from, to)
-            && from >= to
+        let time_at =
+            |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
+        let asked_begin_ns =
+            from_moment.map(|begin_point| time_at(begin_point, SpanEdge::Begin)).transpose()?;
+        let asked_end_ns =
+            to_moment.map(|end_point| time_at(end_point, SpanEdge::End)).transpose()?;
+        let recorded_end_ns = last_window_end(table)?;
+        let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
+        let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);
+        if let (Some(from_ns), Some(to_ns)) = (asked_begin_ns, asked_end_ns)
+            && from_ns >= to_ns
         {
             bail!(
                 "the end is not after the begin: nothing lies between them (a mark without a length is an instant)"
             );
         }
-        if begin_ns >= end_ns && (from.is_some() || to.is_some()) {
-            let seconds = whole.saturating_sub(start_ns) as f64 / 1e9;
+        if begin_ns >= end_ns && (asked_begin_ns.is_some() || asked_end_ns.is_some()) {
+            let seconds = recorded_end_ns.saturating_sub(start_ns) as f64 / 1e9;
             let begin =
                 jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall_ns)))
                     .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
@@ -170,8 +180,8 @@ impl Span {
                 "nothing was recorded in that time: the recording covers {seconds:.3} s from {begin}"
             );
         }
-        let after = from.map_or(i64::MIN, |from| from.saturating_add(1));
-        let wanted = after..=to.unwrap_or(i64::MAX);
+        let first_end_ns = asked_begin_ns.map_or(i64::MIN, |from| from.saturating_add(1));
+        let wanted = first_end_ns..=asked_end_ns.unwrap_or(i64::MAX);
         Ok(Some(Self { start_ns, wall_ns, wanted, begin_ns, end_ns }))
     }
 }
@@ -179,12 +189,14 @@ impl Span {
 /// Begin of the first window, and wall time - monotonic time.
 ///
 /// Rows are in the order of their windows, so the first batch has the first.
-fn start(table: &Table) -> Result<Option<(i64, i64)>> {
-    let Some(batch) = table.scan(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
+fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
+    let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()?
+    else {
         return Ok(None);
     };
-    let wall: &TimestampMicrosecondArray = columns::column(&batch, "ts")?;
-    let (ends, lengths) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "window_ns")?);
+    let wall: &TimestampMicrosecondArray = columns::typed_column(&batch, "ts")?;
+    let (ends, lengths) =
+        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "window_ns")?);
     let begins =
         ends.values().iter().zip(lengths.values()).map(|(end, length)| end.saturating_sub(*length));
     let offset = wall.values().first().zip(ends.values().first());
@@ -193,58 +205,63 @@ fn start(table: &Table) -> Result<Option<(i64, i64)>> {
 }
 
 /// End of the last window: from the file's statistics, which are fast, or else from its rows.
-fn last(table: &Table) -> Result<i64> {
-    if let Some((_, last)) = table.bounds("mono_ns") {
-        return Ok(last);
+fn last_window_end(table: &OpenTable) -> Result<i64> {
+    if let Some((_, recorded_end_ns)) = table.column_bounds("mono_ns") {
+        return Ok(recorded_end_ns);
     }
-    let mut last = i64::MIN;
-    for batch in table.scan(&["mono_ns"])? {
+    let mut last_ns = i64::MIN;
+    for batch in table.scan_columns(&["mono_ns"])? {
         let batch = batch?;
-        let ends = columns::i64s(&batch, "mono_ns")?;
-        last = ends.values().iter().copied().fold(last, i64::max);
+        let ends = columns::i64_column(&batch, "mono_ns")?;
+        last_ns = ends.values().iter().copied().fold(last_ns, i64::max);
     }
-    (last > i64::MIN).then_some(last).context("the table has no rows")
+    (last_ns > i64::MIN).then_some(last_ns).context("the table has no rows")
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, WINDOWS};
     use super::*;
     use crate::schema::fabric;
 
     #[test]
-    fn moments_are_durations_or_times() {
+    fn time_points_are_durations_or_times() {
         let cases = [
-            ("2", Moment::After(2_000_000_000)),
-            ("0.5", Moment::After(500_000_000)),
-            ("250ms", Moment::After(250_000_000)),
-            ("1m30s", Moment::After(90_000_000_000)),
-            ("1970-01-01T00:00:01Z", Moment::Wall(1_000_000_000)),
-            ("1970-01-01T02:00:01.5+02:00", Moment::Wall(1_500_000_000)),
-            ("mark:epoch 1", Moment::Mark("epoch 1".to_owned())),
-            ("mark:mark:2s", Moment::Mark("mark:2s".to_owned())),
+            ("2", TimePoint::After(2_000_000_000)),
+            ("0.5", TimePoint::After(500_000_000)),
+            ("250ms", TimePoint::After(250_000_000)),
+            ("1m30s", TimePoint::After(90_000_000_000)),
+            ("1970-01-01T00:00:01Z", TimePoint::Wall(1_000_000_000)),
+            ("1970-01-01T02:00:01.5+02:00", TimePoint::Wall(1_500_000_000)),
+            ("mark:epoch 1", TimePoint::Mark("epoch 1".to_owned())),
+            ("mark:mark:2s", TimePoint::Mark("mark:2s".to_owned())),
         ];
         for (text, moment) in cases {
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
         for text in ["", "soon", "-1", "nan", "inf", "1e300", "2026-01-31", "99999999y", "mark:"] {
-            assert!(text.parse::<Moment>().is_err(), "{text}");
+            assert!(text.parse::<TimePoint>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_span_is_within_the_recording() {
-        let sample = Sample::new(false, &Broken { marks: MARKS, ..INTACT });
+        let sample = SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT });
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-            Span::of(&recording, &table, parse(from).as_ref(), parse(to).as_ref())
-                .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
-                .map_err(|error| error.to_string())
+            SelectedTime::between_moments(
+                &recording,
+                &table,
+                parse(from).as_ref(),
+                parse(to).as_ref(),
+            )
+            .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
+            .map_err(|error| error.to_string())
         };
         assert_eq!(of("", ""), Ok((BEGIN, end)));
         assert_eq!(of("1s", "2"), Ok((BEGIN + 1_000_000_000, BEGIN + 2_000_000_000)));
@@ -270,8 +287,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_moment_panics(text in "\\PC{0,20}") {
-            text.parse::<Moment>().ok();
+        fn no_text_of_a_time_point_panics(text in "\\PC{0,20}") {
+            text.parse::<TimePoint>().ok();
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Who the lines are when the user chose no grouping: cgroups, or processes by name where one cgroup
-//! has nearly all.
+//! Who the lines are when the user chose no grouping: cgroups, or processes by name where one
+//! cgroup has nearly all.
 //!
 //! On a machine, in a container or in a login session where everything runs in one cgroup, the
 //! cgroup says nothing about who it was.
 
 use anyhow::Result;
 
-use super::key::By;
-use super::usage::{Event, Line, Question, Usage, sort_by_value, usage};
+use super::key::GroupBy;
+use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -18,64 +18,70 @@ pub(super) const DOMINANT: f64 = 0.9;
 /// shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DominantCgroup {
-    /// Its path, as recorded: not escaped.
+    /// Path of the cgroup, as recorded: not escaped.
     pub path: String,
-    /// Its part of the event's total, 0 to 1.
-    pub part: f64,
+    /// Fraction that the cgroup has of the event's total, 0 to 1.
+    pub fraction: f64,
 }
 
 /// The sums of a question. If it has no chosen grouping, an event of which one cgroup has more than
-/// [`DOMINANT`] is summed by the name of processes, and the others by cgroup. A roll-up has no processes.
+/// [`DOMINANT`] is summed by the name of processes, and the others by cgroup. A roll-up has no
+/// processes.
 ///
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
+pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
     let mut sums = usage(recording, question)?;
-    if question.is_chosen || question.by != By::Cgroup || recording.is_rollup() {
+    if question.is_chosen || question.grouping != GroupBy::Cgroup || recording.is_rollup() {
         return Ok(sums);
     }
     if sums.events.iter().all(|event| dominant_cgroup(event).is_none()) {
         return Ok(sums);
     }
-    let by_process = usage(recording, &Question { by: By::Comm, ..question.clone() })?;
+    let by_process =
+        usage(recording, &UsageQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
     for event in &mut sums.events {
         let Some(dominant) = dominant_cgroup(event) else { continue };
-        let is_same = |candidate: &&Event| {
+        let is_same = |candidate: &&UsageEvent| {
             (candidate.link, &candidate.name, &candidate.unit)
                 == (event.link, &event.name, &event.unit)
         };
         if let Some(divided) = by_process.events.iter().find(is_same) {
-            let is_of_task = |line: &&Line| line.owner == owner::TASK;
+            let is_of_task = |line: &&ReportLine| line.owner == owner::TASK;
             event.lines.retain(|line| !is_of_task(&line));
             event.lines.extend(divided.lines.iter().filter(is_of_task).cloned());
             sort_by_value(&mut event.lines);
-            (event.by, event.dominant) = (By::Comm, Some(dominant));
+            (event.grouping, event.dominant) = (GroupBy::Comm, Some(dominant));
         }
     }
     Ok(sums)
 }
 
-/// The one grouping for all of these events, for views in which a tenant has one line or colour over
-/// all of them: the chosen one, else processes if no event tells cgroups apart.
-pub fn common_grouping(question: &Question<'_>, events: &[Event]) -> By {
+/// The one grouping for all of these events, for views in which a tenant has one line or colour
+/// over all of them: the chosen one, else processes if no event tells cgroups apart.
+pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> GroupBy {
     if question.is_chosen {
-        return question.by;
+        return question.grouping;
     }
     let mut counted = events.iter().filter(|event| event.total > 0.0).peekable();
     let is_any = counted.peek().is_some();
-    if is_any && counted.all(|event| event.dominant.is_some()) { By::Comm } else { By::Cgroup }
+    if is_any && counted.all(|event| event.dominant.is_some()) {
+        GroupBy::Comm
+    } else {
+        GroupBy::Cgroup
+    }
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.
-fn dominant_cgroup(event: &Event) -> Option<DominantCgroup> {
+fn dominant_cgroup(event: &UsageEvent) -> Option<DominantCgroup> {
     let is_task = |owner: &str| [owner::TASK, owner::OTHER_TASKS].contains(&owner);
     let tasks = event.lines.iter().filter(|line| is_task(&line.owner));
     let of_tasks: f64 = tasks.map(|line| line.sum.value).sum();
     let largest = event.lines.iter().find(|line| line.owner == owner::TASK)?;
     (largest.sum.value > DOMINANT * of_tasks).then(|| DominantCgroup {
         path: largest.key.clone(),
-        part: largest.sum.value / event.total,
+        fraction: largest.sum.value / event.total,
     })
 }
 
@@ -83,8 +89,8 @@ fn dominant_cgroup(event: &Event) -> Option<DominantCgroup> {
 mod tests {
     use super::super::answer::answer;
     use super::super::links::Links;
-    use super::super::render::{Style, table};
-    use super::super::sample::{Broken, INTACT, Sample, link, plan};
+    use super::super::render::{TextStyle, draw_usage};
+    use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_plan};
     use super::*;
     use crate::schema::metadata;
 
@@ -97,7 +103,7 @@ mod tests {
             true
         },
         metadata: |pairs| {
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
         },
         ..INTACT
     };
@@ -112,11 +118,11 @@ mod tests {
     };
 
     fn sums(broken: &Broken, is_chosen: bool) -> Usage {
-        let question = Question { is_chosen, ..Question::by(By::Cgroup) };
-        usage_of_tenants(&Sample::new(false, broken).open(), &question).unwrap()
+        let question = UsageQuestion { is_chosen, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        usage_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
     }
 
-    fn keys(event: &Event) -> Vec<&str> {
+    fn keys(event: &UsageEvent) -> Vec<&str> {
         event.lines.iter().map(|line| line.key.as_str()).collect()
     }
 
@@ -126,9 +132,9 @@ mod tests {
         for event in &divided.events {
             assert_eq!(keys(event), ["train", "serve", "idle", "irq"]);
             let dominant = event.dominant.as_ref().unwrap();
-            assert_eq!((dominant.path.as_str(), dominant.part), ("/user.slice", 0.75));
+            assert_eq!((dominant.path.as_str(), dominant.fraction), ("/user.slice", 0.75));
         }
-        let text = table(&divided, Style::default());
+        let text = draw_usage(&divided, TextStyle::default());
         assert!(text.contains("64.0 MB/s, 75 % in cgroup /user.slice\n"), "{text}");
         assert!(text.contains(" owner  comm "), "{text}");
     }
@@ -144,11 +150,14 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_process_and_its_cgroup() {
-        let sample = Sample::new(false, &ONE_CGROUP);
+        let sample = SampleRecording::new(false, &ONE_CGROUP);
         let recording = sample.open();
-        let links = Links::of(&recording).unwrap();
-        let question =
-            Question { is_chosen: false, links: Some(&links), ..Question::by(By::Cgroup) };
+        let links = Links::from_recording(&recording).unwrap();
+        let question = UsageQuestion {
+            is_chosen: false,
+            links: Some(&links),
+            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+        };
         let sums = usage_of_tenants(&recording, &question).unwrap();
         let (sentence, _) = answer(&sums.events, &links, &[]);
         assert!(sentence.starts_with("train had 50 % "), "{sentence}");
@@ -160,24 +169,25 @@ mod tests {
 
     #[test]
     fn an_event_of_one_certain_owner_is_one_line() {
-        let folded = table(&sums(&ONE_PROCESS, false), Style::default());
+        let folded = draw_usage(&sums(&ONE_PROCESS, false), TextStyle::default());
         // Before the events stands what holds in every line.
         let lines: Vec<&str> = folded.trim().split("\n\n").skip(1).collect();
         assert_eq!(lines.len(), 2, "{folded}");
         assert!(lines.iter().all(|line| line.lines().count() == 1), "{folded}");
         assert!(lines.iter().all(|line| line.contains("/s, all of train, ")), "{folded}");
-        let chosen = table(&sums(&ONE_PROCESS, true), Style::default());
+        let chosen = draw_usage(&sums(&ONE_PROCESS, true), TextStyle::default());
         assert!(!chosen.contains("all of") && chosen.contains(" task "), "{chosen}");
     }
 
     #[test]
     fn views_with_one_grouping_use_processes_if_no_event_tells_cgroups_apart() {
-        let unchosen = Question { is_chosen: false, ..Question::by(By::Cgroup) };
+        let unchosen =
+            UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let one = sums(&ONE_CGROUP, false).events;
-        assert_eq!(common_grouping(&unchosen, &one), By::Comm);
-        assert_eq!(common_grouping(&Question::by(By::Pod), &one), By::Pod);
-        let mixed: Vec<Event> =
+        assert_eq!(common_grouping(&unchosen, &one), GroupBy::Comm);
+        assert_eq!(common_grouping(&UsageQuestion::grouped_by(GroupBy::Pod), &one), GroupBy::Pod);
+        let mixed: Vec<UsageEvent> =
             one.into_iter().take(1).chain(sums(&INTACT, false).events).collect();
-        assert_eq!(common_grouping(&unchosen, &mixed), By::Cgroup);
+        assert_eq!(common_grouping(&unchosen, &mixed), GroupBy::Cgroup);
     }
 }

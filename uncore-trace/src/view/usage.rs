@@ -10,58 +10,58 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
-use super::heat::{Heat, Scale, step_of};
+use super::heat::{Heat, Scale, single_step};
 use super::interval::Interval;
-pub use super::key::By;
-use super::key::Columns;
+use super::key::FabricColumns;
+pub use super::key::GroupBy;
 use super::known::LineCache;
 use super::links::Links;
 use super::parallel;
-use super::selected::Selected;
-use super::span::{Moment, Span};
-use super::sums::{Highest, Rate, Share, Time, Window};
+use super::selected::ReportSelection;
+use super::span::{SelectedTime, TimePoint};
+use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
-use crate::schema::columns::get;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
 /// Options.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
+pub struct UsageQuestion<'a> {
     /// Grouping of lines.
-    pub by: By,
+    pub grouping: GroupBy,
     /// Whether the user chose it: see [`super::tenants`].
     pub is_chosen: bool,
     /// Sum by direction of these links; `None`: by event.
     pub links: Option<&'a Links>,
     /// Begin; `None`: that of the recording.
-    pub from: Option<Moment>,
+    pub begin: Option<TimePoint>,
     /// End; `None`: that of the recording.
-    pub to: Option<Moment>,
+    pub end: Option<TimePoint>,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// Which events and cgroups.
-    pub selected: Selected,
+    pub selected: ReportSelection,
 }
 
-impl Question<'_> {
-    /// All events of a recording, grouped by `by`.
-    pub fn by(by: By) -> Self {
+impl UsageQuestion<'_> {
+    /// All events of a recording, grouped by `grouping`.
+    pub fn grouped_by(grouping: GroupBy) -> Self {
         Self {
-            by,
+            grouping,
             is_chosen: true,
             links: None,
-            from: None,
-            to: None,
+            begin: None,
+            end: None,
             cgroup_depth: None,
-            selected: Selected::default(),
+            selected: ReportSelection::default(),
         }
     }
 
     /// The columns of `fabric` that are read; others are not decoded.
-    pub(super) fn columns(&self, recording: &Recording) -> Vec<&'static str> {
-        let mut columns = self.by.columns(recording);
+    pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
+        let mut columns = self.grouping.wanted_columns(recording);
         if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
             columns.push("cgroup");
         }
@@ -73,7 +73,7 @@ impl Question<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Grouping of lines.
-    pub by: By,
+    pub grouping: GroupBy,
     /// Whether the user chose the grouping: see [`super::tenants`].
     pub is_chosen: bool,
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
@@ -83,12 +83,12 @@ pub struct Usage {
     /// Length of a step of the lines' values over time, ns.
     pub step_ns: f64,
     /// The events or links.
-    pub events: Vec<Event>,
+    pub events: Vec<UsageEvent>,
 }
 
 /// An event over all its PMU instances, or one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct UsageEvent {
     /// Name, with the filter in brackets if there is one; for a link with the direction.
     pub name: String,
     /// Index of the link, and the direction; `None` for an event.
@@ -96,44 +96,44 @@ pub struct Event {
     /// Unit of the values.
     pub unit: String,
     /// Grouping of its lines.
-    pub by: By,
+    pub grouping: GroupBy,
     /// The cgroup in place of which lines are of processes; `None` if they are not.
     pub dominant: Option<DominantCgroup>,
     /// Time for which it was counted, with the same steps as the lines' values over time.
-    pub time: Time,
+    pub time: CountedTime,
     /// Number of counters, by event and filter.
     pub counters: BTreeMap<String, usize>,
     /// Sum of all values.
     pub total: f64,
     /// Highest rate of windows that end at the same time, in the unit per second.
     pub highest: Option<f64>,
-    /// Its lines, the largest value first.
-    pub lines: Vec<Line>,
+    /// Lines of the event, the largest value first.
+    pub lines: Vec<ReportLine>,
     /// Rate of the windows that end at the current moment.
-    rate: Rate,
+    rate: MomentRate,
 }
 
-impl Event {
+impl UsageEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
-        self.time.whole().known_ns() / 1e9
+        self.time.whole_time().known_ns() / 1e9
     }
 
     /// A sum as a rate per second of known time; `None` if nothing is known.
-    pub fn rate(&self, value: f64) -> Option<f64> {
-        self.time.whole().per_second().map(|per_second| value * per_second)
+    pub fn mean_rate(&self, value: f64) -> Option<f64> {
+        self.time.whole_time().per_second().map(|per_second| value * per_second)
     }
 }
 
 /// One line: an owner, a tenant, a PMU.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
-    /// Its name, as recorded: not escaped.
+pub struct ReportLine {
+    /// Name of the line, as recorded: not escaped.
     pub key: String,
     /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
     /// The sum of its rows, in the event's unit.
-    pub sum: Share,
+    pub sum: ShareSum,
     /// Mean of time running / time enabled over the rows.
     pub running: f64,
     /// Methods of its shares.
@@ -145,33 +145,33 @@ pub struct Line {
     pub active: Option<(i64, i64)>,
     /// Values over time.
     pub heat: Heat,
-    /// Whether its rows are shares of a count, not the count of all owners.
+    /// Whether the rows of the line are shares of a count, not the count of all owners.
     is_divided: bool,
-    small: Small,
-    highest: Highest,
-    /// Whether it has a row in a window that ends at the current moment.
+    small_processes: SmallProcesses,
+    highest: HighestRate,
+    /// Whether the line has a row in a window that ends at the current moment.
     is_touched: bool,
 }
 
 /// Number of processes that rows sum up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Small {
+struct SmallProcesses {
     /// Counter and end of the window of the last row.
-    of: (i32, i64),
+    window: (i32, i64),
     /// In this window so far.
-    now: i32,
+    in_window: i32,
     /// In any window.
-    most: i32,
+    most_in_window: i32,
 }
 
-impl Small {
+impl SmallProcesses {
     /// Adds a row.
-    fn add(&mut self, of: (i32, i64), number: i32) {
-        if std::mem::replace(&mut self.of, of) != of {
-            self.now = 0;
+    fn add_row(&mut self, window: (i32, i64), number: i32) {
+        if std::mem::replace(&mut self.window, window) != window {
+            self.in_window = 0;
         }
-        self.now = self.now.saturating_add(number);
-        self.most = self.most.max(self.now);
+        self.in_window = self.in_window.saturating_add(number);
+        self.most_in_window = self.most_in_window.max(self.in_window);
     }
 }
 
@@ -180,37 +180,42 @@ impl Small {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
-    summed(recording, question, parallel::threads())
+pub fn usage(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
+    sum_in_threads(recording, question, parallel::thread_count())
 }
 
-/// The same in this number of threads.
-fn summed(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
-    let table = recording.table(&fabric::TABLE)?;
-    let (by, is_chosen) = (question.by, question.is_chosen);
-    let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else {
+/// Sums the recording's fabric table in this number of threads.
+fn sum_in_threads(
+    recording: &Recording,
+    question: &UsageQuestion<'_>,
+    threads: usize,
+) -> Result<Usage> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let (grouping, is_chosen) = (question.grouping, question.is_chosen);
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
-        return Ok(Usage { by, is_chosen, start_ns: 0, span_ns, step_ns, events });
+        return Ok(Usage { grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
-    let rows = table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?;
-    let parts = parallel::sum(rows, threads, |batches, number| {
-        let mut sums = Sums::new(by, scale, span.wanted.clone(), (number, threads));
+    let rows =
+        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
+    let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
+        let mut sums = EventSummer::new(grouping, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
         for batch in batches {
-            let columns = Columns::new(&batch, question)?;
-            if known.begin(&columns) {
+            let columns = FabricColumns::new(&batch, question)?;
+            if known.begin_batch(&columns) {
                 sums.counters.clear();
             }
-            sums.add(&columns, &mut known);
+            sums.add_batch(&columns, &mut known);
         }
-        Ok(sums.finish())
+        Ok(sums.finish_events())
     })?;
-    let mut events: Vec<Event> = parts.into_iter().flatten().collect();
+    let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { by, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    Ok(Usage { grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -218,27 +223,27 @@ const COUNTERS: usize = 1 << 16;
 
 /// What is known of a counter, as long as batches have the same dictionaries.
 #[derive(Debug, Clone, Copy, Default)]
-struct OfCounter {
-    /// See [`Columns::quick_event`]; `None` before its first row.
+struct CounterCache {
+    /// See [`FabricColumns::quick_event`]; `None` before its first row.
     event: Option<[i32; 3]>,
     is_own: bool,
     /// Index of the event, and begin and end of the window that were last added to its time.
-    last: (usize, i64, i64),
+    last_window: (usize, i64, i64),
 }
 
 /// The sums of some of the events. Nothing of an event depends on another one, so threads that sum
 /// different events have the results of one that sums all.
-struct Sums {
-    /// Its number, and the number of all of them.
-    part: (usize, usize),
+struct EventSummer {
+    /// Number of this thread, and the number of threads.
+    thread_and_count: (usize, usize),
     /// Numbers of all events, in the order of their first rows.
-    numbers: HashMap<(String, String), usize>,
+    event_numbers: HashMap<(String, String), usize>,
     /// By counter.
-    counters: Vec<OfCounter>,
-    by: By,
+    counters: Vec<CounterCache>,
+    grouping: GroupBy,
     scale: Scale,
     wanted: RangeInclusive<i64>,
-    events: Vec<Event>,
+    events: Vec<UsageEvent>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
     /// Lines with rows in the current moment.
@@ -246,13 +251,18 @@ struct Sums {
     end_ns: i64,
 }
 
-impl Sums {
-    fn new(by: By, scale: Scale, wanted: RangeInclusive<i64>, part: (usize, usize)) -> Self {
+impl EventSummer {
+    fn new(
+        grouping: GroupBy,
+        scale: Scale,
+        wanted: RangeInclusive<i64>,
+        thread_and_count: (usize, usize),
+    ) -> Self {
         Self {
-            part,
-            numbers: HashMap::new(),
+            thread_and_count,
+            event_numbers: HashMap::new(),
             counters: Vec::new(),
-            by,
+            grouping,
             scale,
             wanted,
             events: Vec::new(),
@@ -263,10 +273,14 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
-        let mut place = ((0, 0), (0.0, 0.0), None);
+    fn add_batch(
+        &mut self,
+        columns: &FabricColumns<'_>,
+        known: &mut LineCache<(usize, usize, usize)>,
+    ) {
+        let mut window_place = ((0, 0), (0.0, 0.0), None);
         for row in 0..columns.rows {
-            let window = columns.window(row);
+            let window = columns.row_window(row);
             if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
                 continue;
             }
@@ -274,63 +288,65 @@ impl Sums {
                 self.end_moment();
                 self.end_ns = window.end_ns;
             }
-            if place.0 != (window.begin_ns, window.end_ns) {
-                let at = self.scale.place(window.end_ns, window.length_ns());
-                place = ((window.begin_ns, window.end_ns), at, step_of(at));
+            if window_place.0 != (window.begin_ns, window.end_ns) {
+                let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
+                window_place =
+                    ((window.begin_ns, window.end_ns), heat_place, single_step(heat_place));
             }
             let counter = columns.counter.value(row);
             if !self.is_own(columns, row, counter) {
                 continue;
             }
-            let quick = columns.quick(row);
-            let (event, line, cause) = known.get(quick, || self.find(columns, row));
+            let quick = columns.quick_key(row);
+            let (event, line, cause) = known.get(quick, || self.find_or_add_line(columns, row));
             let is_new = self.is_new(counter, (event, window.begin_ns, window.end_ns));
-            let its = &mut self.events[event];
+            let event_sums = &mut self.events[event];
             if is_new {
-                let counters = its.time.counters();
-                its.time.add(counter, window, &self.scale);
-                if its.time.counters() > counters {
-                    *its.counters.entry(columns.event(row)).or_default() += 1;
+                let counters = event_sums.time.counter_count();
+                event_sums.time.add_window(counter, window, &self.scale);
+                if event_sums.time.counter_count() > counters {
+                    *event_sums.counters.entry(columns.event_label(row)).or_default() += 1;
                 }
             }
-            let value = get(columns.value, row);
-            its.total += value.unwrap_or(0.0);
-            its.rate.add(value.map(|value| value * window.per_second()));
-            let line_of = &mut its.lines[line];
-            if !std::mem::replace(&mut line_of.is_touched, true) {
+            let value = nullable_value(columns.value, row);
+            event_sums.total += value.unwrap_or(0.0);
+            event_sums.rate.add_window(value.map(|value| value * window.per_second()));
+            let line_sums = &mut event_sums.lines[line];
+            if !std::mem::replace(&mut line_sums.is_touched, true) {
                 self.touched.push((event, line));
             }
-            match place.2 {
-                Some(step) => line_of.heat.add_to(step, value),
-                None => line_of.heat.add(place.1, value),
+            match window_place.2 {
+                Some(step) => line_sums.heat.add_to(step, value),
+                None => line_sums.heat.add_window(window_place.1, value),
             }
-            line_of.add(columns, row, window, cause);
+            line_sums.add_row(columns, row, window, cause);
         }
     }
 
     /// Whether the row's event is summed here.
     #[inline]
-    fn is_own(&mut self, columns: &Columns<'_>, row: usize, counter: i32) -> bool {
-        if self.part.1 == 1 {
+    fn is_own(&mut self, columns: &FabricColumns<'_>, row: usize, counter: i32) -> bool {
+        if self.thread_and_count.1 == 1 {
             return true;
         }
         let event = Some(columns.quick_event(row));
-        let place = usize::try_from(counter).ok().filter(|place| *place < COUNTERS);
-        if let Some(of) = place.and_then(|place| self.counters.get(place))
-            && of.event == event
+        let index = usize::try_from(counter).ok().filter(|candidate| *candidate < COUNTERS);
+        if let Some(cached) = index.and_then(|known_index| self.counters.get(known_index))
+            && cached.event == event
         {
-            return of.is_own;
+            return cached.is_own;
         }
-        let next = self.numbers.len();
-        let name = (columns.what(row), columns.unit(row).to_owned());
-        let (own, all) = self.part;
-        let is_own = *self.numbers.entry(name).or_insert(next) % all == own;
-        if let Some(place) = place {
-            if self.counters.len() <= place {
-                self.counters.resize(place + 1, OfCounter::default());
+        let next_number = self.event_numbers.len();
+        let name = (columns.traffic_label(row), columns.row_unit(row).to_owned());
+        let (thread, threads) = self.thread_and_count;
+        let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
+        if let Some(new_index) = index {
+            if self.counters.len() <= new_index {
+                self.counters.resize(new_index + 1, CounterCache::default());
             }
             // No window begins at the end of time.
-            self.counters[place] = OfCounter { event, is_own, last: (0, i64::MAX, i64::MIN) };
+            self.counters[new_index] =
+                CounterCache { event, is_own, last_window: (0, i64::MAX, i64::MIN) };
         }
         is_own
     }
@@ -338,22 +354,24 @@ impl Sums {
     /// Whether the window of a counter was not the last one to be added to the time of its event.
     #[inline]
     fn is_new(&mut self, counter: i32, window: (usize, i64, i64)) -> bool {
-        let place = usize::try_from(counter).ok();
-        let of = place.and_then(|place| self.counters.get_mut(place));
-        of.is_none_or(|of| std::mem::replace(&mut of.last, window) != window)
+        let index = usize::try_from(counter).ok();
+        let cached = index.and_then(|known_index| self.counters.get_mut(known_index));
+        cached.is_none_or(|cached_counter| {
+            std::mem::replace(&mut cached_counter.last_window, window) != window
+        })
     }
 
     /// Called when all rows of the windows that end at one time have come.
     fn end_moment(&mut self) {
         for (event, line) in self.touched.drain(..) {
             let event = &mut self.events[event];
-            let is_known = matches!(event.rate, Rate::Known(_));
+            let is_known = matches!(event.rate, MomentRate::Known(_));
             let line = &mut event.lines[line];
             line.is_touched = false;
-            line.highest.end(is_known);
+            line.highest.end_moment(is_known);
         }
         for event in &mut self.events {
-            if let Rate::Known(rate) = std::mem::take(&mut event.rate) {
+            if let MomentRate::Known(rate) = std::mem::take(&mut event.rate) {
                 event.highest = Some(event.highest.map_or(rate, |highest| highest.max(rate)));
             }
         }
@@ -361,61 +379,70 @@ impl Sums {
 
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
-    fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
-        let by = self.by;
-        let name = columns.what(row);
-        let unit = columns.unit(row).to_owned();
+    fn find_or_add_line(
+        &mut self,
+        columns: &FabricColumns<'_>,
+        row: usize,
+    ) -> (usize, usize, usize) {
+        let grouping = self.grouping;
+        let name = columns.traffic_label(row);
+        let unit = columns.row_unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
-            self.events.push(Event {
+            self.events.push(UsageEvent {
                 name,
-                link: columns.link(row),
+                link: columns.row_link(row),
                 unit,
-                by,
+                grouping,
                 dominant: None,
-                time: Time::default(),
+                time: CountedTime::default(),
                 counters: BTreeMap::new(),
                 total: 0.0,
                 highest: None,
                 lines: Vec::new(),
-                rate: Rate::Absent,
+                rate: MomentRate::Absent,
             });
             self.events.len() - 1
         });
-        let owner = columns.owner(row).to_owned();
-        let key = columns.key(row);
+        let owner = columns.row_owner(row).to_owned();
+        let key = columns.line_key(row);
         let lines = &mut self.events[event].lines;
         let line = *self.lines.entry((event, owner.clone(), key.clone())).or_insert_with(|| {
-            lines.push(Line {
+            lines.push(ReportLine {
                 key,
                 owner,
-                sum: Share::default(),
+                sum: ShareSum::default(),
                 running: 0.0,
                 methods: BTreeSet::new(),
                 peak: None,
                 active: None,
                 heat: Heat::default(),
-                is_divided: columns.divided.is_some(),
-                small: Small::default(),
-                highest: Highest::default(),
+                is_divided: columns.for_intervals.is_some(),
+                small_processes: SmallProcesses::default(),
+                highest: HighestRate::default(),
                 is_touched: false,
             });
             lines.len() - 1
         });
         // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = columns.cause(row).map(|(socket, name)| lines[line].sum.cause(socket, name));
+        let cause = columns
+            .error_cause(row)
+            .map(|(socket, name)| lines[line].sum.cause_number(socket, name));
         (event, line, cause.unwrap_or_default())
     }
 
-    fn finish(mut self) -> Vec<Event> {
+    fn finish_events(mut self) -> Vec<UsageEvent> {
         self.end_moment();
         for event in &mut self.events {
             event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
-            if self.by.has_owner() {
+            if self.grouping.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
-                let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
-                event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
+                let unknown = event
+                    .lines
+                    .iter()
+                    .fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
+                event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
             sort_by_value(&mut event.lines);
         }
@@ -423,88 +450,91 @@ impl Sums {
     }
 }
 
-impl Line {
-    fn add(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
-        match get(columns.value, row) {
+impl ReportLine {
+    fn add_row(&mut self, columns: &FabricColumns<'_>, row: usize, window: Window, cause: usize) {
+        match nullable_value(columns.value, row) {
             Some(value) => {
-                match columns.claim(row, value) {
-                    Some(claim) => self.sum.add(cause, claim),
-                    None => self.sum.add_whole(value, get(columns.confidence, row)),
+                match columns.uncertain_share(row, value) {
+                    Some(claim) => self.sum.add_claim(cause, claim),
+                    None => self.sum.add_whole(value, nullable_value(columns.confidence, row)),
                 }
                 if value != 0.0 {
-                    self.highest.add(value * window.per_second());
+                    self.highest.add_rate(value * window.per_second());
                     let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
                     self.active = Some((begin.min(window.begin_ns), end.max(window.end_ns)));
                 }
             }
             None => self.sum.add_missing(),
         }
-        if let Some(number) = columns.processes(row) {
-            self.small.add((columns.counter.value(row), window.end_ns), number);
+        if let Some(number) = columns.small_processes(row) {
+            self.small_processes.add_row((columns.counter.value(row), window.end_ns), number);
         }
         // A running mean needs no second sum.
-        let all = (self.sum.rows + self.sum.missing) as f64;
-        self.running += (f64::from(columns.running.value(row)) - self.running) / all;
+        let row_count = (self.sum.rows + self.sum.missing) as f64;
+        self.running += (f64::from(columns.running.value(row)) - self.running) / row_count;
     }
 
     /// The largest number of processes whose small shares it sums up in a window; 0 if it does not.
-    pub const fn small(&self) -> i32 {
-        self.small.most
+    pub const fn most_small_processes(&self) -> i32 {
+        self.small_processes.most_in_window
     }
 
-    /// Its value; `None` where no row has one.
-    pub fn value(&self) -> Option<f64> {
+    /// Value of the line; `None` where no row has one.
+    pub fn known_value(&self) -> Option<f64> {
         (self.sum.rows > 0).then_some(self.sum.value)
     }
 
     /// The 90 % interval; `None` if no row has a value or a confidence. If the line sums all owners
     /// it is the value itself.
-    pub fn interval(&self, event: &Event) -> Option<Interval> {
+    pub fn value_interval(&self, event: &UsageEvent) -> Option<Interval> {
         if self.is_divided {
-            return self.sum.interval(event.total);
+            return self.sum.interval_if_sure(event.total);
         }
-        self.value().map(|value| Interval { low: value, high: value })
+        self.known_value().map(|value| Interval { low: value, high: value })
     }
 
     /// Whether there is anything to show: not only the row without an owner of windows with a count
     /// of 0.
     pub fn says_something(&self) -> bool {
-        self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.sure.claims > 0
+        self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.confidence.claims > 0
     }
 }
 
-/// Keeps the `top` largest lines of tasks of each event and sums the others in one line, so that
-/// the lines still sum to the total. Lines of other owners always stay.
-pub fn top(events: &mut [Event], top: usize) {
+/// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so
+/// that the lines still sum to the total. Lines of other owners always stay.
+pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;
-        let (kept, rest): (Vec<Line>, Vec<Line>) = event.lines.drain(..).partition(|line| {
-            let task = line.owner == "task" || line.owner.is_empty();
-            tasks += usize::from(task);
-            !task || tasks <= top
-        });
+        let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) =
+            event.lines.drain(..).partition(|line| {
+                let task = line.owner == "task" || line.owner.is_empty();
+                tasks += usize::from(task);
+                !task || tasks <= max_tasks
+            });
         event.lines = kept;
-        let count = rest.len();
-        if let Some(mut others) = rest.into_iter().reduce(|sum, line| join(sum, line, Share::join))
+        let count = small_lines.len();
+        if let Some(mut others_line) = small_lines
+            .into_iter()
+            .reduce(|sum, line| merge_lines(sum, line, ShareSum::add_other_owner))
         {
-            others.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
-            event.lines.push(others);
+            others_line.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
+            event.lines.push(others_line);
         }
     }
 }
 
 /// Merges the lines of an owner with equal names; `name` makes the name from the key.
-pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
+pub(super) fn merge_lines_by_name(events: &mut [UsageEvent], name: impl Fn(&str) -> String) {
     for event in events {
-        let mut united: BTreeMap<(String, String), Line> = BTreeMap::new();
+        let mut united: BTreeMap<(String, String), ReportLine> = BTreeMap::new();
         for mut line in event.lines.drain(..) {
             line.key = name(&line.key);
-            let of = (line.owner.clone(), line.key.clone());
-            let sum = match united.remove(&of) {
-                Some(sum) => join(sum, line, Share::unite),
+            let owner_and_name = (line.owner.clone(), line.key.clone());
+            let sum = match united.remove(&owner_and_name) {
+                Some(sum) => merge_lines(sum, line, ShareSum::add_same_owner),
                 None => line,
             };
-            united.insert(of, sum);
+            united.insert(owner_and_name, sum);
         }
         event.lines = united.into_values().collect();
         sort_by_value(&mut event.lines);
@@ -512,26 +542,31 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
 }
 
 /// Largest value first.
-pub(super) fn sort_by_value(lines: &mut [Line]) {
+pub(super) fn sort_by_value(lines: &mut [ReportLine]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
-/// Merges two lines; `join` adds their shares.
-fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
-    let rows = |line: &Line| (line.sum.rows + line.sum.missing) as f64;
-    let (a, b) = (rows(&one), rows(&line));
-    one.running = (one.running * a + line.running * b) / (a + b);
-    join(&mut one.sum, &line.sum);
-    one.methods.extend(line.methods);
-    one.small.most = one.small.most.max(line.small.most);
-    one.heat.join(&line.heat);
+/// Merges two lines; `add_shares` adds their shares.
+fn merge_lines(
+    mut merged: ReportLine,
+    line: ReportLine,
+    add_shares: fn(&mut ShareSum, &ShareSum),
+) -> ReportLine {
+    let rows = |line: &ReportLine| (line.sum.rows + line.sum.missing) as f64;
+    let (a, b) = (rows(&merged), rows(&line));
+    merged.running = (merged.running * a + line.running * b) / (a + b);
+    add_shares(&mut merged.sum, &line.sum);
+    merged.methods.extend(line.methods);
+    merged.small_processes.most_in_window =
+        merged.small_processes.most_in_window.max(line.small_processes.most_in_window);
+    merged.heat.add_line(&line.heat);
     // The times of the peaks are not kept, so the peak of the sum is not known.
-    one.peak = None;
-    one.active = match (one.active, line.active) {
+    merged.peak = None;
+    merged.active = match (merged.active, line.active) {
         (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
         (x, y) => x.or(y),
     };
-    one
+    merged
 }
 
 #[cfg(test)]

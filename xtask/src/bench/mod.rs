@@ -28,7 +28,8 @@ pub(crate) enum Bench {
     Hook(hook::Args),
     /// Time how records are sent by several CPUs at once, and say what that costs on large machines
     Ring(ring::Args),
-    /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
+    /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings
+    /// are
     Sampling(sampling::Args),
     /// Time how records become files, and measure the memory, for machines of many sizes
     Pipeline(pipeline::Args),
@@ -40,7 +41,8 @@ pub(crate) enum Bench {
     Read(read::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
     Attribution(attribution::Args),
-    /// Hold what methods say of large machines, drawn at random, against what was moved, with the cost
+    /// Hold what methods say of large machines, drawn at random, against what was moved, with the
+    /// cost
     Truth(truth::Args),
 }
 

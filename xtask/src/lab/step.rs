@@ -13,7 +13,7 @@ pub(crate) use uncore_trace_lab::spec::{
     Yields,
 };
 
-use super::mixes::Counted;
+use super::mixes::MixCounter;
 use super::pmu::Formula;
 
 /// Time limit of a recording in the guest; emulation is slow.
@@ -79,7 +79,8 @@ pub(crate) enum Check {
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
     /// reading was made there, and none failed.
     OnReaders { pmus: Vec<ReadOn> },
-    /// Each of these CPUs read each counter of these PMUs of its socket at its switches, with success.
+    /// Each of these CPUs read each counter of these PMUs of its socket at its switches, with
+    /// success.
     ReadAtSwitches { pmus: String, sockets: Vec<Vec<u32>> },
     /// Causes that the table `loss` must have.
     Lost { causes: Vec<String> },
@@ -121,7 +122,7 @@ pub(crate) enum Check {
     Slices { cgroups: Vec<String> },
     /// The median of the errors of a cgroup in a window is at most this, and that of `residency` is
     /// far above.
-    Attributed { counters: Vec<Counted>, median: f64 },
+    Attributed { counters: Vec<MixCounter>, median: f64 },
     /// Exactly these CPUs have a witness, which was read until the end.
     Witnesses { pmu: String, cpus: Vec<u32> },
     /// The verifier's work is near the figures in `docs/verifier.md`.
@@ -130,14 +131,14 @@ pub(crate) enum Check {
     Softirqs { any: bool },
     /// The recording that a trigger saved has all traffic of this cgroup.
     Kept { event: String, truth: Truth, cgroup: String },
-    /// The table `holders` has who held this device, each begin and end when the log of the tenants says,
-    /// or at most this much later.
+    /// The table `holders` has who held this device, each begin and end when the log of the tenants
+    /// says, or at most this much later.
     Holders { device: String, within_us: u32 },
-    /// In each window, who held the device has its bytes, in equal parts; a hand-over is within a tick, which
-    /// is not looked at where two hold it at the same time.
+    /// In each window, who held the device has its bytes, in equal parts; a hand-over is within a
+    /// tick, which is not looked at where two hold it at the same time.
     Held { event: String, truth: Truth, within: f64, tick_ns: u64, shared: bool },
-    /// Opening and closing a file takes at most this much longer than in another step, by the cgroup that does
-    /// it, ns.
+    /// Opening and closing a file takes at most this much longer than in another step, by the
+    /// cgroup that does it, ns.
     OpenCost { than: String, most: BTreeMap<String, u32> },
     /// Nothing was written.
     NoRecording,
@@ -151,13 +152,13 @@ pub(crate) struct ReadOn {
 }
 
 /// The directory of a step's recording in the guest.
-pub(crate) fn recording(step: &str) -> String {
+pub(crate) fn recording_dir(step: &str) -> String {
     format!("/out/{step}/run/")
 }
 
 impl Step {
     /// The part of the step for the guest: everything except the checks.
-    pub(crate) fn of_guest(&self) -> Result<Value> {
+    pub(crate) fn guest_json(&self) -> Result<Value> {
         let mut step = serde_json::to_value(self).context("cannot write a step")?;
         if let Some(fields) = step.as_object_mut() {
             fields.remove("checks");
@@ -166,17 +167,17 @@ impl Step {
     }
 
     /// Records with these options around the work.
-    pub(crate) fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
-        Self::around(name, "record", options, &recording(name), work, checks)
+    pub(crate) fn for_record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+        Self::around_work(name, "record", options, &recording_dir(name), work, checks)
     }
 
     /// Counts with these options around the work; the results are JSON.
-    pub(crate) fn stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn for_stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let options: Vec<&str> = options.iter().chain(&["-j"]).copied().collect();
-        Self::around(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
+        Self::around_work(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
     }
 
-    fn around(
+    fn around_work(
         name: &str,
         command: &str,
         options: &[&str],
@@ -193,15 +194,15 @@ impl Step {
     }
 
     /// A command without work of its own, during traffic.
-    pub(crate) fn beside(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn beside_work(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let file = format!("/lab/steps/{name}.json");
-        let around = ["/init", "beside", &file];
-        let argv = around.iter().chain(argv).map(|&arg| arg.to_owned()).collect();
+        let wrapper = ["/init", "beside", &file];
+        let argv = wrapper.iter().chain(argv).map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 
     /// A command without traffic.
-    pub(crate) fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
+    pub(crate) fn plain_command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
         let argv = argv.iter().map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work: Work::default(), checks }
     }

@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use super::compare::{Kind, Outcome};
+use super::compare::{DifferenceKind, Outcome};
 use super::corpus::Case;
 
 /// The file, below the workspace.
@@ -21,7 +21,7 @@ pub(super) struct Difference {
     /// Why it is so: one line, which docs/limits.md has too.
     #[cfg_attr(not(test), expect(dead_code, reason = "it is for readers of the file and of docs"))]
     reason: String,
-    kind: Kind,
+    kind: DifferenceKind,
     /// What differs: a regular expression of all of `MACHINE TEXT` or `MACHINE -M METRIC`.
     #[serde(deserialize_with = "whole")]
     cases: Regex,
@@ -32,20 +32,20 @@ pub(super) struct Difference {
     pub(super) example: String,
 }
 
-/// The file.
+/// The file: all deliberate differences.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Differences {
+pub(super) struct DifferenceFile {
     /// The release of perf that they were found with: its first two numbers.
     perf: String,
     #[serde(default, rename = "difference")]
     pub(super) list: Vec<Difference>,
 }
 
-impl Differences {
-    /// Why differences without a reason are no failure: a sentence, if a perf of `version` is not the one
-    /// of the file.
-    pub(super) fn unjudged(&self, version: &str) -> Option<String> {
+impl DifferenceFile {
+    /// Why differences without a reason are no failure: a sentence, if a perf of `version` is not
+    /// the one of the file.
+    pub(super) fn explain_release(&self, version: &str) -> Option<String> {
         let numbers = |version: &str| -> Vec<u32> {
             version.split(['.', '-']).take(2).map_while(|number| number.parse().ok()).collect()
         };
@@ -69,7 +69,7 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Regex, D::Error> {
 
 impl Difference {
     /// The example.
-    pub(super) fn case(&self) -> Case {
+    pub(super) fn example_case(&self) -> Case {
         Case::parse(&self.example)
     }
 
@@ -79,8 +79,8 @@ impl Difference {
     }
 
     /// Whether it is the reason for a difference.
-    pub(super) fn is_of(&self, case: &Case, outcome: &Outcome) -> bool {
-        let Outcome::Differs { kind, ours, .. } = outcome else { return false };
+    pub(super) fn explains(&self, case: &Case, outcome: &Outcome) -> bool {
+        let Outcome::Differs { difference: kind, ours, .. } = outcome else { return false };
         self.kind == *kind
             && self.says.as_ref().is_none_or(|says| says.is_match(ours))
             && self.cases.is_match(&case.to_string())
@@ -88,7 +88,7 @@ impl Difference {
 }
 
 /// The differences of the file.
-pub(super) fn read() -> Result<Differences> {
+pub(super) fn read_differences() -> Result<DifferenceFile> {
     let text = std::fs::read_to_string(workspace_root().join(FILE))
         .with_context(|| format!("cannot read {FILE}"))?;
     toml::from_str(&text).with_context(|| format!("cannot read {FILE}"))
@@ -104,7 +104,7 @@ mod tests {
         let (_, list) = text.split_once("<!-- oracle -->\n").expect("no mark");
         let (list, _) = list.split_once("<!-- end -->").expect("no end of the list");
         let mut reasons: Vec<String> = Vec::new();
-        for Difference { reason, .. } in read().unwrap().list {
+        for Difference { reason, .. } in read_differences().unwrap().list {
             if !reasons.contains(&reason) {
                 reasons.push(reason);
             }
@@ -115,20 +115,20 @@ mod tests {
 
     #[test]
     fn another_release_of_perf_is_not_judged() {
-        let differences = Differences { perf: "7.2".to_owned(), list: Vec::new() };
+        let differences = DifferenceFile { perf: "7.2".to_owned(), list: Vec::new() };
         for version in ["7.2", "7.2.13", "7.2-rc1"] {
-            assert_eq!(differences.unjudged(version), None);
+            assert_eq!(differences.explain_release(version), None);
         }
         assert_eq!(
-            differences.unjudged("7.10.1").unwrap(),
+            differences.explain_release("7.10.1").unwrap(),
             "perf 7.10.1 is newer than 7.2, for which tests/oracle/differences.toml was made"
         );
-        assert!(differences.unjudged("6.18").unwrap().contains("is older than 7.2"));
+        assert!(differences.explain_release("6.18").unwrap().contains("is older than 7.2"));
     }
 
     #[test]
     fn each_example_is_one_of_its_cases() {
-        for Difference { cases, example, .. } in read().unwrap().list {
+        for Difference { cases, example, .. } in read_differences().unwrap().list {
             assert!(cases.is_match(&example), "{example}");
         }
     }

@@ -37,7 +37,7 @@ pub fn names() -> Result<Vec<String>> {
 ///
 /// The machine does not exist, or its file cannot be read.
 pub fn machine(name: &str) -> Result<Tree> {
-    read(&dir().join(format!("{name}.toml")))
+    read_tree(&dir().join(format!("{name}.toml")))
 }
 
 /// The machine in this file.
@@ -45,7 +45,7 @@ pub fn machine(name: &str) -> Result<Tree> {
 /// # Errors
 ///
 /// The file cannot be read, or its form is invalid.
-pub fn read(path: &Path) -> Result<Tree> {
+pub fn read_tree(path: &Path) -> Result<Tree> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Tree::parse(&text).with_context(|| format!("cannot use {}", path.display()))
@@ -68,7 +68,7 @@ mod tests {
             let file = super::dir().join(format!("{name}.toml"));
             let text = fs::read_to_string(&file).unwrap();
             let mend = "run `cargo xtask unpack` and `cargo xtask pack`";
-            assert!(packed.render() == text, "{} has another form: {mend}", file.display());
+            assert!(packed.to_text() == text, "{} has another form: {mend}", file.display());
         }
     }
 }

@@ -4,13 +4,13 @@ use super::*;
 
 const LISTEN: &str = "[metrics]\nlisten = ['127.0.0.1:1', 'unix:/run/a.sock']\n";
 
-fn of(more: &str, variables: &[(&str, &str)]) -> Result<Option<Settings>> {
+fn of(more: &str, variables: &[(&str, &str)]) -> Result<Option<PushSettings>> {
     let variables: BTreeMap<_, _> = variables.iter().copied().collect();
     let config = Config::parse(&format!("{LISTEN}{more}")).unwrap();
-    Settings::of(&config, |name| variables.get(name).map(|value| (*value).to_owned()))
+    PushSettings::from_config(&config, |name| variables.get(name).map(|value| (*value).to_owned()))
 }
 
-fn some(more: &str, variables: &[(&str, &str)]) -> Settings {
+fn some(more: &str, variables: &[(&str, &str)]) -> PushSettings {
     of(more, variables).unwrap().unwrap()
 }
 
@@ -39,11 +39,11 @@ fn an_endpoint_for_metrics_is_used_as_it_is_and_others_get_a_path() {
         assert_eq!(some(more, variables).endpoint.as_str(), address, "{more} {variables:?}");
     }
     // Over a Unix socket nobody else can answer.
-    assert_eq!(some("[otlp]", &[]).agent, Listen::Unix("/run/a.sock".into()));
+    assert_eq!(some("[otlp]", &[]).agent, ListenAddress::Unix("/run/a.sock".into()));
 }
 
 #[test]
-fn nothing_is_pushed_unless_somebody_says_where() {
+fn no_metric_is_pushed_without_an_endpoint() {
     for (more, variables) in [
         ("", &[][..]),
         ("", &[(ALL, "")]),
@@ -55,7 +55,8 @@ fn nothing_is_pushed_unless_somebody_says_where() {
     }
     assert!(of("[otlp]", &[("OTEL_SDK_DISABLED", "1")]).unwrap().is_some());
     let alone = Config::parse("").unwrap();
-    let error = Settings::of(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
+    let error =
+        PushSettings::from_config(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
     assert!(error.unwrap_err().to_string().contains("add [metrics] with listen"));
 }
 
@@ -101,7 +102,7 @@ fn attributes_of_the_resource_are_those_of_the_environment() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_without_showing_a_secret() {
+fn settings_that_cannot_be_used_are_refused_without_a_secret() {
     for (name, value, says) in [
         (ALL, "c:4318", "write http://HOST:4318"),
         (ALL, "grpc://c:4317", "write http://HOST:4318"),

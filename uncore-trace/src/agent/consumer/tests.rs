@@ -2,28 +2,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use super::super::sample::{fabric, pairs};
+use super::super::sample::{sample_fabric, sample_metadata};
 use super::*;
-use crate::record::Control;
+use crate::record::RecorderControl;
 use crate::schema::columns;
 use crate::tables::file::TableFile;
 
 const S: i64 = 1_000_000_000;
 
-fn consumer(root: &Path) -> Consumer {
+fn consumer(root: &Path) -> TapConsumer {
     let shown = root.display();
     let text = format!(
         "[ring]\ndirectory = '{shown}/ring'\n[rollup]\ndirectory = '{shown}/rollup'\nwindow = '1s'\n\
          [metrics]\ntextfile = '{shown}/x.prom'\n"
     );
     let config = Config::parse(&text).unwrap();
-    let asked = Asked::default();
-    let shared = Arc::new(Shared::new(asked.clone(), &config).unwrap());
-    let wishes = Wishes::new(&config, Vec::new(), Arc::clone(&shared), Control::default());
+    let asked = PendingRequests::default();
+    let shared = Arc::new(HttpState::new(asked.clone(), &config).unwrap());
+    let wishes =
+        SpanSaver::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
     let notify = Notify::from_environment();
-    let pulse = Pulse::new(Control::default(), Duration::from_secs(2));
+    let pulse = Pulse::new(RecorderControl::default(), Duration::from_secs(2));
     let reload = Reload::new(root.join("agent.toml"));
-    Consumer::new(config, (reload, pulse, None), wishes, shared, asked, notify)
+    TapConsumer::new(config, (reload, pulse, None), wishes, shared, asked, notify)
 }
 
 /// A value of the page of metrics that was written last.
@@ -47,7 +48,7 @@ fn partial(dir: &Path) -> Option<PathBuf> {
 fn there_is_a_whole_page_before_the_first_window() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
-    consumer.publish();
+    consumer.publish_metrics();
     assert!(
         fs::read_to_string(place.path().join("x.prom"))
             .unwrap()
@@ -59,12 +60,12 @@ fn there_is_a_whole_page_before_the_first_window() {
 fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
-    consumer.take(Tapped::Metadata(0, pairs())).unwrap();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[S, 20 * S]))).unwrap();
+    consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[S, 20 * S]))).unwrap();
     // The disk fails: the segment gets no name.
     let left = partial(place.path()).unwrap();
     fs::create_dir(left.join("000001-000001.parquet")).unwrap();
-    consumer.asked.keep.store(true, Ordering::Relaxed);
+    consumer.requests.keep.store(true, Ordering::Relaxed);
     consumer.look_around();
     let (sender, tapped) = mpsc::channel();
     drop(sender);
@@ -79,35 +80,37 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
 fn rows_that_cannot_be_sealed_are_counted_and_what_was_sealed_is_finished_when_it_can_be() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
-    consumer.take(Tapped::Metadata(0, pairs())).unwrap();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[S, 20 * S]))).unwrap();
-    consumer.seal();
+    consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[S, 20 * S]))).unwrap();
+    consumer.seal_rows();
     consumer.look_around();
     let left = partial(place.path()).unwrap();
     let blocked = left.join("000002-000002.parquet");
     fs::create_dir(&blocked).unwrap();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[40 * S]))).unwrap();
-    consumer.seal();
-    assert_eq!((consumer.own.unwritten, consumer.failing), (1, true));
+    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[40 * S]))).unwrap();
+    consumer.seal_rows();
+    assert_eq!((consumer.agent_metrics.unwritten, consumer.is_failing), (1, true));
     fs::remove_dir(&blocked).unwrap();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[60 * S]))).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[60 * S]))).unwrap();
     // The rows are only held in memory: whether they can be written is not known yet.
-    assert!(consumer.failing);
-    consumer.seal();
-    assert!(!consumer.failing);
+    assert!(consumer.is_failing);
+    consumer.seal_rows();
+    assert!(!consumer.is_failing);
     consumer.look_around();
     assert!(!left.exists());
     assert_ne!(partial(place.path()), None);
 }
 
 #[test]
-fn a_window_is_labelled_by_the_clock_as_it_is() {
+fn a_window_is_labelled_by_the_current_clock() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
-    consumer.take(Tapped::Metadata(0, pairs())).unwrap();
+    consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
     // Rows whose label is 1970.
     let now = crate::clock::mono_ns();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[now - 20 * S, now]))).unwrap();
+    consumer
+        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[now - 20 * S, now])))
+        .unwrap();
     let left = partial(place.path()).unwrap();
     assert!(!left.to_string_lossy().contains("date=1970"), "{}", left.display());
 }
@@ -122,10 +125,10 @@ fn sets(root: &Path) -> Vec<(i64, i64, i64, f64)> {
             continue;
         }
         let Ok(table) = TableFile::open(&rollup::TABLE, &path) else { continue };
-        for batch in table.scan(&["mono_ns", "window_ns", "known_ns", "value"]).unwrap() {
+        for batch in table.scan_columns(&["mono_ns", "window_ns", "known_ns", "value"]).unwrap() {
             let batch = batch.unwrap();
-            let of = |name| columns::i64s(&batch, name).unwrap();
-            let values = columns::f64s(&batch, "value").unwrap();
+            let of = |name| columns::i64_column(&batch, name).unwrap();
+            let values = columns::f64_column(&batch, "value").unwrap();
             let times = [of("mono_ns"), of("window_ns"), of("known_ns")];
             sets.extend((0..batch.num_rows()).map(|row| {
                 let [end, length, known] = times.map(|time| time.value(row));
@@ -140,20 +143,22 @@ fn sets(root: &Path) -> Vec<(i64, i64, i64, f64)> {
 /// A row of `fabric` each 100 ms, of windows of 10 ms.
 fn steady(from: i64, to: i64) -> Tapped {
     let ends: Vec<i64> = (from * 10 + 1..=to * 10).map(|tenth| tenth * S / 10).collect();
-    Tapped::Rows(0, &fabric::TABLE, fabric(&ends))
+    Tapped::Rows(0, &fabric::TABLE, sample_fabric(&ends))
 }
 
 #[test]
 fn a_configuration_that_is_read_again_writes_no_window_twice() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
-    consumer.take(Tapped::Metadata(0, pairs())).unwrap();
-    consumer.take(steady(0, 4)).unwrap();
-    consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[4 * S + S / 2]))).unwrap();
+    consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
+    consumer.consume_message(steady(0, 4)).unwrap();
+    consumer
+        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[4 * S + S / 2])))
+        .unwrap();
     // Within a window, which is neither closed nor begun again.
     let same = consumer.config.clone();
-    consumer.reload(Ok(same.clone()));
-    consumer.take(steady(5, 7)).unwrap();
+    consumer.apply_reload(Ok(same.clone()));
+    consumer.consume_message(steady(5, 7)).unwrap();
     let longer = Config {
         rollup: same.rollup.clone().map(|mut rollup| {
             rollup.window = Duration::from_secs(3);
@@ -161,10 +166,10 @@ fn a_configuration_that_is_read_again_writes_no_window_twice() {
         }),
         ..same
     };
-    consumer.reload(Ok(longer));
-    consumer.take(steady(7, 16)).unwrap();
+    consumer.apply_reload(Ok(longer));
+    consumer.consume_message(steady(7, 16)).unwrap();
     consumer.close_all().unwrap();
-    consumer.seal();
+    consumer.seal_rows();
     let sets = sets(place.path());
     let windows: Vec<(i64, i64)> = sets.iter().map(|set| (set.0 / S, set.1 / S)).collect();
     let seconds = (1..=7).map(|end| (end, 1));

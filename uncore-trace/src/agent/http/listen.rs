@@ -9,14 +9,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::answer::Client;
-use crate::config::{Config, Listen};
+use super::answer::HttpClient;
+use crate::config::{Config, ListenAddress};
 
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub(in crate::agent) enum Listener {
     /// With what is known of its clients.
-    Tcp(TcpListener, Client),
+    Tcp(TcpListener, HttpClient),
     Unix(UnixListener),
 }
 
@@ -25,31 +25,35 @@ pub(in crate::agent) enum Listener {
 /// # Errors
 ///
 /// An address is in use, or cannot be used.
-pub(in crate::agent) fn listeners(config: &Config) -> Result<Vec<Listener>> {
+pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>> {
     let Some(metrics) = &config.metrics else { return Ok(Vec::new()) };
-    let open = |listen: &Listen| {
+    let open_listener = |listen: &ListenAddress| {
         let opened = match listen {
-            Listen::Tcp(address) => TcpListener::bind(address)
+            ListenAddress::Tcp(address) => TcpListener::bind(address)
                 .and_then(|listener| {
                     listener.set_nonblocking(true)?;
                     let is_local = address.ip().is_loopback();
-                    let client = if is_local { Client::Local } else { Client::Remote };
+                    let client = if is_local { HttpClient::Local } else { HttpClient::Remote };
                     Ok(Listener::Tcp(listener, client))
                 })
                 .map_err(Into::into),
-            Listen::Unix(path) => unix(path, metrics.mode.bits()).map(Listener::Unix),
+            ListenAddress::Unix(path) => {
+                bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix)
+            }
         };
         opened.with_context(|| {
             format!("cannot listen on {listen} for metrics: choose another metrics.listen")
         })
     };
-    metrics.listen.iter().map(open).collect()
+    metrics.listen.iter().map(open_listener).collect()
 }
 
 /// Opens a Unix socket in place of one that nobody listens on. Whoever may write it can connect.
-fn unix(path: &Path, mode: u32) -> Result<UnixListener> {
+fn bind_unix_socket(path: &Path, mode: u32) -> Result<UnixListener> {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => bail!("there is a file that is no socket"),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            bail!("there is a file that is no socket")
+        }
         Ok(_) if UnixStream::connect(path).is_ok() => bail!("another process listens there"),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -78,16 +82,16 @@ mod tests {
     fn a_socket_replaces_one_that_was_left_and_no_other() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("metrics.sock");
-        let first = unix(&path, 0o660).unwrap();
+        let first = bind_unix_socket(&path, 0o660).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-        let error = unix(&path, 0o660).unwrap_err().to_string();
+        let error = bind_unix_socket(&path, 0o660).unwrap_err().to_string();
         assert!(error.contains("another process listens"), "{error}");
         drop(first);
-        let _second = unix(&path, 0o600).unwrap();
+        let _second = bind_unix_socket(&path, 0o600).unwrap();
         UnixStream::connect(&path).unwrap();
         let file = place.path().join("file");
         fs::write(&file, "kept").unwrap();
-        assert!(unix(&file, 0o660).unwrap_err().to_string().contains("no socket"));
+        assert!(bind_unix_socket(&file, 0o660).unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read(&file).unwrap(), b"kept");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
     }

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
 //! [`HEAD`], and the answer must be taken after [`PATIENCE`]. At most [`MOST`] connections of a
-//! socket are open: a further one ends the oldest of that socket. The pages are made by the consumer
-//! thread, so a request costs no more than a copy of one.
+//! socket are open: a further one ends the oldest of that socket. The pages are made by the
+//! consumer thread, so a request costs no more than a copy of one.
 
 mod answer;
 mod listen;
@@ -24,13 +24,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use self::answer::{Client, answer};
+use self::answer::{HttpClient, answer_request};
 use self::token::Token;
-use super::Asked;
+use super::PendingRequests;
 use crate::config::Config;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
-pub(super) use self::listen::{Listener, listeners};
+pub(super) use self::listen::{Listener, open_listeners};
 
 /// Time limit for the head of a request. It comes from the same host or network.
 const HEAD: Duration = Duration::from_secs(1);
@@ -55,61 +55,65 @@ pub(super) struct Pages {
 
 /// Pages that are good for some time.
 #[derive(Debug)]
-struct Page {
+struct DatedPages {
     pages: Pages,
     /// From this time on they are old: nothing replaced them.
-    until: Instant,
+    good_until: Instant,
 }
 
 /// State that the consumer thread and the HTTP thread share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    page: Mutex<Page>,
-    asked: Asked,
+pub(super) struct HttpState {
+    dated_pages: Mutex<DatedPages>,
+    requests: PendingRequests,
     /// Whether there is a ring to save from.
     has_ring: bool,
     /// Requests to save the ring are refused until this time.
-    pause: Mutex<Option<Instant>>,
+    refuse_until: Mutex<Option<Instant>>,
     /// What a request over TCP must show to save the ring.
     token: Option<Token>,
 }
 
-impl Shared {
+impl HttpState {
     /// # Errors
     ///
     /// The token cannot be read.
-    pub(super) fn new(asked: Asked, config: &Config) -> Result<Self> {
+    pub(super) fn new(asked: PendingRequests, config: &Config) -> Result<Self> {
         let token = config.metrics.as_ref().and_then(|metrics| metrics.token.as_deref());
         Ok(Self {
-            page: Mutex::new(Page { pages: Pages::default(), until: Instant::now() }),
-            asked,
+            dated_pages: Mutex::new(DatedPages {
+                pages: Pages::default(),
+                good_until: Instant::now(),
+            }),
+            requests: asked,
             has_ring: config.ring.is_some(),
-            pause: Mutex::default(),
+            refuse_until: Mutex::default(),
             token: token.map(Token::read).transpose()?,
         })
     }
 
     /// Replaces the metrics, which are good for this time.
-    pub(super) fn show(&self, pages: Pages, time: Duration) {
-        let now = Instant::now();
-        let page = Page { pages, until: now.checked_add(time).unwrap_or(now) };
-        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+    pub(super) fn replace_pages(&self, pages: Pages, good_for: Duration) {
+        let shown_at = Instant::now();
+        let page =
+            DatedPages { pages, good_until: shown_at.checked_add(good_for).unwrap_or(shown_at) };
+        *self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner) = page;
     }
 
     /// The metrics; `None` if they are old.
-    fn pages(&self) -> Option<Pages> {
-        let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        (Instant::now() < page.until).then(|| page.pages.clone())
+    fn current_pages(&self) -> Option<Pages> {
+        let page = self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner);
+        (Instant::now() < page.good_until).then(|| page.pages.clone())
     }
 
     /// Refuses requests to save the ring until this time.
     pub(super) fn pause_until(&self, until: Option<Instant>) {
-        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.refuse_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
     /// How long requests to save the ring are still refused.
-    fn pause(&self) -> Duration {
-        let until = *self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+    fn refusal_left(&self) -> Duration {
+        let until = *self.refuse_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 }
@@ -119,7 +123,7 @@ impl Shared {
 /// # Errors
 ///
 /// The thread cannot be started.
-pub(super) fn serve(listeners: Vec<Listener>, shared: Arc<Shared>) -> Result<()> {
+pub(super) fn start_http_thread(listeners: Vec<Listener>, shared: Arc<HttpState>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -128,10 +132,11 @@ pub(super) fn serve(listeners: Vec<Listener>, shared: Arc<Shared>) -> Result<()>
     std::thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {
-            confine::thread(&Needs::default());
+            confine::restrict_thread(&ThreadNeeds::default());
             runtime.block_on(async move {
-                let sockets =
-                    listeners.into_iter().map(|it| tokio::spawn(accept(it, shared.clone())));
+                let sockets = listeners
+                    .into_iter()
+                    .map(|listener| tokio::spawn(accept_connections(listener, shared.clone())));
                 for socket in sockets.collect::<Vec<_>>() {
                     if let Ok(Err(error)) = socket.await {
                         log::warn!("requests for metrics cannot be answered: {error:#}");
@@ -144,15 +149,15 @@ pub(super) fn serve(listeners: Vec<Listener>, shared: Arc<Shared>) -> Result<()>
 }
 
 /// Accepts the connections of a socket.
-async fn accept(listener: Listener, shared: Arc<Shared>) -> Result<()> {
-    let mut open = Open::default();
+async fn accept_connections(listener: Listener, shared: Arc<HttpState>) -> Result<()> {
+    let mut connections = OpenConnections::default();
     match listener {
         Listener::Tcp(listener, client) => {
             let listener = TcpListener::from_std(listener).context("cannot use the socket")?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => open.serve(stream, client, &shared).await,
-                    Err(_) => wait().await,
+                    Ok((stream, _)) => connections.serve_client(stream, client, &shared).await,
+                    Err(_) => wait_for_files().await,
                 }
             }
         }
@@ -162,9 +167,9 @@ async fn accept(listener: Listener, shared: Arc<Shared>) -> Result<()> {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-                        open.serve(stream, Client::Unix(uid), &shared).await;
+                        connections.serve_client(stream, HttpClient::Unix(uid), &shared).await;
                     }
-                    Err(_) => wait().await,
+                    Err(_) => wait_for_files().await,
                 }
             }
         }
@@ -172,17 +177,17 @@ async fn accept(listener: Listener, shared: Arc<Shared>) -> Result<()> {
 }
 
 /// Too many open files: retry when others may have closed some.
-async fn wait() {
+async fn wait_for_files() {
     sleep(Duration::from_millis(100)).await;
 }
 
 /// The open connections of a socket, oldest first.
 #[derive(Debug, Default)]
-struct Open(VecDeque<AbortHandle>);
+struct OpenConnections(VecDeque<AbortHandle>);
 
-impl Open {
+impl OpenConnections {
     /// Answers a client in a task of its own; ends the oldest connection if there are too many.
-    async fn serve<S>(&mut self, stream: S, client: Client, shared: &Arc<Shared>)
+    async fn serve_client<S>(&mut self, stream: S, client: HttpClient, shared: &Arc<HttpState>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -195,7 +200,7 @@ impl Open {
         let shared = Arc::clone(shared);
         let connection = tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let answer = answer(&request, client, &shared);
+                let answer = answer_request(&request, client, &shared);
                 async { Ok::<_, Infallible>(answer) }
             });
             let mut server = http1::Builder::new();

@@ -12,12 +12,12 @@ use super::*;
 const NOBODY: u32 = 65534;
 
 /// A server that listens so, and its sockets' addresses.
-fn server(listen: &str) -> Arc<Shared> {
+fn server(listen: &str) -> Arc<HttpState> {
     let config = Config::parse(&format!("[ring]\n[metrics]\n{listen}")).unwrap();
-    let shared = Arc::new(Shared::new(Asked::default(), &config).unwrap());
+    let shared = Arc::new(HttpState::new(PendingRequests::default(), &config).unwrap());
     let pages = Pages { text: "# EOF\n".into(), ..Pages::default() };
-    shared.show(pages, Duration::from_hours(1));
-    serve(listeners(&config).unwrap(), Arc::clone(&shared)).unwrap();
+    shared.replace_pages(pages, Duration::from_hours(1));
+    start_http_thread(open_listeners(&config).unwrap(), Arc::clone(&shared)).unwrap();
     shared
 }
 
@@ -88,7 +88,7 @@ fn a_unix_socket_knows_who_asks() {
     let is = |status: &str| Some(status.to_owned());
     assert_eq!(status(NOBODY, &open, "GET /metrics").unwrap(), is("200"));
     assert_eq!(status(NOBODY, &open, "POST /trigger").unwrap(), is("403"));
-    assert!(!shared.asked.keep.swap(false, std::sync::atomic::Ordering::Relaxed));
+    assert!(!shared.requests.keep.swap(false, std::sync::atomic::Ordering::Relaxed));
     assert_eq!(status(0, &open, "POST /trigger").unwrap(), is("202"));
     // The thread still has the group of root.
     listen(&closed, "0600");

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(super) fn from_text(text: &[u8]) -> Self {
         Self(Sha256::digest(text).into())
     }
 
@@ -36,7 +36,7 @@ impl Token {
     ///
     /// The file cannot be read, is no regular file, or its token is too short.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = text(path).with_context(|| {
+        let text = read_token_file(path).with_context(|| {
             format!("cannot read metrics.token-file {}: name another file", path.display())
         })?;
         let token = text.trim_ascii();
@@ -45,17 +45,20 @@ impl Token {
             "the token in {} is too short: choose at least {SHORTEST} characters",
             path.display()
         );
-        Ok(Self::of(token))
+        Ok(Self::from_text(token))
     }
 }
 
-fn text(path: &Path) -> Result<Vec<u8>> {
+fn read_token_file(path: &Path) -> Result<Vec<u8>> {
     // A FIFO without a writer is opened at once, and refused.
     let mut options = File::options();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
-    let found = file.metadata()?;
-    ensure!(found.is_file() && found.len() <= LARGEST, "it is no file of at most {LARGEST} bytes");
-    if found.permissions().mode() & 0o007 != 0 {
+    let metadata = file.metadata()?;
+    ensure!(
+        metadata.is_file() && metadata.len() <= LARGEST,
+        "it is no file of at most {LARGEST} bytes"
+    );
+    if metadata.permissions().mode() & 0o007 != 0 {
         log::warn!("everybody can use the token in {}: chmod o-rwx", path.display());
     }
     let mut text = Vec::new();
@@ -70,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_what_a_file_has_between_blanks() {
+    fn a_token_is_the_text_of_its_file_without_blanks() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("token");
         fs::write(&path, "0123456789abcdef\n").unwrap();
-        assert_eq!(Token::read(&path).unwrap(), Token::of(b"0123456789abcdef"));
+        assert_eq!(Token::read(&path).unwrap(), Token::from_text(b"0123456789abcdef"));
         for (text, says) in [("short\n", "too short"), ("", "too short")] {
             fs::write(&path, text).unwrap();
             assert!(format!("{:#}", Token::read(&path).unwrap_err()).contains(says));
@@ -83,6 +86,6 @@ mod tests {
         for path in [&path, place.path(), &place.path().join("none")] {
             assert!(format!("{:#}", Token::read(path).unwrap_err()).contains("cannot read"));
         }
-        assert_eq!(format!("{:?}", Token::of(b"secret")), "Token");
+        assert_eq!(format!("{:?}", Token::from_text(b"secret")), "Token");
     }
 }

@@ -1,8 +1,8 @@
 //! Counts of one link or event, and the choice of the owners with a series.
 //!
 //! A tenant can make as many cgroups as it likes, so a series is given late and seldom: to an owner
-//! with bytes in [`AFTER`] windows, and in the long run to at most as many owners an hour as may have
-//! one. A series that begins again goes on, so that no counter goes down.
+//! with bytes in [`AFTER`] windows, and in the long run to at most as many owners an hour as may
+//! have one. A series that begins again goes on, so that no counter goes down.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -40,7 +40,7 @@ const FORMER: usize = 64;
 
 /// An owner, as the labels name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(super) struct OwnerName {
     pub owner: String,
     pub device: String,
     pub cgroup: String,
@@ -50,7 +50,7 @@ pub(super) struct Name {
     pub job: String,
 }
 
-impl Name {
+impl OwnerName {
     /// Whether it is one of the few owners that are always there, which keep their series.
     fn is_fixed(&self) -> bool {
         [IDLE, IRQ, SOFTIRQ].contains(&self.owner.as_str())
@@ -59,7 +59,7 @@ impl Name {
 
 /// What a row of the roll-up says of an owner.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Row {
+pub(super) struct OwnerShare {
     pub value: f64,
     pub confidence: Option<f32>,
     /// Ends of the interval, and length of the window in s.
@@ -67,89 +67,94 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Series {
+pub(super) struct OwnerSeries {
     pub total: f64,
     /// When it was 0, ns since 1970.
     pub since_ns: i64,
     pub recent: f64,
-    pub idle: u32,
+    pub idle_windows: u32,
     /// Sum of confidence x value, and sum of value, in the last window.
-    pub sure: (f64, f64),
+    pub confident_sum: (f64, f64),
     /// Lowest and highest rate of the last window, per second.
-    pub rate: Option<(f64, f64)>,
+    pub rate_bounds: Option<(f64, f64)>,
 }
 
 /// An owner without a series.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingOwner {
     recent: f64,
     /// Number of windows with bytes, the last of them at this time.
     windows: u32,
-    last: u64,
+    last_window: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counted {
+pub(super) struct TrafficCounts {
     /// When all sums were 0, ns since 1970.
     pub since_ns: i64,
     /// Begin and end of the window, ns since 1970.
     window: (i64, i64),
     pub total: f64,
     pub unattributed: f64,
-    pub other: f64,
+    pub other_owners: f64,
     pub peak: Option<f64>,
-    pub shown: HashMap<Name, Series>,
-    pub waiting: HashMap<Name, Waiting>,
+    pub series: HashMap<OwnerName, OwnerSeries>,
+    pub waiting: HashMap<OwnerName, WaitingOwner>,
     /// Totals of owners that lost their series, and when they were 0, oldest first: with a new
     /// series they go on.
-    former: VecDeque<(Name, f64, i64)>,
+    former_owners: VecDeque<(OwnerName, f64, i64)>,
     /// Number of series that began, less those that may by now.
-    begun: f64,
+    begun_series: f64,
     /// Number of windows.
     windows: u64,
 }
 
-impl Counted {
+impl TrafficCounts {
     /// Nothing is counted yet in this window, the first.
     pub(super) fn new(window: (i64, i64)) -> Self {
         Self { since_ns: window.0, window, ..Self::default() }
     }
 
     /// Forgets the last window, and begins one with these ends.
-    pub(super) fn begin(&mut self, window: (i64, i64)) {
+    pub(super) fn begin_window(&mut self, window: (i64, i64)) {
         self.window = window;
         // The clock may have been set back; no series begins after it is read.
         self.since_ns = self.since_ns.min(window.1);
-        for series in self.shown.values_mut() {
-            (series.sure, series.rate) = ((0.0, 0.0), None);
+        for series in self.series.values_mut() {
+            (series.confident_sum, series.rate_bounds) = ((0.0, 0.0), None);
             series.since_ns = series.since_ns.min(window.1);
         }
     }
 
-    /// Adds the share of an owner. Returns whether the owner has no series; at most `most` owners
-    /// have one, beside those that are always there.
-    pub(super) fn add(&mut self, name: Name, row: Row, most: usize) -> bool {
-        let Row { value, confidence, interval } = row;
-        if name.is_fixed() && value > 0.0 && !self.shown.contains_key(&name) {
+    /// Adds the share of an owner. Returns whether the owner has no series; at most `owner_limit`
+    /// owners have one, beside those that are always there.
+    pub(super) fn add_share(
+        &mut self,
+        name: OwnerName,
+        row: OwnerShare,
+        owner_limit: usize,
+    ) -> bool {
+        let OwnerShare { value, confidence, interval } = row;
+        if name.is_fixed() && value > 0.0 && !self.series.contains_key(&name) {
             let since_ns = self.window.0;
-            self.shown.insert(name.clone(), Series { since_ns, ..Series::default() });
+            self.series.insert(name.clone(), OwnerSeries { since_ns, ..OwnerSeries::default() });
         }
-        let Some(series) = self.shown.get_mut(&name) else {
-            self.other += value;
-            self.wait(name, value, WAITING * most);
+        let Some(series) = self.series.get_mut(&name) else {
+            self.other_owners += value;
+            self.remember_waiting(name, value, WAITING * owner_limit);
             return true;
         };
         series.total += value;
         series.recent += value;
         if value > 0.0 {
-            series.idle = 0;
+            series.idle_windows = 0;
         }
         if let Some(confidence) = confidence {
-            series.sure.0 += f64::from(confidence) * value;
-            series.sure.1 += value;
+            series.confident_sum.0 += f64::from(confidence) * value;
+            series.confident_sum.1 += value;
         }
         if let Some((low, high, seconds)) = interval {
-            let rate = series.rate.get_or_insert_default();
+            let rate = series.rate_bounds.get_or_insert_default();
             rate.0 += low / seconds;
             rate.1 += high / seconds;
         }
@@ -159,103 +164,119 @@ impl Counted {
     /// Remembers the recent bytes of an owner without a series. The number of such owners is
     /// limited, because names that come and go must not fill the memory: a larger owner replaces
     /// the smallest, but none that was seen in several windows and lately.
-    fn wait(&mut self, name: Name, value: f64, most: usize) {
+    fn remember_waiting(&mut self, name: OwnerName, value: f64, waiting_limit: usize) {
         if value <= 0.0 {
             return;
         }
-        let now = self.windows + 1;
-        if self.waiting.len() >= most && !self.waiting.contains_key(&name) {
-            let rank = |its: &Waiting| (now - its.last <= GONE, its.windows);
-            let least = self
+        let window_number = self.windows + 1;
+        if self.waiting.len() >= waiting_limit && !self.waiting.contains_key(&name) {
+            let rank =
+                |owner: &WaitingOwner| (window_number - owner.last_window <= GONE, owner.windows);
+            let smallest_waiting = self
                 .waiting
                 .iter()
                 .min_by(|(_, a), (_, b)| rank(a).cmp(&rank(b)).then(a.recent.total_cmp(&b.recent)));
-            let is_less =
-                |its: &Waiting| rank(its) < (true, 1) || its.windows == 1 && its.recent < value;
-            let Some((least, _)) = least.filter(|(_, its)| is_less(its)) else { return };
-            let least = least.clone();
-            self.waiting.remove(&least);
+            let is_less = |owner: &WaitingOwner| {
+                rank(owner) < (true, 1) || owner.windows == 1 && owner.recent < value
+            };
+            let Some((smallest_name, _)) =
+                smallest_waiting.filter(|(_, smallest)| is_less(smallest))
+            else {
+                return;
+            };
+            let removed_name = smallest_name.clone();
+            self.waiting.remove(&removed_name);
         }
         let waiting = self.waiting.entry(name).or_default();
         waiting.recent += value;
-        waiting.windows += u32::from(waiting.last != now);
-        waiting.last = now;
+        waiting.windows += u32::from(waiting.last_window != window_number);
+        waiting.last_window = window_number;
     }
 
     /// The owner with a series that moved the fewest bytes recently.
-    fn least(&self) -> Option<(Name, f64)> {
-        let shown = self.shown.iter().filter(|(name, _)| !name.is_fixed());
-        let least = shown.min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-        least.map(|(name, series)| (name.clone(), series.recent))
+    fn least_shown(&self) -> Option<(OwnerName, f64)> {
+        let shown = self.series.iter().filter(|(name, _)| !name.is_fixed());
+        let smallest = shown.min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+        smallest.map(|(name, series)| (name.clone(), series.recent))
     }
 
     /// Number of series of owners that are not always there.
-    fn taken(&self) -> usize {
-        self.shown.keys().filter(|name| !name.is_fixed()).count()
+    fn shown_owners(&self) -> usize {
+        self.series.keys().filter(|name| !name.is_fixed()).count()
     }
 
     /// Takes the series of an owner.
-    fn end(&mut self, name: Name, most: usize) {
-        let Some(series) = self.shown.remove(&name) else { return };
-        self.former.push_back((name, series.total, series.since_ns));
-        while self.former.len() > FORMER * most {
-            self.former.pop_front();
+    fn end_series(&mut self, name: OwnerName, owner_limit: usize) {
+        let Some(series) = self.series.remove(&name) else { return };
+        self.former_owners.push_back((name, series.total, series.since_ns));
+        while self.former_owners.len() > FORMER * owner_limit {
+            self.former_owners.pop_front();
         }
     }
 
     /// The total from which an owner's series goes on, and when it was 0.
-    fn former(&mut self, name: &Name) -> (f64, i64) {
-        let at = self.former.iter().position(|(former, ..)| former == name);
-        let former = at.and_then(|at| self.former.remove(at));
-        let (total, since_ns) = former.map_or((0.0, i64::MAX), |(_, total, since)| (total, since));
+    fn resume_former(&mut self, name: &OwnerName) -> (f64, i64) {
+        let index = self.former_owners.iter().position(|(former, ..)| former == name);
+        let owner = index.and_then(|index| self.former_owners.remove(index));
+        let (total, since_ns) = owner.map_or((0.0, i64::MAX), |(_, total, since)| (total, since));
         (total, since_ns.min(self.window.1))
     }
 
     /// Chooses the owners with a series for the next window, at the end of one of this length.
     /// Returns how many owners lost theirs.
-    pub(super) fn settle(&mut self, most: usize, seconds: f64) -> u64 {
+    pub(super) fn choose_series(&mut self, owner_limit: usize, seconds: f64) -> u64 {
         self.windows += 1;
-        self.begun = (self.begun - most as f64 * seconds / HOUR).max(0.0);
-        for series in self.shown.values_mut() {
+        self.begun_series = (self.begun_series - owner_limit as f64 * seconds / HOUR).max(0.0);
+        for series in self.series.values_mut() {
             series.recent *= FORGETTING;
-            series.idle += 1;
+            series.idle_windows += 1;
         }
-        let quiet = self.shown.iter().filter(|(name, its)| its.idle > QUIET && !name.is_fixed());
-        let quiet: Vec<Name> = quiet.map(|(name, _)| name.clone()).collect();
+        let quiet = self
+            .series
+            .iter()
+            .filter(|(name, shown)| shown.idle_windows > QUIET && !name.is_fixed());
+        let quiet: Vec<OwnerName> = quiet.map(|(name, _)| name.clone()).collect();
         for name in quiet {
-            self.end(name, most);
+            self.end_series(name, owner_limit);
         }
-        self.waiting.values_mut().for_each(|its| its.recent *= FORGETTING);
-        self.waiting.retain(|_, its| self.windows < its.last + FORGOTTEN);
+        self.waiting.values_mut().for_each(|waiting| waiting.recent *= FORGETTING);
+        self.waiting.retain(|_, waiting| self.windows < waiting.last_window + FORGOTTEN);
         let mut replaced = 0;
         // The limit may have been lowered.
-        while self.taken() > most
-            && let Some((least, recent)) = self.least()
+        while self.shown_owners() > owner_limit
+            && let Some((smallest, recent)) = self.least_shown()
         {
-            self.end(least.clone(), most);
-            self.waiting.insert(least, Waiting { recent, windows: AFTER, last: self.windows });
+            self.end_series(smallest.clone(), owner_limit);
+            self.waiting.insert(
+                smallest,
+                WaitingOwner { recent, windows: AFTER, last_window: self.windows },
+            );
             replaced += 1;
         }
-        while self.begun + 1.0 <= AT_ONCE * most as f64 {
+        while self.begun_series + 1.0 <= AT_ONCE * owner_limit as f64 {
             // What has just moved bytes is there still.
             let ready = self.waiting.iter();
-            let ready = ready.filter(|(_, its)| its.windows >= AFTER && its.last == self.windows);
+            let ready = ready.filter(|(_, waiting)| {
+                waiting.windows >= AFTER && waiting.last_window == self.windows
+            });
             let best = ready.max_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-            let Some((name, recent)) = best.map(|(name, its)| (name.clone(), its.recent)) else {
+            let Some((name, recent)) = best.map(|(name, waiting)| (name.clone(), waiting.recent))
+            else {
                 break;
             };
-            if self.taken() >= most {
-                let Some((least, its)) = self.least() else { break };
-                if recent < BETTER * its {
+            if self.shown_owners() >= owner_limit {
+                let Some((smallest, least_recent)) = self.least_shown() else { break };
+                if recent < BETTER * least_recent {
                     break;
                 }
-                self.end(least, most);
+                self.end_series(smallest, owner_limit);
                 replaced += 1;
             }
             self.waiting.remove(&name);
-            self.begun += 1.0;
-            let (total, since_ns) = self.former(&name);
-            self.shown.insert(name, Series { total, since_ns, recent, ..Series::default() });
+            self.begun_series += 1.0;
+            let (total, since_ns) = self.resume_former(&name);
+            self.series
+                .insert(name, OwnerSeries { total, since_ns, recent, ..OwnerSeries::default() });
         }
         replaced
     }

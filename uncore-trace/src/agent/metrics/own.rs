@@ -1,71 +1,75 @@
 //! The metrics of the agent itself.
 
-use super::table::{Kind, Metric};
-use super::{Disk, Metrics, Own};
+use super::table::{MetricKind, PageMetric};
+use super::{AgentDisk, AgentMetrics, MetricsPage};
 use crate::schema::loss;
 
-impl Metrics {
+impl MetricsPage {
     /// What the canary was credited.
-    pub(super) fn canary(&self) -> Option<Metric<'_>> {
+    pub(super) fn canary_metric(&self) -> Option<PageMetric<'_>> {
         let (name, help) = (
             "uncore_trace_canary_credited_ratio",
             "Bytes that the canary was credited, over those that it moved",
         );
-        let mut metric = Metric { is_of_window: true, ..Metric::own(name, help, "1", Kind::Gauge) };
-        for ((link, direction), ratio) in self.canary.ratios() {
+        let mut metric = PageMetric {
+            is_of_window: true,
+            ..PageMetric::without_series(name, help, "1", MetricKind::Gauge)
+        };
+        for ((link, direction), ratio) in self.canary.credited_ratios() {
             let labels = vec![("link", link.into()), ("direction", direction.into())];
-            metric = metric.with(labels, ratio, 0);
+            metric = metric.with_series(labels, ratio, 0);
         }
         (!metric.series.is_empty()).then_some(metric)
     }
 
     /// Losses by cause.
-    pub(super) fn lost(&self) -> Metric<'_> {
+    pub(super) fn loss_metric(&self) -> PageMetric<'_> {
         let (name, help) = (
             "uncore_trace_lost",
             "Losses by cause, as in the table loss; kind=loss: counts or owners are missing, kind=note: they are \
              less precise",
         );
-        let mut metric = Metric::own(name, help, "{loss}", Kind::Counter);
+        let mut metric = PageMetric::without_series(name, help, "{loss}", MetricKind::Counter);
         for (cause, count) in &self.lost {
-            let kind = if loss::is_precision(cause) { "note" } else { "loss" };
-            let labels = vec![("cause", cause.into()), ("kind", kind.into())];
-            metric = metric.with(labels, *count as f64, self.since_ns);
+            let loss_kind = if loss::is_precision(cause) { "note" } else { "loss" };
+            let labels = vec![("cause", cause.into()), ("kind", loss_kind.into())];
+            metric = metric.with_series(labels, *count as f64, self.since_ns);
         }
         metric
     }
 
     /// The agent itself.
-    pub(super) fn own(&self) -> impl Iterator<Item = Metric<'_>> {
-        let Own { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } = self.own;
-        let own = [
-            ("uncore_trace_cpu_seconds", "CPU time of the agent", "s", Kind::Counter, cpu_s),
+    pub(super) fn process_metrics(&self) -> impl Iterator<Item = PageMetric<'_>> {
+        let AgentMetrics { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } =
+            self.agent_metrics;
+        let figures = [
+            ("uncore_trace_cpu_seconds", "CPU time of the agent", "s", MetricKind::Counter, cpu_s),
             (
                 "uncore_trace_resident_bytes",
                 "Memory of the agent",
                 "By",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 resident_bytes as f64,
             ),
             (
                 "uncore_trace_unwritten_rows",
                 "Rows of the roll-up that could not be written",
                 "{row}",
-                Kind::Counter,
+                MetricKind::Counter,
                 unwritten as f64,
             ),
             (
                 "uncore_trace_kept",
                 "Number of times that a part of the ring was saved",
                 "{recording}",
-                Kind::Counter,
+                MetricKind::Counter,
                 kept as f64,
             ),
             (
                 "uncore_trace_triggers_refused",
                 "Triggers and requests that saved nothing, because of the pause, the quota or an error",
                 "{trigger}",
-                Kind::Counter,
+                MetricKind::Counter,
                 refused as f64,
             ),
             (
@@ -73,28 +77,32 @@ impl Metrics {
                 "Shares without a row of their own in the roll-up, or a series of their own here, and owners that lost \
                  their series",
                 "{share}",
-                Kind::Counter,
-                (joined + self.joined) as f64,
+                MetricKind::Counter,
+                (joined + self.without_series) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",
                 "Rows of links and events without series, beyond the limit",
                 "{row}",
-                Kind::Counter,
+                MetricKind::Counter,
                 self.left_out as f64,
             ),
         ];
-        own.into_iter().map(|(name, help, unit, kind, value)| {
-            Metric::own(name, help, unit, kind).with(Vec::new(), value, self.since_ns)
+        figures.into_iter().map(|(name, help, unit, metric_type, value)| {
+            PageMetric::without_series(name, help, unit, metric_type).with_series(
+                Vec::new(),
+                value,
+                self.since_ns,
+            )
         })
     }
 }
 
-type Bytes = fn(&Disk) -> u64;
+type DiskFigure = fn(&AgentDisk) -> u64;
 
-impl Own {
+impl AgentMetrics {
     /// The last window, and the files that wait for the object store.
-    pub(super) fn gauges(&self) -> impl Iterator<Item = Metric<'_>> {
+    pub(super) fn window_gauges(&self) -> impl Iterator<Item = PageMetric<'_>> {
         let unsent = self.unsent;
         let gauges = [
             (
@@ -107,35 +115,47 @@ impl Own {
                 "uncore_trace_unsent_files",
                 "Finished files of the roll-up that the object store has not confirmed",
                 "{file}",
-                unsent.map(|its| its.files as f64),
+                unsent.map(|waiting| waiting.files as f64),
             ),
-            ("uncore_trace_unsent_bytes", "Their size", "By", unsent.map(|its| its.bytes as f64)),
+            (
+                "uncore_trace_unsent_bytes",
+                "Their size",
+                "By",
+                unsent.map(|waiting| waiting.bytes as f64),
+            ),
             (
                 "uncore_trace_unsent_oldest_timestamp_seconds",
                 "When the oldest of them was finished, in seconds since 1970",
                 "s",
-                unsent.and_then(|its| its.oldest_s),
+                unsent.and_then(|waiting| waiting.oldest_s),
             ),
         ];
         gauges.into_iter().filter_map(|(name, help, unit, value)| {
-            Some(Metric::own(name, help, unit, Kind::Gauge).with(Vec::new(), value?, 0))
+            Some(PageMetric::without_series(name, help, unit, MetricKind::Gauge).with_series(
+                Vec::new(),
+                value?,
+                0,
+            ))
         })
     }
 
     /// The disks that it writes.
-    pub(super) fn disks(&self) -> impl Iterator<Item = Metric<'_>> {
+    pub(super) fn disk_gauges(&self) -> impl Iterator<Item = PageMetric<'_>> {
         let disks = [
             (
                 "uncore_trace_disk_free_bytes",
                 "Bytes that the agent may still write on the disk of the ring or the roll-up",
-                (|disk| disk.free_bytes) as Bytes,
+                (|disk| disk.free_bytes) as DiskFigure,
             ),
             ("uncore_trace_disk_size_bytes", "Size of that disk", |disk| disk.size_bytes),
         ];
         disks.into_iter().filter(|_| !self.disks.is_empty()).map(|(name, help, bytes)| {
-            self.disks.iter().fold(Metric::own(name, help, "By", Kind::Gauge), |metric, disk| {
-                metric.with(vec![("of", disk.of.into())], bytes(disk) as f64, 0)
-            })
+            self.disks.iter().fold(
+                PageMetric::without_series(name, help, "By", MetricKind::Gauge),
+                |metric, disk| {
+                    metric.with_series(vec![("of", disk.content.into())], bytes(disk) as f64, 0)
+                },
+            )
         })
     }
 }

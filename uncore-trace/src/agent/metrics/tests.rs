@@ -49,13 +49,13 @@ fn value(page: &str, begin: &str) -> Option<f64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-fn is(found: Option<f64>, expected: f64) -> bool {
-    found.is_some_and(|found| (found - expected).abs() < 1e-9)
+fn is_near(actual: Option<f64>, expected: f64) -> bool {
+    actual.is_some_and(|actual_value| (actual_value - expected).abs() < 1e-9)
 }
 
 #[test]
-fn the_owners_of_a_link_sum_to_what_it_counted() {
-    let mut metrics = Metrics::new(1);
+fn the_owners_of_a_link_sum_to_its_count() {
+    let mut metrics = MetricsPage::new(1);
     // In the first three windows no owner has a series.
     for _ in 0..5 {
         let rows = [
@@ -65,37 +65,37 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
             (Some("memory 0"), "unattributed", None, 6.0),
             (None, "idle", None, 5.0),
         ];
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     let link = "{link=\"memory 0\",direction=\"in\",socket=\"1\"";
     let owner = |owner: &str, cgroup: &str| {
         format!(
             "uncore_trace_owner_bytes_total{link},owner=\"{owner}\",owner_device=\"\",owner_cgroup=\"{cgroup}\""
         )
     };
-    assert!(is(value(&page, &format!("uncore_trace_link_bytes_total{link}")), 500.0), "{page}");
-    assert!(is(value(&page, &owner("task", "/a")), 120.0), "{page}");
-    assert!(is(value(&page, &owner("other", "")), 350.0), "{page}");
-    assert!(is(value(&page, &format!("uncore_trace_unattributed_bytes_total{link}")), 30.0));
-    assert!(is(value(&page, &format!("uncore_trace_link_peak_bytes_per_second{link}")), 1e9));
-    assert!(is(value(&page, "uncore_trace_event_bytes_total{event=\"e\""), 25.0), "{page}");
+    assert!(is_near(value(&page, &format!("uncore_trace_link_bytes_total{link}")), 500.0), "{page}");
+    assert!(is_near(value(&page, &owner("task", "/a")), 120.0), "{page}");
+    assert!(is_near(value(&page, &owner("other", "")), 350.0), "{page}");
+    assert!(is_near(value(&page, &format!("uncore_trace_unattributed_bytes_total{link}")), 30.0));
+    assert!(is_near(value(&page, &format!("uncore_trace_link_peak_bytes_per_second{link}")), 1e9));
+    assert!(is_near(value(&page, "uncore_trace_event_bytes_total{event=\"e\""), 25.0), "{page}");
     assert_eq!(value(&page, &owner("task", "/b")), None);
 }
 
 #[test]
-fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
-    let mut metrics = Metrics::new(1);
+fn a_tenant_with_much_more_takes_a_series_and_no_counter_goes_down() {
+    let mut metrics = MetricsPage::new(1);
     let mut sums = Vec::new();
     for second in 0..40 {
         let late = if second < 5 { 0.0 } else { 1000.0 };
         let rows =
             [(Some("l"), "task", Some("/first"), 10.0), (Some("l"), "task", Some("/late"), late)];
-        metrics.window(&window(&rows)).unwrap();
-        let page = metrics.page().unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
+        let page = metrics.encode_page().unwrap();
         sums.push(value(&page, "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"").unwrap());
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(page.contains("owner_cgroup=\"/late\"") && !page.contains("\"/first\""), "{page}");
     assert!(sums.windows(2).all(|pair| pair[0] <= pair[1]), "{sums:?}");
     // It increases by at most the bytes of a window.
@@ -104,34 +104,34 @@ fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
 
 #[test]
 fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     // As many owners as may wait, and one more that moves more bytes than the one with a series.
     let names: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
     let mut rows: Vec<_> =
         names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1e6)).collect();
-    metrics.window(&window(&rows)).unwrap();
+    metrics.add_window(&window(&rows)).unwrap();
     rows = vec![(Some("l"), "task", Some("/0"), 1e6), (Some("l"), "task", Some("/new"), 4e6)];
     for _ in 0..6 {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    assert!(metrics.page().unwrap().contains("owner_cgroup=\"/new\""));
+    assert!(metrics.encode_page().unwrap().contains("owner_cgroup=\"/new\""));
 }
 
 /// Seconds of CPU time are small numbers.
 #[test]
 fn an_owner_with_less_than_one_has_a_series_as_well() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     for _ in 0..=counted::AFTER {
-        metrics.window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
+        metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(page.contains("owner_cgroup=\"/a\""), "{page}");
 }
 
 #[test]
 fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
-    let mut metrics = Metrics::new(3);
-    let other = |page: &str| {
+    let mut metrics = MetricsPage::new(3);
+    let other_bytes = |page: &str| {
         let begin = "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"";
         value(page, begin).unwrap()
     };
@@ -143,43 +143,43 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         (Some("l"), "other_tasks", None, 5.0),
     ];
     for _ in 0..counted::AFTER {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
-    let (before, merged) = (other(&page), joined(&page));
-    assert!(is(Some(before), 3.0 * 65.0) && is(Some(merged), 3.0 * 4.0), "{page}");
+    let page = metrics.encode_page().unwrap();
+    let (before, merged) = (other_bytes(&page), joined(&page));
+    assert!(is_near(Some(before), 3.0 * 65.0) && is_near(Some(merged), 3.0 * 4.0), "{page}");
     metrics.set_owners(1);
-    metrics.window(&window(&rows)).unwrap();
-    let page = metrics.page().unwrap();
+    metrics.add_window(&window(&rows)).unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(
         page.contains("\"/a\"") && !page.contains("\"/b\"") && !page.contains("\"/c\""),
         "{page}"
     );
     // Two owners lost their series at the end of that window. The counter of the others continues.
-    assert!(is(Some(other(&page)), before + 5.0), "{page}");
-    assert!(is(Some(joined(&page)), merged + 3.0), "{page}");
-    metrics.window(&window(&rows)).unwrap();
-    let page = metrics.page().unwrap();
-    assert!(is(Some(other(&page)), before + 40.0), "{page}");
-    assert!(is(Some(joined(&page)), merged + 6.0), "{page}");
+    assert!(is_near(Some(other_bytes(&page)), before + 5.0), "{page}");
+    assert!(is_near(Some(joined(&page)), merged + 3.0), "{page}");
+    metrics.add_window(&window(&rows)).unwrap();
+    let page = metrics.encode_page().unwrap();
+    assert!(is_near(Some(other_bytes(&page)), before + 40.0), "{page}");
+    assert!(is_near(Some(joined(&page)), merged + 6.0), "{page}");
 }
 
 /// The series of the owners of a link, and their values.
-fn owners(metrics: &Metrics) -> BTreeMap<String, f64> {
-    let counted = metrics.things.values().next().unwrap();
-    let shown = counted.shown.iter().map(|(name, series)| (format!("{name:?}"), series.total));
-    shown.chain([("other".to_owned(), counted.other)]).collect()
+fn owners(metrics: &MetricsPage) -> BTreeMap<String, f64> {
+    let counted = metrics.traffic.values().next().unwrap();
+    let shown = counted.series.iter().map(|(name, series)| (format!("{name:?}"), series.total));
+    shown.chain([("other".to_owned(), counted.other_owners)]).collect()
 }
 
 /// Every series of an hour with its last value: it may be gone meanwhile.
 fn hour(owners_most: usize, rows: impl Fn(usize) -> Vec<(String, f64)>) -> BTreeMap<String, f64> {
-    let mut metrics = Metrics::new(owners_most);
+    let mut metrics = MetricsPage::new(owners_most);
     let mut all = BTreeMap::new();
     for number in 0..360 {
         let rows = rows(number);
         let rows =
             rows.iter().map(|(name, value)| (Some("l"), "task", Some(name.as_str()), *value));
-        metrics.window(&window(&rows.collect::<Vec<_>>())).unwrap();
+        metrics.add_window(&window(&rows.collect::<Vec<_>>())).unwrap();
         for (name, value) in owners(&metrics) {
             let before = all.insert(name.clone(), value).unwrap_or_default();
             assert!(value >= before, "{name} goes down in window {number}: {before} to {value}");
@@ -202,7 +202,7 @@ fn cgroups_that_come_and_go_have_no_series() {
 }
 
 #[test]
-fn whoever_makes_cgroups_makes_few_series() {
+fn a_tenant_that_makes_many_cgroups_makes_few_series() {
     // Each lives for four windows, and moves four times what those before it moved.
     let rows = |number: usize| {
         let new = (0..40).map(|n| {
@@ -218,7 +218,7 @@ fn whoever_makes_cgroups_makes_few_series() {
 #[test]
 fn a_series_that_comes_back_goes_on() {
     // Interrupts are few, then many; a task is large, small, and large again.
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     let mut before = BTreeMap::<String, f64>::new();
     for number in 0..2000 {
         let (large, small) = if number / 500 % 2 == 0 { (1e6, 1.0) } else { (1.0, 1e6) };
@@ -227,54 +227,54 @@ fn a_series_that_comes_back_goes_on() {
             (Some("l"), "task", Some("/a"), large),
             (Some("l"), "task", Some("/b"), small),
         ];
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
         for (name, value) in owners(&metrics) {
             let last = before.insert(name.clone(), value).unwrap_or_default();
             assert!(value >= last, "{name} goes down in window {number}: {last} to {value}");
         }
     }
     assert_eq!(before.len(), 4, "{before:?}");
-    let of = |owner: &str| before.iter().find(|(name, _)| name.contains(owner)).unwrap().1;
-    assert!((of("\"irq\"") - 1e9 - 1000.0).abs() < 1.0, "{before:?}");
+    let value_of_owner = |owner: &str| before.iter().find(|(name, _)| name.contains(owner)).unwrap().1;
+    assert!((value_of_owner("\"irq\"") - 1e9 - 1000.0).abs() < 1.0, "{before:?}");
 }
 
 #[test]
 fn a_tenant_has_an_interval_and_a_loss_its_kind() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     for _ in 0..5 {
-        metrics.window(&window(&[(Some("l"), "task", Some("/a"), 60.0)])).unwrap();
+        metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 60.0)])).unwrap();
     }
     metrics.set_lost([("ring_full".to_owned(), 1), ("late_tick".to_owned(), 7)].into());
-    let page = metrics.page().unwrap();
-    let of = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
+    let page = metrics.encode_page().unwrap();
+    let owner_metric = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
     // A window of 10 s.
-    assert!(is(of("low_bytes_per_second"), 5.0), "{page}");
-    assert!(is(of("high_bytes_per_second"), 7.0), "{page}");
-    assert!(is(of("confidence_ratio"), 0.5), "{page}");
+    assert!(is_near(owner_metric("low_bytes_per_second"), 5.0), "{page}");
+    assert!(is_near(owner_metric("high_bytes_per_second"), 7.0), "{page}");
+    assert!(is_near(owner_metric("confidence_ratio"), 0.5), "{page}");
     let lost = |labels: &str| value(&page, &format!("uncore_trace_lost_total{{{labels}}}"));
-    assert!(is(lost("cause=\"ring_full\",kind=\"loss\""), 1.0), "{page}");
-    assert!(is(lost("cause=\"late_tick\",kind=\"note\""), 7.0), "{page}");
+    assert!(is_near(lost("cause=\"ring_full\",kind=\"loss\""), 1.0), "{page}");
+    assert!(is_near(lost("cause=\"late_tick\",kind=\"note\""), 7.0), "{page}");
 }
 
 #[test]
-fn each_name_has_one_unit() {
-    let mut metrics = Metrics::new(1);
+fn each_metric_name_has_one_unit() {
+    let mut metrics = MetricsPage::new(1);
     let mut rows = rollup::Builder::default();
     for (event, unit) in [("clock", "ns"), ("faults", "count"), ("x", ""), ("beats", "GB/s")] {
         let row = rollup::Row { event, unit, value: Some(2e9), owner: "idle", ..row() };
         rows.append(&row);
     }
-    metrics.window(&rows.finish()).unwrap();
-    let page = metrics.page().unwrap();
+    metrics.add_window(&rows.finish()).unwrap();
+    let page = metrics.encode_page().unwrap();
     let of = |name: &str, event: &str| {
         let begin = format!("uncore_trace_{name}_total{{event=\"{event}\",filter=\"f\"");
         value(&page, &begin)
     };
-    assert!(is(of("event_seconds", "clock"), 2.0) && is(of("owner_event_seconds", "clock"), 2.0));
-    assert!(is(of("event", "faults"), 2e9) && is(of("event", "x"), 2e9), "{page}");
-    assert!(is(of("event_gb_s", "beats"), 2e9), "{page}");
+    assert!(is_near(of("event_seconds", "clock"), 2.0) && is_near(of("owner_event_seconds", "clock"), 2.0));
+    assert!(is_near(of("event", "faults"), 2e9) && is_near(of("event", "x"), 2e9), "{page}");
+    assert!(is_near(of("event_gb_s", "beats"), 2e9), "{page}");
     // As node_exporter reads it.
-    let text = textfile(&page);
+    let text = format_textfile(&page);
     assert!(text.contains("# TYPE uncore_trace_event_seconds_total counter\n"), "{text}");
     assert!(text.contains("# HELP uncore_trace_event_seconds_total "), "{text}");
     assert!(text.contains("# TYPE uncore_trace_resident_bytes gauge\n"), "{text}");
@@ -286,7 +286,7 @@ fn each_name_has_one_unit() {
 }
 
 #[test]
-fn what_holds_is_one_loss_in_all_parts() {
+fn a_lasting_loss_is_not_added_up_over_parts() {
     let part =
         |late| BTreeMap::from([("not_opened".to_owned(), 2), ("late_tick".to_owned(), late)]);
     let mut totals = BTreeMap::new();
@@ -298,29 +298,29 @@ fn what_holds_is_one_loss_in_all_parts() {
 
 #[test]
 fn series_and_memory_are_bounded() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     for window_number in 0..50 {
         let names: Vec<String> = (0..100).map(|n| format!("/{window_number}/{n}")).collect();
         let rows: Vec<_> =
             names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1.0)).collect();
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let counted = metrics.things.values().next().unwrap();
-    assert!(counted.shown.is_empty() && counted.waiting.len() <= 48, "{counted:?}");
+    let counted = metrics.traffic.values().next().unwrap();
+    assert!(counted.series.is_empty() && counted.waiting.len() <= 48, "{counted:?}");
     let links: Vec<String> = (0..NAMES + 5).map(|n| format!("link {n}")).collect();
     let rows: Vec<_> = links.iter().map(|link| (Some(link.as_str()), "idle", None, 1.0)).collect();
-    metrics.window(&window(&rows)).unwrap();
-    assert_eq!((metrics.things.len(), metrics.left_out), (NAMES, 6));
+    metrics.add_window(&window(&rows)).unwrap();
+    assert_eq!((metrics.traffic.len(), metrics.left_out), (NAMES, 6));
 }
 
 #[test]
-fn what_a_tenant_chose_is_escaped() {
-    let mut metrics = Metrics::new(3);
+fn names_that_a_tenant_chose_are_escaped() {
+    let mut metrics = MetricsPage::new(3);
     let rows = [(Some("l"), "task", Some("/a\"} 1\nforged 2\\"), 1.0)];
     for _ in 0..4 {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(!page.lines().any(|line| line.starts_with("forged")), "{page}");
     assert!(page.contains("/a\\\"} 1\\nforged 2\\\\"), "{page}");
 }

@@ -1,13 +1,13 @@
 use super::*;
 
 #[test]
-fn levels_have_units() {
+fn trigger_levels_are_parsed_with_their_units() {
     for (text, level) in [
-        ("80%", Level::OfPeak(0.8)),
-        ("5GB/s", Level::Rate(5e9)),
-        ("2.5 MB/s", Level::Rate(2.5e6)),
-        ("100/s", Level::Rate(100.0)),
-        ("1B/s", Level::Rate(1.0)),
+        ("80%", TriggerLevel::OfPeak(0.8)),
+        ("5GB/s", TriggerLevel::Rate(5e9)),
+        ("2.5 MB/s", TriggerLevel::Rate(2.5e6)),
+        ("100/s", TriggerLevel::Rate(100.0)),
+        ("1B/s", TriggerLevel::Rate(1.0)),
     ] {
         assert_eq!(parse_level(text).unwrap(), level, "{text}");
     }
@@ -17,7 +17,7 @@ fn levels_have_units() {
 }
 
 #[test]
-fn what_cannot_be_met_is_refused_with_the_way_out() {
+fn conditions_that_cannot_hold_are_refused_with_the_remedy() {
     let plan = Plan {
         tick_ns: 1,
         window_ns: 1,
@@ -29,7 +29,10 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
             subsystem: "mem".to_owned(),
             socket: None,
             devices: None,
-            counters: vec![crate::schema::link::Counted { counter: 0, direction: Direction::In }],
+            counters: vec![crate::schema::link::LinkCounter {
+                counter: 0,
+                direction: Direction::In,
+            }],
             peaks: Vec::new(),
             latencies: Vec::new(),
         }],

@@ -12,7 +12,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::Condition;
-use crate::count::{Count, Times};
+use crate::count::{Count, CounterTimes};
 use crate::schema::columns;
 
 /// Ticks that wait for readings of other CPUs. A counter without a reading in this many ticks is no
@@ -26,118 +26,126 @@ const UNDECIDED_NS: i64 = 100_000_000;
 
 /// The last reading of a counter.
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastReading {
     mono_ns: i64,
     count: Count,
 }
 
 /// A tick that still waits for readings.
 #[derive(Debug, Clone, Copy)]
-struct Tick {
+struct PendingTick {
     /// Known part of the rate, in the unit of the level.
     rate: f64,
     /// Number of counters read.
     read: usize,
     /// Whether a counter was read that did not run.
-    stood: bool,
+    has_stopped_counter: bool,
     /// Begin of the time covered, `CLOCK_MONOTONIC`, ns.
-    from: i64,
-    to: i64,
+    begin_ns: i64,
+    end_ns: i64,
 }
 
 /// State of one meter.
 #[derive(Debug)]
-struct State {
-    ticks: BTreeMap<i64, Tick>,
+struct RateState {
+    ticks: BTreeMap<i64, PendingTick>,
     /// Number of counters that each tick waits for.
     awaited: usize,
     /// Begin of the time for which the rate has been above the level, `CLOCK_MONOTONIC`, ns.
-    since: Option<i64>,
+    above_since: Option<i64>,
     /// End of the last tick that was decided, `CLOCK_MONOTONIC`, ns.
-    until: i64,
+    decided_until_ns: i64,
     /// Whether the current time above the level was already reported.
-    told: bool,
+    is_reported: bool,
     /// The largest number of unread counters that was logged.
-    said: usize,
+    logged_unread: usize,
 }
 
-impl State {
+impl RateState {
     /// Applies a tick. Returns the time at which the condition came true, if it did.
-    fn decide(&mut self, tick: Tick, is_whole: bool, level: f64, lasting_ns: i64) -> Option<i64> {
+    fn apply_tick(
+        &mut self,
+        tick: PendingTick,
+        is_whole: bool,
+        level: f64,
+        lasting_ns: i64,
+    ) -> Option<i64> {
         let is_above = tick.rate > level;
-        let is_known = is_above || is_whole && !tick.stood;
-        if tick.from.saturating_sub(self.until) > UNDECIDED_NS || is_known && !is_above {
-            (self.since, self.told) = (None, false);
+        let is_known = is_above || is_whole && !tick.has_stopped_counter;
+        if tick.begin_ns.saturating_sub(self.decided_until_ns) > UNDECIDED_NS
+            || is_known && !is_above
+        {
+            (self.above_since, self.is_reported) = (None, false);
         }
         if is_known {
-            self.until = tick.to;
+            self.decided_until_ns = tick.end_ns;
         }
         if !is_above {
             return None;
         }
         // The first count covers the time since the previous reading.
-        let since = *self.since.get_or_insert(tick.from);
-        if self.told || tick.to - since < lasting_ns {
+        let since = *self.above_since.get_or_insert(tick.begin_ns);
+        if self.is_reported || tick.end_ns - since < lasting_ns {
             return None;
         }
-        self.told = true;
-        Some(tick.to)
+        self.is_reported = true;
+        Some(tick.end_ns)
     }
 }
 
 /// A counter of the plan; it may belong to no meter.
 #[derive(Debug)]
-struct Watched {
+struct WatchedCounter {
     /// The meters that it belongs to, and the scale of its counts there.
     meters: Vec<(usize, f64)>,
-    last: Option<Last>,
-    times: Times,
+    last_reading: Option<LastReading>,
+    times: CounterTimes,
     /// The last tick in which it was read.
     tick: i64,
     /// Whether it is not waited for.
     is_absent: bool,
 }
 
-impl Default for Watched {
+impl Default for WatchedCounter {
     fn default() -> Self {
-        let (last, times) = (None, Times::default());
-        Self { meters: Vec::new(), last, times, tick: i64::MIN, is_absent: false }
+        let (last_reading, times) = (None, CounterTimes::default());
+        Self { meters: Vec::new(), last_reading, times, tick: i64::MIN, is_absent: false }
     }
 }
 
 /// Evaluates one condition.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ConditionWatch {
     condition: Condition,
-    states: Vec<State>,
+    states: Vec<RateState>,
     /// Indexed by counter id: looked up at every reading, and a plan has few ids.
-    of: Vec<Watched>,
+    watched_counters: Vec<WatchedCounter>,
     /// The first tick with a reading.
-    first: Option<i64>,
+    first_tick: Option<i64>,
 }
 
-impl Watch {
+impl ConditionWatch {
     /// No reading seen yet.
     pub fn new(condition: Condition) -> Self {
-        let mut of: Vec<Watched> = Vec::new();
-        for (meter, its) in condition.meters.iter().enumerate() {
-            for (counter, scale) in &its.counters {
+        let mut watched_counters: Vec<WatchedCounter> = Vec::new();
+        for (meter, watched_rate) in condition.meters.iter().enumerate() {
+            for (counter, scale) in &watched_rate.counters {
                 let counter = *counter as usize;
-                if of.len() <= counter {
-                    of.resize_with(counter + 1, Watched::default);
+                if watched_counters.len() <= counter {
+                    watched_counters.resize_with(counter + 1, WatchedCounter::default);
                 }
-                of[counter].meters.push((meter, *scale));
+                watched_counters[counter].meters.push((meter, *scale));
             }
         }
-        let states = condition.meters.iter().map(|meter| State {
+        let states = condition.meters.iter().map(|meter| RateState {
             ticks: BTreeMap::new(),
             awaited: meter.counters.len(),
-            since: None,
-            until: 0,
-            told: false,
-            said: 0,
+            above_since: None,
+            decided_until_ns: 0,
+            is_reported: false,
+            logged_unread: 0,
         });
-        Self { states: states.collect(), condition, of, first: None }
+        Self { states: states.collect(), condition, watched_counters, first_tick: None }
     }
 
     /// Adds rows of `readings`. Returns the time at which the condition came true,
@@ -146,89 +154,109 @@ impl Watch {
     /// # Errors
     ///
     /// The batch has not the columns of the table.
-    pub fn readings(&mut self, batch: &RecordBatch) -> Result<Option<i64>> {
-        let times = columns::i64s(batch, "mono_ns")?;
-        let ticks = columns::i64s(batch, "tick")?;
-        let counters = columns::i32s(batch, "counter")?;
-        let values = columns::bits(batch, "value")?;
+    pub fn add_readings(&mut self, batch: &RecordBatch) -> Result<Option<i64>> {
+        let times = columns::i64_column(batch, "mono_ns")?;
+        let ticks = columns::i64_column(batch, "tick")?;
+        let counters = columns::i32_column(batch, "counter")?;
+        let values = columns::bits_column(batch, "value")?;
         let (enabled, running) =
-            (columns::bits(batch, "enabled")?, columns::bits(batch, "running")?);
+            (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
         let mut came_true = None;
         for row in 0..batch.num_rows() {
             // A negative id becomes an index beyond the table, so it is no counter.
             let counter = counters.value(row).cast_unsigned() as usize;
-            let watched = self.of.get_mut(counter).filter(|its| !its.meters.is_empty());
+            let watched = self
+                .watched_counters
+                .get_mut(counter)
+                .filter(|watched_counter| !watched_counter.meters.is_empty());
             let Some(watched) = watched else { continue };
-            let (now, tick) = (times.value(row), ticks.value(row));
+            let (read_ns, tick) = (times.value(row), ticks.value(row));
             let Some(value) = values.get(row) else {
-                (watched.last, watched.times) = (None, Times::default());
+                (watched.last_reading, watched.times) = (None, CounterTimes::default());
                 continue;
             };
             // A reading that arrived late is logged with a later tick, which also has its own
             // reading.
-            if tick <= watched.tick || watched.last.is_some_and(|last| now <= last.mono_ns) {
+            if tick <= watched.tick
+                || watched.last_reading.is_some_and(|reading| read_ns <= reading.mono_ns)
+            {
                 continue;
             }
             watched.tick = tick;
-            let both = enabled.get(row).zip(running.get(row));
-            let count = watched.times.count(now.max(0).cast_unsigned(), value, both);
-            let count = watched.last.map_or(count, |last| count.not_below(last.count));
-            let last = watched.last.replace(Last { mono_ns: now, count });
+            let enabled_and_running = enabled.get(row).zip(running.get(row));
+            let count =
+                watched.times.count_at(read_ns.max(0).cast_unsigned(), value, enabled_and_running);
+            let count =
+                watched.last_reading.map_or(count, |reading| count.not_below(reading.count));
+            let previous = watched.last_reading.replace(LastReading { mono_ns: read_ns, count });
             if std::mem::take(&mut watched.is_absent) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited += 1);
             }
-            let Some(last) = last else { continue };
-            let part = TickRate::new(count.since(last.count), last.mono_ns, now);
-            for at in 0..self.of[counter].meters.len() {
-                let (meter, scale) = self.of[counter].meters[at];
-                let decided = self.add(meter, tick, part, scale);
+            let Some(earlier) = previous else { continue };
+            let tick_rate =
+                TickRate::new(count.count_since(earlier.count), earlier.mono_ns, read_ns);
+            for index in 0..self.watched_counters[counter].meters.len() {
+                let (meter, scale) = self.watched_counters[counter].meters[index];
+                let decided = self.add_tick_rate(meter, tick, tick_rate, scale);
                 came_true = came_true.or(decided);
             }
         }
-        let (first, last) = (ticks.values().first().copied(), ticks.values().last().copied());
-        self.first = self.first.or(first);
-        if self.first.zip(last).is_some_and(|(first, last)| last - first > WAITING as i64) {
-            self.news().iter().for_each(|line| log::warn!("{line}"));
+        let (earliest_tick, newest_tick) =
+            (ticks.values().first().copied(), ticks.values().last().copied());
+        self.first_tick = self.first_tick.or(earliest_tick);
+        if self
+            .first_tick
+            .zip(newest_tick)
+            .is_some_and(|(first_tick, newest)| newest - first_tick > WAITING as i64)
+        {
+            self.unread_warnings().iter().for_each(|line| log::warn!("{line}"));
         }
         Ok(came_true)
     }
 
     /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
     /// true, if it did.
-    fn add(&mut self, meter: usize, number: i64, part: TickRate, scale: f64) -> Option<i64> {
-        let TickRate { rate, from, to } = part;
+    fn add_tick_rate(
+        &mut self,
+        meter: usize,
+        tick_number: i64,
+        tick_rate: TickRate,
+        scale: f64,
+    ) -> Option<i64> {
+        let TickRate { rate, begin_ns, end_ns } = tick_rate;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
         let state = &mut self.states[meter];
-        let new = Tick { rate: 0.0, read: 0, stood: false, from, to };
-        let tick = state.ticks.entry(number).or_insert(new);
+        let empty_tick =
+            PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns, end_ns };
+        let tick = state.ticks.entry(tick_number).or_insert(empty_tick);
         tick.rate += rate.unwrap_or_default() * scale;
         tick.read += 1;
-        tick.stood |= rate.is_none();
-        tick.from = tick.from.max(from);
-        tick.to = tick.to.max(to);
+        tick.has_stopped_counter |= rate.is_none();
+        tick.begin_ns = tick.begin_ns.max(begin_ns);
+        tick.end_ns = tick.end_ns.max(end_ns);
         let mut came_true = None;
         if tick.read >= state.awaited {
             // Earlier ticks are complete: the readings of each counter come in the order of time.
-            while let Some((at, tick)) = state.ticks.pop_first() {
-                let is_whole = at == number;
-                came_true = came_true.or(state.decide(tick, is_whole, level, lasting_ns));
+            while let Some((earliest, tick)) = state.ticks.pop_first() {
+                let is_whole = earliest == tick_number;
+                came_true = came_true.or(state.apply_tick(tick, is_whole, level, lasting_ns));
                 if is_whole {
                     break;
                 }
             }
         } else if state.ticks.len() > WAITING
-            && let Some((at, tick)) = state.ticks.pop_first()
+            && let Some((earliest, tick)) = state.ticks.pop_first()
         {
-            came_true = state.decide(tick, false, level, lasting_ns);
-            self.forget(meter, at);
+            came_true = state.apply_tick(tick, false, level, lasting_ns);
+            self.stop_waiting(meter, earliest);
         }
         came_true
     }
 
     /// Stops waiting for counters of a meter that were last read before this tick.
-    fn forget(&mut self, meter: usize, tick: i64) {
+    fn stop_waiting(&mut self, meter: usize, tick: i64) {
         for (counter, _) in &self.condition.meters[meter].counters {
-            let watched = &mut self.of[*counter as usize];
+            let watched = &mut self.watched_counters[*counter as usize];
             if watched.tick < tick && !std::mem::replace(&mut watched.is_absent, true) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited -= 1);
             }
@@ -236,20 +264,20 @@ impl Watch {
     }
 
     /// A line for each meter with more unread counters than were logged before.
-    fn news(&mut self) -> Vec<String> {
-        let Self { condition, states, of, .. } = self;
+    fn unread_warnings(&mut self) -> Vec<String> {
+        let Self { condition, states, watched_counters, .. } = self;
         let mut lines = Vec::new();
         for (state, meter) in states.iter_mut().zip(&condition.meters) {
             let is_read = |counter: u32| {
-                let its = &of[counter as usize];
-                its.tick > i64::MIN && !its.is_absent
+                let counter_state = &watched_counters[counter as usize];
+                counter_state.tick > i64::MIN && !counter_state.is_absent
             };
-            let (all, text) = (meter.counters.len(), &condition.text);
+            let (counter_count, text) = (meter.counters.len(), &condition.text);
             let unread = meter.counters.iter().filter(|(counter, _)| !is_read(*counter)).count();
-            if unread > state.said {
-                state.said = unread;
+            if unread > state.logged_unread {
+                state.logged_unread = unread;
                 lines.push(format!(
-                    "{unread} of {all} counters of the condition {text:?} are not read: it is decided by \
+                    "{unread} of {counter_count} counters of the condition {text:?} are not read: it is decided by \
                      the others; see the table counters for what was not opened, and bring all CPUs online"
                 ));
             }
@@ -263,17 +291,17 @@ impl Watch {
 struct TickRate {
     /// Counts per second; `None` if the counter did not run.
     rate: Option<f64>,
-    from: i64,
-    to: i64,
+    begin_ns: i64,
+    end_ns: i64,
 }
 
 impl TickRate {
-    fn new(count: Count, from: i64, to: i64) -> Self {
-        let rate = count.factor().map(|factor| {
-            let passed = to.saturating_sub(from).max(1) as f64;
-            count.value as f64 * factor * 1e9 / passed
+    fn new(count: Count, begin_ns: i64, end_ns: i64) -> Self {
+        let rate = count.scale_factor().map(|factor| {
+            let elapsed_ns = end_ns.saturating_sub(begin_ns).max(1) as f64;
+            count.value as f64 * factor * 1e9 / elapsed_ns
         });
-        Self { rate, from, to }
+        Self { rate, begin_ns, end_ns }
     }
 }
 

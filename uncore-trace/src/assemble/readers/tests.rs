@@ -1,28 +1,28 @@
 use super::*;
-use crate::drain::Context;
+use crate::drain::CpuContext;
 use crate::entries::STANDS_STILL;
-use crate::open::Placed;
+use crate::open::PlacedCounter;
 
 const TICK: u64 = 1_000_000;
 
 /// Trigger, and value or errno, of each entry.
 #[derive(Default)]
-struct Logged(Vec<(Trigger, Result<u64, i32>)>);
+struct Logged(Vec<(ReadingTrigger, Result<u64, i32>)>);
 
-impl Log for Logged {
+impl ReadingLog for Logged {
     fn open_tick(&self) -> u64 {
         0
     }
 
-    fn readings(&mut self, readings: &[Reading], _row: &ReadingColumns<'_>) {
-        let logged = |reading: &Reading| (reading.trigger, reading.value.map(|it| it.value));
+    fn log_readings(&mut self, readings: &[CounterReading], _row: &ReadingColumns<'_>) {
+        let logged = |reading: &CounterReading| (reading.trigger, reading.value.map(|it| it.value));
         self.0.extend(readings.iter().map(logged));
     }
 }
 
 /// A counter that CPU 0 reads, with the count of its previous event.
 fn layouts(base: Count) -> BTreeMap<u32, Layout> {
-    let counters = vec![Placed { id: 0, base }];
+    let counters = vec![PlacedCounter { id: 0, base }];
     BTreeMap::from([(0, Layout { counters, ..Layout::default() })])
 }
 
@@ -45,17 +45,17 @@ fn readers_of(facts: &serde_json::Value) -> Readers {
 }
 
 /// The timer's sample of a tick.
-fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
-    Sample {
+fn sample(tick: u64, value: u64, enabled: u64) -> SampleRecord {
+    SampleRecord {
         cpu: 0,
-        begin: tick * TICK,
-        end: tick * TICK + 100,
+        begin_ns: tick * TICK,
+        end_ns: tick * TICK + 100,
         sequence: 0,
-        trigger: drain::Trigger::Timer,
-        context: Context::Task,
-        task: Task::default(),
-        first: 0,
-        readings: vec![drain::Reading::Counted { value, enabled, running: enabled }],
+        trigger: drain::SampleTrigger::Timer,
+        context: CpuContext::Task,
+        task: TaskIdentity::default(),
+        first_slot: 0,
+        readings: vec![drain::RawReading::Counted { value, enabled, running: enabled }],
     }
 }
 
@@ -63,39 +63,39 @@ fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
 fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     for (tick, value, enabled) in [(1, 100, TICK), (2, 130, 2 * TICK), (3, 150, 2 * TICK + 5)] {
-        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
     // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
-        readers.sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
     }
     assert!(readers.take_is_astray());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
-    let stopped = vec![Stopped { id: 0, count, why: Why::Pmu }];
-    let gone = Change { stopped, layouts: Some(BTreeMap::new()), ..Change::default() };
-    readers.follow(&gone, 6 * TICK, &mut ledger, &mut log);
-    let back = Change { layouts: Some(layouts(count)), ..Change::default() };
-    readers.follow(&back, 10 * TICK, &mut ledger, &mut log);
+    let stopped = vec![Stopped { id: 0, count, why: StopCause::Pmu }];
+    let gone = CpuSetChange { stopped, layouts: Some(BTreeMap::new()), ..CpuSetChange::default() };
+    readers.apply_change(&gone, 6 * TICK, &mut ledger, &mut log);
+    let back = CpuSetChange { layouts: Some(layouts(count)), ..CpuSetChange::default() };
+    readers.apply_change(&back, 10 * TICK, &mut ledger, &mut log);
     for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
-        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
-    let timer = |value| (Trigger::Timer, value);
+    let timer = |value| (ReadingTrigger::Timer, value);
     let expected = [
         timer(Ok(100)),
         timer(Ok(130)),
         timer(Ok(150)),
         timer(Err(STANDS_STILL)),
         timer(Err(STANDS_STILL)),
-        (Trigger::Stop, Ok(150)),
-        (Trigger::Start, Err(0)),
+        (ReadingTrigger::Stop, Ok(150)),
+        (ReadingTrigger::Start, Err(0)),
         timer(Ok(157)),
         timer(Ok(159)),
     ];
     assert_eq!(log.0, expected);
     assert_eq!(ledger.totals().clone(), BTreeMap::from([(Cause::CounterStopped, 1)]));
-    assert!(!ledger.losses().is_complete());
+    assert!(!ledger.loss_summary().is_complete());
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
         let mut log = Logged::default();
         for (tick, ran_guest) in [(1, false), (2, true), (3, false)] {
             let sample = sample(tick, 10 * tick, tick * TICK);
-            readers.sample(&sample, (None, ran_guest), &mut ledger, &mut log);
+            readers.log_sample(&sample, (None, ran_guest), &mut ledger, &mut log);
         }
-        assert!(ledger.losses().is_complete());
+        assert!(ledger.loss_summary().is_complete());
         log.0.iter().map(|(_, value)| *value).collect::<Vec<_>>()
     };
     let facts = |role: &str, exclude_guest: bool| serde_json::json!({ "per_cpu": true, "role": role, "exclude_guest": exclude_guest });
@@ -121,28 +121,31 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
 fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     let shared = |first: u32| {
-        let counters = vec![Placed { id: 0, base: Count::default() }];
-        BTreeMap::from([(0, Layout { first, counters, shared: 1, others: vec![1], at_switch: 0 })])
+        let counters = vec![PlacedCounter { id: 0, base: Count::default() }];
+        BTreeMap::from([(
+            0,
+            Layout { first_slot: first, counters, shared: 1, other_cpus: vec![1], at_switch: 0 },
+        )])
     };
-    readers.follow(
-        &Change { layouts: Some(shared(4)), ..Change::default() },
+    readers.apply_change(
+        &CpuSetChange { layouts: Some(shared(4)), ..CpuSetChange::default() },
         TICK / 2,
         &mut ledger,
         &mut log,
     );
-    let own = |tick: u64, value: u64| Sample { first: 4, ..sample(tick, value, value) };
-    let other = |time: u64, value: u64, sequence: u64, first: u32| Sample {
+    let own = |tick: u64, value: u64| SampleRecord { first_slot: 4, ..sample(tick, value, value) };
+    let other = |time: u64, value: u64, sequence: u64, first: u32| SampleRecord {
         cpu: 1,
-        begin: time,
-        end: time + 100,
+        begin_ns: time,
+        end_ns: time + 100,
         sequence,
-        trigger: drain::Trigger::Sched,
-        first,
+        trigger: drain::SampleTrigger::Sched,
+        first_slot: first,
         ..sample(1, value, value)
     };
-    let mut take = |sample: &Sample| {
+    let mut take = |sample: &SampleRecord| {
         let wants_owner = readers.wants_owner(sample);
-        readers.sample(sample, (None, false), &mut ledger, &mut log);
+        readers.log_sample(sample, (None, false), &mut ledger, &mut log);
         wants_owner
     };
     assert_eq!(take(&own(1, 10)), Some(false));
@@ -154,12 +157,12 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     assert_eq!(take(&other(2 * TICK + 900, 30, 3, 5)), None);
     // An older reading of another CPU says nothing new.
     assert_eq!(take(&other(2 * TICK + 10, 19, 4, 4)), Some(false));
-    assert!(readers.have(2), "no tick is expected of the other CPU");
-    let (timer, event) = (Trigger::Timer, Trigger::Event);
+    assert!(readers.have_read(2), "no tick is expected of the other CPU");
+    let (timer, event) = (ReadingTrigger::Timer, ReadingTrigger::Event);
     assert_eq!(log.0, [(timer, Ok(10)), (event, Ok(14)), (event, Ok(21)), (timer, Ok(20))]);
     assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
     readers.stop_at(2);
     let after = other(3 * TICK + 5, 31, 5, 4);
-    readers.sample(&after, (None, false), &mut ledger, &mut log);
+    readers.log_sample(&after, (None, false), &mut ledger, &mut log);
     assert_eq!(log.0.len(), 4, "the recording has ended");
 }

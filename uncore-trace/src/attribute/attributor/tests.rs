@@ -8,8 +8,8 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use super::*;
 use crate::attribute::Choice;
 use crate::drain::Comm;
-use crate::entries::{Owner, ROWS_AT_ONCE, Trigger, Value};
-use crate::schema::columns::words;
+use crate::entries::{CounterValue, Owner, ROWS_AT_ONCE, ReadingTrigger};
+use crate::schema::columns::word_column;
 
 const COUNTERS: u32 = 50;
 const OWNERS: u32 = 2000;
@@ -32,24 +32,24 @@ fn plan() -> Plan {
 
 /// A window of all counters and owners, with the rows of the attributor.
 fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
-    let mut take = |entry: Entry<'_>| attributor.take(entry, rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, rows).unwrap();
     for counter in 0..COUNTERS {
         for (tick, value) in [(10, 0), (11, 1_000_000)] {
-            take(Entry::Reading(Reading {
+            take(LogEntry::Reading(CounterReading {
                 tick,
                 time: tick * 1_000_000,
                 counter,
                 cpu: 0,
-                trigger: Trigger::Timer,
-                value: Ok(Value { value, times: None }),
+                trigger: ReadingTrigger::Timer,
+                value: Ok(CounterValue { value, times: None }),
                 owner: None,
             }));
         }
     }
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: 7 };
     let parts: Vec<_> = (1..=OWNERS).map(|pid| (owner(pid), 500)).collect();
-    take(Entry::Usage { cpu: 0, parts: &parts });
-    take(Entry::EndOfTick { tick: 11, is_last: false });
+    take(LogEntry::Usage { cpu: 0, usage: &parts });
+    take(LogEntry::EndOfTick { tick: 11, is_last: false });
 }
 
 fn attributor(plan: &Plan, choice: Choice) -> Attributor {
@@ -59,11 +59,11 @@ fn attributor(plan: &Plan, choice: Choice) -> Attributor {
 fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
-        counters: &order(plan, |_| false),
+        counters: &order_counters(plan, |_| false),
         methods,
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     })
 }
@@ -76,7 +76,7 @@ fn rows_of_a_large_window_are_made_in_pieces() {
     window(&mut attributor, &mut rows);
     let mut made = Vec::new();
     loop {
-        let is_over = attributor.more(&mut rows);
+        let is_over = attributor.make_rows(&mut rows);
         made.push(rows.len());
         rows.finish();
         if is_over {
@@ -98,16 +98,16 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
         path: "/later".into(),
         ..Default::default()
     });
-    attributor.take(Entry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
-    assert!(attributor.more(&mut rows));
+    attributor.take_entry(LogEntry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
+    assert!(attributor.make_rows(&mut rows));
     let batch = rows.finish();
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
-    let cgroups = words(&batch, "cgroup").unwrap();
+    let cgroups = word_column(&batch, "cgroup").unwrap();
     assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
 }
 
-/// Length, method and end of the windows of a recorder that is late from tick 1500 to 2000, in ms. The counts
-/// of all windows sum to what was counted.
+/// Length, method and end of the windows of a recorder that is late from tick 1500 to 2000, in ms.
+/// The counts of all windows sum to what was counted.
 fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let mut plan = plan();
     plan.window_ns = 10_000_000;
@@ -119,28 +119,28 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let mut value = 0;
     for tick in 10..=3010 {
         let late = if (1500..=2000).contains(&tick) { relief } else { Relief::None };
-        attributor.relieve(late);
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        attributor.set_relief(late);
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         let times = [random.u64(0..800_000), random.u64(0..200_000)];
         if tick > 10 {
             value += times[0] + 5 * times[1];
             let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
-            take(Entry::Usage { cpu: 0, parts: &parts });
+            take(LogEntry::Usage { cpu: 0, usage: &parts });
         }
-        take(Entry::Reading(Reading {
+        take(LogEntry::Reading(CounterReading {
             tick,
             time: tick * 1_000_000,
             counter: 0,
             cpu: 0,
-            trigger: Trigger::Timer,
-            value: Ok(Value { value, times: None }),
+            trigger: ReadingTrigger::Timer,
+            value: Ok(CounterValue { value, times: None }),
             owner: None,
         }));
         if tick > 10 {
-            take(Entry::EndOfTick { tick, is_last: tick == 3010 });
+            take(LogEntry::EndOfTick { tick, is_last: tick == 3010 });
         }
     }
-    attributor.finish(&mut rows);
+    attributor.finish_windows(&mut rows);
     let batch = rows.finish();
     let numbers = |name: &str| {
         batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
@@ -148,7 +148,7 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
     let sum: f64 = values.iter().flatten().sum();
     assert!((sum - value as f64).abs() < 1e-6 * sum, "{relief:?}: {sum} is not {value}");
-    let methods = words(&batch, "method").unwrap();
+    let methods = word_column(&batch, "method").unwrap();
     let mut windows: Vec<(i64, String, i64)> = numbers("window_ns")
         .into_iter()
         .zip(numbers("mono_ns"))

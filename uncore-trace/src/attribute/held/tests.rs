@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
+use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
 use crate::plan::Plan;
-use crate::schema::columns::{f64s, get, i32s, words};
+use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 const TICK: u64 = 10;
 
@@ -40,12 +40,13 @@ type Line = (Option<i32>, f64, f64, f64, String);
 /// A function, an owner, and how long it holds it in each tick.
 type Change<'a> = (&'a str, Owner, u64);
 
-/// The rows of one window of four ticks, with these counts, and these changes before the end of each.
+/// The rows of one window of four ticks, with these counts, and these changes before the end of
+/// each.
 fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Line> {
     let plan = plan(functions);
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |_| false),
+        counters: &order_counters(&plan, |_| false),
         methods: Methods {
             choice: Choice::Auto,
             io: false,
@@ -55,42 +56,50 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         },
         start_tick: 0,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     assert!(attributor.needs_ticks());
     let mut rows = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
     let reading = |tick: u64, value: u64| {
-        let value = Ok(Value { value, times: None });
-        let (time, trigger) = (tick * TICK, Trigger::Timer);
-        Entry::Reading(Reading { tick, time, counter: 0, cpu: 0, trigger, value, owner: None })
+        let value = Ok(CounterValue { value, times: None });
+        let (time, trigger) = (tick * TICK, ReadingTrigger::Timer);
+        LogEntry::Reading(CounterReading {
+            tick,
+            time,
+            counter: 0,
+            cpu: 0,
+            trigger,
+            value,
+            owner: None,
+        })
     };
     take(reading(0, 0));
     let mut sum = 0;
     for (tick, (count, changes)) in (1..).zip(ticks) {
         for &(function, owner, ns) in *changes {
-            take(Entry::Held(&Held { function: function.parse().unwrap(), owner, ns }));
+            take(LogEntry::Held(&DeviceHold { function: function.parse().unwrap(), owner, ns }));
         }
         // A tick without a reading.
         if *count != u64::MAX {
             sum += count;
             take(reading(tick, sum));
         }
-        take(Entry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
+        take(LogEntry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
     }
     let rows = rows.finish();
-    let (pid, value) = (i32s(&rows, "pid").unwrap(), f64s(&rows, "value").unwrap());
+    let (pid, value) = (i32_column(&rows, "pid").unwrap(), f64_column(&rows, "value").unwrap());
     let confidence = |name: &str, row: usize| {
         let column = rows[name].as_any().downcast_ref::<arrow::array::Float32Array>();
         (f64::from(column.unwrap().value(row)) * 100.0).round() / 100.0
     };
-    let methods = words(&rows, "method").unwrap();
+    let methods = word_column(&rows, "method").unwrap();
     let mut lines: Vec<Line> = (0..rows.num_rows())
         .map(|row| {
             (
-                get(pid, row),
-                get(value, row).unwrap(),
+                nullable_value(pid, row),
+                nullable_value(value, row).unwrap(),
                 confidence("confidence", row),
                 confidence("cgroup_confidence", row),
                 methods.get(row).unwrap().to_owned(),
@@ -123,8 +132,8 @@ fn one_tenant_that_holds_the_device_has_all() {
     assert_eq!(held, [half(1), half(2)]);
 }
 
-/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a tenant
-/// that is the only one with an open file may not be the only one that uses the device.
+/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a
+/// tenant that is the only one with an open file may not be the only one that uses the device.
 #[test]
 fn no_holder_is_sure_because_another_may_be_hidden() {
     let (one, other) = (process(1, 7), process(2, 8));
@@ -204,8 +213,9 @@ fn a_tick_without_a_reading_is_in_the_next_count() {
 
 #[test]
 fn the_chance_is_that_of_a_uniform_division() {
-    let right =
-        |alone: f64, shared: f64, of: f64| Claim { alone, shared, of, fair: shared }.right();
+    let right = |alone: f64, shared: f64, of: f64| {
+        HolderClaim { alone, shared, shared_count: of, fair_value: shared }.right_probability()
+    };
     assert!((right(0.0, 50.0, 100.0) - 0.1).abs() < 1e-12);
     // Beta(1, 3) between 0.225 and 0.275.
     let four = (1.0_f64 - 0.225).powi(3) - (1.0_f64 - 0.275).powi(3);
@@ -216,22 +226,27 @@ fn the_chance_is_that_of_a_uniform_division() {
 #[test]
 fn what_devices_count_themselves_divides_what_several_hold() {
     let (one, two, three) = (process(1, 7), process(2, 8), process(3, 9));
-    let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<Address>().unwrap());
-    let behind = |function| Behind { function, unseen: false, requests: false };
+    let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<PciAddress>().unwrap());
+    let behind = |function| CountedFunction { function, unseen: false, requests: false };
     let full =
         |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
     let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
     // In thousandths.
-    let of = |bytes: &[(Address, u64)], used: &[(u32, u64)]| {
-        let mut counted: HashMap<Address, SelfCounted> = HashMap::new();
+    let of = |bytes: &[(PciAddress, u64)], used: &[(u32, u64)]| {
+        let mut counted: HashMap<PciAddress, SelfCounted> = HashMap::new();
         for (function, bytes) in bytes {
             counted.entry(*function).or_default().bytes.insert(None, *bytes);
         }
         counted.entry(gpu).or_default().processes = used.iter().copied().collect();
-        let parts =
-            Parts::of((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
-        let part =
-            |who| parts.of.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
+        let parts = HolderFractions::from_holders(
+            (&[behind(gpu), behind(nic)], false),
+            &holders,
+            (&counted, None),
+            TICK,
+        );
+        let part = |who| {
+            parts.by_owner.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part)
+        };
         [one, two, three].map(|who| (1000.0 * part(who)) as u32)
     };
     assert_eq!(of(&[], &[]), [250, 250, 500]);
@@ -248,36 +263,44 @@ fn what_devices_count_themselves_divides_what_several_hold() {
 #[test]
 fn what_is_counted_for_one_does_not_make_it_sure() {
     let (one, two) = (process(1, 7), process(2, 8));
-    let gpu = GPU.parse::<Address>().unwrap();
-    let behind = [Behind { function: gpu, unseen: false, requests: false }];
+    let gpu = GPU.parse::<PciAddress>().unwrap();
+    let behind = [CountedFunction { function: gpu, unseen: false, requests: false }];
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
-    let mut claims = Claims::default();
-    let parts = Arc::new(Parts::of((&behind, false), &holders, (&counted, None), TICK));
-    claims.tick(TickParts(parts), Some(1000.0));
+    let mut claims = HolderClaims::default();
+    let parts =
+        Arc::new(HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK));
+    claims.add_tick_count(TickFractions(parts), Some(1000.0));
     let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
-    claims.take().apply(&mut shares);
-    let said: Vec<_> = shares.iter().map(|its| (its.who, its.value.round())).collect();
+    claims.take_counted().apply_to_shares(&mut shares);
+    let said: Vec<_> = shares.iter().map(|its| (its.owner, its.value.round())).collect();
     assert_eq!(said, [(one, 1000.0)]);
     assert!(shares[0].lasting < 0.2, "{shares:?}");
     // One of several that are no owners.
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (Owner::OtherTasks, TICK)]))]);
     let processes = BTreeMap::from([(1, 1), (5, 90), (6, 9)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
-    let parts = Parts::of((&behind, false), &holders, (&counted, None), TICK);
-    let others = parts.of.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
+    let parts = HolderFractions::from_holders((&behind, false), &holders, (&counted, None), TICK);
+    let others = parts.by_owner.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
     assert!((others.1 - 0.99).abs() < 1e-9, "{parts:?}");
 }
 
 #[test]
 fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
-    let gpu = GPU.parse::<Address>().unwrap();
-    let of =
-        |name: &str, requests| Behind { function: name.parse().unwrap(), unseen: false, requests };
+    let gpu = GPU.parse::<PciAddress>().unwrap();
+    let of = |name: &str, requests| CountedFunction {
+        function: name.parse().unwrap(),
+        unseen: false,
+        requests,
+    };
     let behind = [of(GPU, false), of(NIC, true)];
     let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
-    let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).of.len();
+    let parts = |has| {
+        HolderFractions::from_holders((&behind, has), &holders, (&HashMap::new(), None), TICK)
+            .by_owner
+            .len()
+    };
     assert_eq!((parts(false), parts(true)), (1, 2));
 }
 

@@ -1,40 +1,40 @@
 //! How a link that is nearly full counts less than its users' rates make expect.
 //!
-//! Near the capacity of a link all of its users are slowed down, so the count is a concave function of
-//! the sum of rate x use. A linear model gives the difference to the baseline. So
-//! learners use `count x (1 + factor x count / mean)`. The factor is found from a regression of the
-//! counts of ticks on what is expected of them and its square. Shares are not affected: the count is
-//! divided in proportion to rate x use.
+//! Near the capacity of a link all of its users are slowed down, so the count is a concave function
+//! of the sum of rate x use. A linear model gives the difference to the baseline. So learners use
+//! `count x (1 + factor x count / mean)`. The factor is found from a regression of the counts of
+//! ticks on what is expected of them and its square. Shares are not affected: the count is divided
+//! in proportion to rate x use.
 
 /// Time constant of the memory, in ticks.
 const MEMORY: f64 = 20_000.0;
 
-/// Least expected count, as a part of the mean: the errors of a quiet tick are not small in the same
+/// Least expected count, relative to the mean: the errors of a quiet tick are not small in the same
 /// proportion.
-const LEAST: f64 = 0.1;
+const MIN_EXPECTED: f64 = 0.1;
 
 /// Gain of the mean, per tick.
 const MEAN_GAIN: f64 = 1e-3;
 
 /// Gain of the factor, per call.
-const GAIN: f64 = 0.2;
+const FACTOR_GAIN: f64 = 0.2;
 
-/// Errors of neighbouring ticks are alike: the variance of a sum is this many times larger.
-const ALIKE: f64 = 64.0;
+/// Errors of neighbouring ticks are correlated: the variance of a sum is this many times larger.
+const AUTOCORRELATION_FACTOR: f64 = 64.0;
 
-/// Expected deviation of the factor from 0.
-const EXPECTED: f64 = 0.2;
+/// Prior standard deviation of the factor, whose prior mean is 0.
+const PRIOR_SD: f64 = 0.2;
 
 /// Largest factor.
-const MOST: f64 = 0.5;
+const MAX_FACTOR: f64 = 0.5;
 
-/// A column's rate is well known after this number of ticks for each column: before, what is expected
-/// follows the counts from which it was learnt.
+/// A column's rate is well known after this number of ticks for each column: before, what is
+/// expected follows the counts from which it was learnt.
 pub(super) const TICKS_PER_COLUMN: u64 = 20;
 
-/// Weighed sums of products of 1, what is expected (`u`), its square (`q`) and the count (`y`).
+/// Weighed sums of products of 1, the expected count (`u`), its square (`q`) and the count (`y`).
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct BendSums {
     n: f64,
     u: f64,
     q: f64,
@@ -49,22 +49,22 @@ struct Sums {
 /// The bend of one counter.
 #[derive(Debug, Default)]
 pub(super) struct Bend {
-    sums: Sums,
+    sums: BendSums,
     mean: f64,
     factor: f64,
 }
 
 impl Bend {
     /// The count of some ticks as it would be if the link had room.
-    pub(super) fn straighten(&self, count: f64, ticks: u64) -> f64 {
+    pub(super) fn straighten_count(&self, count: f64, ticks: u64) -> f64 {
         if self.mean <= 0.0 {
             return count;
         }
         count * (1.0 + self.factor * count / (ticks.max(1) as f64 * self.mean))
     }
 
-    /// Adds a tick: what is expected of it, and its count.
-    pub(super) fn add(&mut self, expected: f64, count: f64) {
+    /// Adds a tick: its expected count, and its count.
+    pub(super) fn add_tick(&mut self, expected: f64, count: f64) {
         if expected <= 0.0 || !expected.is_finite() {
             return;
         }
@@ -75,10 +75,10 @@ impl Bend {
         // The bend is that of the link, whatever its load is.
         self.factor *= mean / self.mean;
         self.mean = mean;
-        let (u, y) = (expected / self.mean, self.straighten(count, 1) / self.mean);
-        let (q, weight) = (u * u, u.max(LEAST).powi(-2));
-        let left = 1.0 - 1.0 / MEMORY;
-        let Sums { n, u: su, q: sq, uq, qq, y: sy, uy, qy, yy } = &mut self.sums;
+        let (u, y) = (expected / self.mean, self.straighten_count(count, 1) / self.mean);
+        let (q, weight) = (u * u, u.max(MIN_EXPECTED).powi(-2));
+        let forgetting_factor = 1.0 - 1.0 / MEMORY;
+        let BendSums { n, u: su, q: sq, uq, qq, y: sy, uy, qy, yy } = &mut self.sums;
         let products = [
             (n, 1.0),
             (su, u),
@@ -90,47 +90,50 @@ impl Bend {
             (qy, q * y),
             (yy, y * y),
         ];
-        for (sum, its) in products {
-            *sum = left * *sum + weight * its;
+        for (sum, product) in products {
+            *sum = forgetting_factor * *sum + weight * product;
         }
     }
 
     /// Improves the factor: `y = a + b u + c u^2` has the rest of the bend in `c`, which counts as
     /// far as its variance allows.
-    pub(super) fn find(&mut self) {
-        let Sums { n, u, q, uq, qq, y, uy, qy, yy } = self.sums;
+    pub(super) fn update_factor(&mut self) {
+        let BendSums { n, u, q, uq, qq, y, uy, qy, yy } = self.sums;
         let determinant = |[a, b, c]: [[f64; 3]; 3]| {
             a[0] * (b[1] * c[2] - b[2] * c[1]) - a[1] * (b[0] * c[2] - b[2] * c[0])
                 + a[2] * (b[0] * c[1] - b[1] * c[0])
         };
-        let all = determinant([[n, u, q], [u, q, uq], [q, uq, qq]]);
-        let a = determinant([[y, u, q], [uy, q, uq], [qy, uq, qq]]) / all;
-        let b = determinant([[n, y, q], [u, uy, uq], [q, qy, qq]]) / all;
-        let c = determinant([[n, u, y], [u, q, uy], [q, uq, qy]]) / all;
-        let square = (yy - a * y - b * uy - c * qy).max(0.0) / n;
-        let variance = ALIKE * square * (n * q - u * u) / all / (b * b);
-        let told = EXPECTED * EXPECTED / (EXPECTED * EXPECTED + variance);
-        let found = (self.factor - c / b) * told;
-        if found.is_finite() && b > 0.1 {
-            self.factor = (self.factor + GAIN * (found - self.factor)).clamp(0.0, MOST);
+        let gram_determinant = determinant([[n, u, q], [u, q, uq], [q, uq, qq]]);
+        let a = determinant([[y, u, q], [uy, q, uq], [qy, uq, qq]]) / gram_determinant;
+        let b = determinant([[n, y, q], [u, uy, uq], [q, qy, qq]]) / gram_determinant;
+        let c = determinant([[n, u, y], [u, q, uy], [q, uq, qy]]) / gram_determinant;
+        let residual_variance = (yy - a * y - b * uy - c * qy).max(0.0) / n;
+        let variance = AUTOCORRELATION_FACTOR * residual_variance * (n * q - u * u)
+            / gram_determinant
+            / (b * b);
+        let shrinkage = PRIOR_SD * PRIOR_SD / (PRIOR_SD * PRIOR_SD + variance);
+        let target_factor = (self.factor - c / b) * shrinkage;
+        if target_factor.is_finite() && b > 0.1 {
+            self.factor =
+                (self.factor + FACTOR_GAIN * (target_factor - self.factor)).clamp(0.0, MAX_FACTOR);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::simulation::Random;
+    use super::super::super::simulation::SplitMix;
     use super::*;
 
     /// The factor, from counts of ticks with a demand of 0.5 to 1.5.
     fn factor(count: impl Fn(f64) -> f64) -> f64 {
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut bend = Bend::default();
         for tick in 0..40_000 {
-            let demand = 0.5 + random.unit();
-            bend.add(demand, count(demand) * (1.0 + 0.05 * random.normal()));
+            let demand = 0.5 + random.next_unit();
+            bend.add_tick(demand, count(demand) * (1.0 + 0.05 * random.next_normal()));
             if tick % 1000 == 999 {
-                bend.find();
+                bend.update_factor();
             }
         }
         bend.factor

@@ -1,104 +1,114 @@
 //! How rates differ just now.
 //!
 //! The learnt rates are corrected in three stages ([`STAGES`]), each around the last: by the counts
-//! of some seconds, of some tenths of a second, and of the block itself. In each, a rate is expected
-//! to differ by a normal deviation. How large it is, is learnt from the blocks before (an EM step
-//! for its variance), but a stage never expects less than [`Stage::least`]: where counts tell
-//! little, they say little of the deviation.
+//! of some seconds, of some tenths of a second, and of the block itself. In each, a rate is
+//! expected to differ by a normal deviation. How large it is, is learnt from the blocks before (an
+//! EM step for its variance), but a stage never expects less than [`Stage::least`]: where counts
+//! tell little, they say little of the deviation.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::history::{History, LONG, Use};
-use super::super::solve::{Square, conjugate_gradient, dot};
-use super::solve::Solution;
+use super::super::history::{History, LONG_BLOCK_LEN, Predictor};
+use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
+use super::solve::RateSolution;
 
 /// Counts from which rates are corrected.
 #[derive(Debug)]
 struct Stage {
     /// Number of blocks that are taken together.
     length: u64,
-    /// Weight of these by their distance.
+    /// Weights of these by their distance.
     weights: &'static [f64],
-    /// Factor for the variance of a tick: errors of neighbouring ticks are alike.
-    alike: f64,
-    /// Least expected deviation of a rate of time, as a part of it.
-    least: f64,
+    /// Factor for the variance of a tick, because errors of neighbouring ticks are correlated.
+    autocorrelation_factor: f64,
+    /// Least prior standard deviation of a rate per CPU time, relative to the rate.
+    min_time_prior_sd: f64,
 }
 
 impl Stage {
-    /// Least expected deviation of a rate. Bytes per miss, or per byte at a port, differ less than
-    /// bytes per time.
-    fn least(&self, by: Use) -> f64 {
-        match by {
-            Use::Time => self.least,
-            Use::Misses | Use::Ports => 0.4 * self.least,
+    /// Least prior standard deviation of a rate. Bytes per miss, or per byte at a port, differ less
+    /// than bytes per time.
+    fn min_prior_sd(&self, predictor: Predictor) -> f64 {
+        match predictor {
+            Predictor::Time => self.min_time_prior_sd,
+            Predictor::Misses | Predictor::Ports => 0.4 * self.min_time_prior_sd,
         }
     }
 }
 
-/// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
-/// smallest errors on drawn machines of 8 to 144 CPUs.
+/// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with
+/// the smallest errors on drawn machines of 8 to 144 CPUs.
 const STAGES: [Stage; 3] = [
-    Stage { length: LONG, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], alike: 16.0, least: 0.5 },
-    Stage { length: 1, weights: &[1.0, 0.67, 0.3, 0.08], alike: 4.0, least: 0.3 },
-    Stage { length: 1, weights: &[1.0], alike: 4.0, least: 0.1 },
+    Stage {
+        length: LONG_BLOCK_LEN,
+        weights: &[1.0, 0.6, 0.37, 0.22, 0.14],
+        autocorrelation_factor: 16.0,
+        min_time_prior_sd: 0.5,
+    },
+    Stage {
+        length: 1,
+        weights: &[1.0, 0.67, 0.3, 0.08],
+        autocorrelation_factor: 4.0,
+        min_time_prior_sd: 0.3,
+    },
+    Stage { length: 1, weights: &[1.0], autocorrelation_factor: 4.0, min_time_prior_sd: 0.1 },
 ];
 
-/// Largest expected deviation.
-const MOST: f64 = 1.0;
+/// Largest prior standard deviation.
+const MAX_PRIOR_SD: f64 = 1.0;
 
-/// Gain of the expected deviation, per block.
-const GAIN: f64 = 0.1;
+/// Gain of the prior standard deviation, per block.
+const PRIOR_SD_GAIN: f64 = 0.1;
 
-/// The deviation is learnt from a block if its counts tell of this many rates.
-const TOLD: f64 = 0.3;
+/// The prior is learnt from a block if its counts have information on so many rates.
+const MIN_INFORMATION: f64 = 0.3;
 
-/// Least rate in a block, as a part of the learnt one.
-const LEAST: f64 = 0.15;
+/// Least rate in a block, relative to the learnt rate.
+const MIN_RATE_RATIO: f64 = 0.15;
 
-/// Most iterations of the conjugate gradient method.
-const ITERATIONS: usize = 25;
+/// Largest number of iterations of the conjugate gradient method.
+const MAX_ITERATIONS: usize = 25;
 
-/// It has converged when the squared residual is this part of the first.
-const SETTLED: f64 = 1e-5;
+/// The method has converged when the squared residual is this fraction of the first.
+const CONVERGED_RESIDUAL: f64 = 1e-5;
 
 /// Products of use and count in a block, each weighed by one over what is expected of the tick.
 #[derive(Debug)]
 pub(super) struct BlockCounts {
     /// Number of the block.
     pub number: u64,
-    /// By place.
+    /// By slot.
     pub products: Vec<f64>,
 }
 
 impl BlockCounts {
-    /// A place has a new column.
-    pub(super) fn clear(&mut self, place: usize) {
-        self.products.get_mut(place).into_iter().for_each(|its| *its = 0.0);
+    /// Forgets the products of a slot that has a new column.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        self.products.get_mut(slot).into_iter().for_each(|product| *product = 0.0);
     }
 }
 
-/// Expected deviations, by stage.
+/// Prior standard deviations of relative rates, by stage.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spreads([f64; 3]);
+pub(super) struct PriorScales([f64; 3]);
 
-impl Spreads {
-    /// Those of a beginning.
-    pub(super) fn new(by: Use) -> Self {
-        Self(STAGES.each_ref().map(|stage| stage.least(by)))
+impl PriorScales {
+    /// The scales before anything was learnt.
+    pub(super) fn new(predictor: Predictor) -> Self {
+        Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(predictor)))
     }
 }
 
 /// The rates in a block.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct BlockRates {
     /// The block.
     pub number: u64,
-    /// The long block that it is in, and its rates by place.
-    long: (u64, Vec<f64>),
-    /// By place.
+    /// The number of the long block that it is in, and the rates of that by slot.
+    long_block: (u64, Vec<f64>),
+    /// Rates by slot.
     pub rates: Vec<f64>,
-    /// By place.
+    /// Variances by slot.
     pub variance: Vec<Variance>,
 }
 
@@ -107,190 +117,224 @@ pub(super) struct Local {
 pub(in super::super) struct Variance {
     /// Of a column's part of the count: the learnt rates.
     pub learnt: f64,
-    /// Of a column's part of the count: how rates differ just now.
-    pub now: f64,
+    /// Of a column's part of the count: how rates differ at the moment.
+    pub momentary: f64,
     /// Of the part of its group, near and far and with all processes: the learnt rates.
-    pub of_group: f64,
+    pub group_learnt: f64,
 }
 
 impl Variance {
-    /// Of a place that nothing is known of.
-    pub(in super::super) const UNKNOWN: Self = Self { learnt: 1.0, now: 1.0, of_group: 1.0 };
+    /// The variance of a slot that nothing is known of.
+    pub(in super::super) const UNKNOWN: Self =
+        Self { learnt: 1.0, momentary: 1.0, group_learnt: 1.0 };
 
-    /// Moves it to another by this part of the difference.
-    pub(in super::super) fn approach(&mut self, later: &Self, weight: f64) {
-        let Self { learnt, now, of_group } = self;
-        for (value, next) in [(learnt, later.learnt), (now, later.now), (of_group, later.of_group)]
-        {
-            *value += weight * (next - *value);
+    /// Moves it towards a target by the fraction `weight` of the difference.
+    pub(in super::super) fn move_towards(&mut self, target: &Self, weight: f64) {
+        let Self { learnt, momentary: momentary_value, group_learnt: group_value } = self;
+        for (value, target_value) in [
+            (learnt, target.learnt),
+            (momentary_value, target.momentary),
+            (group_value, target.group_learnt),
+        ] {
+            *value += weight * (target_value - *value);
         }
     }
 }
 
-impl Local {
-    /// The learnt rates, not corrected, for a block. They are expected to differ by `spreads`.
-    pub(super) fn learnt(
+impl BlockRates {
+    /// The learnt rates, not corrected, for a block. Their prior scales are `prior_scales`.
+    pub(super) fn from_learnt(
         number: u64,
-        solution: &Solution,
+        solution: &RateSolution,
         history: &History,
-        spreads: &Spreads,
+        prior_scales: &PriorScales,
     ) -> Self {
         let rates = solution.rates.clone();
-        let now = spreads.0.iter().map(|spread| spread * spread).sum();
-        let variance = variances(number, solution, &rates, &vec![now; rates.len()], history);
+        let momentary = prior_scales.0.iter().map(|spread| spread * spread).sum();
+        let variance =
+            relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
         // No block follows it whose slow rates are the same.
-        Self { number, long: (u64::MAX, Vec::new()), rates, variance }
+        Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
 
-    /// Corrects the learnt rates for the block of a tick. `error` is the variance of a tick, and
-    /// `last` has the rates of the block before it, if they were learnt at the same time.
-    pub(super) fn find(
+    /// Corrects the learnt rates for the block of a tick. `tick_variance` is that of a tick, and
+    /// `previous` has the rates of the block before it, if they were learnt at the same time.
+    pub(super) fn correct_learnt(
         tick: u64,
-        solution: &Solution,
+        solution: &RateSolution,
         (counts, history): (&VecDeque<BlockCounts>, &History),
-        error: f64,
-        spreads: &mut Spreads,
-        last: Option<Self>,
+        tick_variance: f64,
+        prior_scales: &mut PriorScales,
+        previous: Option<Self>,
     ) -> Self {
         let number = history.block_of(tick);
-        let learnt = &solution.rates;
-        let mut correct = |at: usize, around: &[f64]| {
-            let stage = &STAGES[at];
+        let learnt_rates = &solution.rates;
+        let mut correct_stage = |stage_index: usize, center_rates: &[f64]| {
+            let stage = &STAGES[stage_index];
             let middle = number.div_ceil(stage.length);
             let weight = |block: u64| {
                 let distance = block.div_ceil(stage.length).abs_diff(middle);
                 stage.weights.get(distance as usize).copied()
             };
-            let matrix = history.around((at, middle), weight);
-            let mut right = vec![0.0; matrix.n];
+            let gram = history.gram_around((stage_index, middle), weight);
+            let mut rhs_of_blocks = vec![0.0; gram.n];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
-                right.iter_mut().zip(&block.products).for_each(|(to, its)| *to += weight * its);
+                rhs_of_blocks
+                    .iter_mut()
+                    .zip(&block.products)
+                    .for_each(|(entry, product)| *entry += weight * product);
             }
-            let problem = Problem { matrix: &matrix, right };
-            let spread = &mut spreads.0[at];
-            problem.correct(around, learnt, (stage, history.kind(), error), spread)
+            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks };
+            let prior_scale = &mut prior_scales.0[stage_index];
+            problem.solve_correction(
+                center_rates,
+                learnt_rates,
+                (stage, history.predictor(), tick_variance),
+                prior_scale,
+            )
         };
-        let long = number.div_ceil(LONG);
-        let slow = match last.filter(|last| last.long.0 == long) {
-            Some(last) => last.long.1,
-            None => correct(0, learnt).0,
+        let long_number = number.div_ceil(LONG_BLOCK_LEN);
+        let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number)
+        {
+            Some(same_long) => same_long.long_block.1,
+            None => correct_stage(0, learnt_rates).0,
         };
-        let (fast, _) = correct(1, &slow);
-        let (rates, now) = correct(2, &fast);
-        let variance = variances(number, solution, &rates, &now, history);
-        Self { number, long: (long, slow), rates, variance }
+        let (fast_rates, _) = correct_stage(1, &slow_rates);
+        let (rates, momentary_variance) = correct_stage(2, &fast_rates);
+        let variance = relative_variances(number, solution, &rates, &momentary_variance, history);
+        Self { number, long_block: (long_number, slow_rates), rates, variance }
     }
 }
 
-/// By place: variances of the relative errors of parts of the count in a block.
-fn variances(
+/// By slot: variances of the relative errors of the fractions `p` that columns have of a count.
+fn relative_variances(
     number: u64,
-    solution: &Solution,
+    solution: &RateSolution,
     rates: &[f64],
-    now: &[f64],
+    momentary_by_slot: &[f64],
     history: &History,
 ) -> Vec<Variance> {
-    let active = &solution.active;
+    let active = &solution.active_slots;
     let block = history.block(number);
-    let used = |place: usize| block.and_then(|block| block.products.row(place).first()).copied();
-    let expected: Vec<f64> =
-        active.iter().map(|place| rates[*place] * f64::from(used(*place).unwrap_or(0.0))).collect();
-    let all: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    let parts: Vec<f64> = expected.iter().map(|its| its / all).collect();
+    let use_of_slot =
+        |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
+    let expected: Vec<f64> = active
+        .iter()
+        .map(|slot| rates[*slot] * f64::from(use_of_slot(*slot).unwrap_or(0.0)))
+        .collect();
+    let expected_sum: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let fractions: Vec<f64> = expected.iter().map(|amount| amount / expected_sum).collect();
     let covariance = &solution.covariance;
-    let common = covariance.times(&parts);
-    let of_all = dot(&common, &parts);
-    let now: Vec<f64> = active.iter().map(|place| now[*place]).collect();
-    let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
-    let both = |one: usize, other: usize| f64::from(covariance.row(one.max(other))[one.min(other)]);
-    // The variance of a sum's logarithm: the gradient of each of its parts is its part of the sum.
-    let of_group = |members: &[usize]| {
-        let whole: f64 = members.iter().map(|at| parts[*at]).sum();
-        if whole <= 0.0 {
+    let covariance_by_fractions = covariance.multiply_vector(&fractions);
+    let variance_of_sum = dot_product(&covariance_by_fractions, &fractions);
+    let momentary: Vec<f64> = active.iter().map(|slot| momentary_by_slot[*slot]).collect();
+    let momentary_of_sum: f64 = momentary
+        .iter()
+        .zip(&fractions)
+        .map(|(momentary_variance, fraction)| momentary_variance * fraction * fraction)
+        .sum();
+    let covariance_of = |i: usize, j: usize| f64::from(covariance.row(i.max(j))[i.min(j)]);
+    // The variance of a sum's logarithm: its gradient by each part is the fraction of that part.
+    let group_variance = |members: &[usize]| {
+        let group_fraction: f64 = members.iter().map(|i| fractions[*i]).sum();
+        if group_fraction <= 0.0 {
             return None;
         }
-        let (mut own, mut with_all) = (0.0, 0.0);
-        for at in members {
-            own +=
-                parts[*at] * members.iter().map(|its| both(*at, *its) * parts[*its]).sum::<f64>();
-            with_all += parts[*at] * common[*at];
+        let (mut within_group, mut with_sum) = (0.0, 0.0);
+        for i in members {
+            within_group += fractions[*i]
+                * members.iter().map(|j| covariance_of(*i, *j) * fractions[*j]).sum::<f64>();
+            with_sum += fractions[*i] * covariance_by_fractions[*i];
         }
-        Some((own / whole - 2.0 * with_all) / whole + of_all)
+        Some((within_group / group_fraction - 2.0 * with_sum) / group_fraction + variance_of_sum)
     };
     let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (at, place) in active.iter().enumerate() {
-        groups.entry(history.columns().root(*place)).or_default().push(at);
+    for (index, slot) in active.iter().enumerate() {
+        groups.entry(history.columns().group_slot(*slot)).or_default().push(index);
     }
     let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
     for members in groups.values() {
-        let of_group = of_group(members);
-        for at in members {
-            let learnt = both(*at, *at) - 2.0 * common[*at] + of_all;
-            let now = now[*at] * (1.0 - 2.0 * parts[*at]) + now_of_all;
-            variance[active[*at]] = Variance {
+        let variance_of_group = group_variance(members);
+        for i in members {
+            let learnt =
+                covariance_of(*i, *i) - 2.0 * covariance_by_fractions[*i] + variance_of_sum;
+            let momentary_of_column =
+                momentary[*i] * (1.0 - 2.0 * fractions[*i]) + momentary_of_sum;
+            variance[active[*i]] = Variance {
                 learnt: learnt.max(0.0),
-                now: now.max(0.0),
-                of_group: of_group.unwrap_or(learnt).max(0.0),
+                momentary: momentary_of_column.max(0.0),
+                group_learnt: variance_of_group.unwrap_or(learnt).max(0.0),
             };
         }
     }
     variance
 }
 
-/// Weighed products of the blocks around one, of use and use, and of use and count.
-struct Problem<'a> {
-    matrix: &'a Square,
-    right: Vec<f64>,
+/// The weighed normal equations of the blocks around one: use by use, and use by count.
+struct CorrectionProblem<'a> {
+    gram: &'a SquareMatrix,
+    rhs: Vec<f64>,
 }
 
-impl Problem<'_> {
-    /// The corrected rates, and the variance of their deviations. Improves the expected deviation.
-    fn correct(
+impl CorrectionProblem<'_> {
+    /// The corrected rates, and their posterior relative variances. Improves the prior scale.
+    fn solve_correction(
         self,
-        around: &[f64],
-        learnt: &[f64],
-        (stage, by, error): (&Stage, Use, f64),
-        spread: &mut f64,
+        center_rates: &[f64],
+        learnt_rates: &[f64],
+        (stage, predictor, tick_variance): (&Stage, Predictor, f64),
+        prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let n = self.matrix.n;
-        // Places that came after the learnt rates have none.
-        let rate = |at: usize| around.get(at).copied().unwrap_or(0.0);
-        // In units of the expected deviation of each rate and of the error.
-        let unit = (stage.alike * error).sqrt();
-        let scale: Vec<f64> = (0..n).map(|at| *spread * rate(at) / unit).collect();
-        let rates: Vec<f32> = (0..n).map(|at| rate(at) as f32).collect();
-        let expected = self.matrix.times(&rates).into_iter().map(f64::from);
-        let rest = self.right.iter().zip(expected).zip(&scale);
-        let rest = rest.map(|((right, expected), scale)| (right - expected) * scale / unit);
-        let own = |at: usize| f64::from(self.matrix.of[at * n + at]) * scale[at] * scale[at];
-        let diagonal: Vec<f64> = (0..n).map(|at| own(at) + 1.0).collect();
-        let product = |x: &[f64], to: &mut [f64]| {
+        let n = self.gram.n;
+        // Slots that came after the learnt rates have none.
+        let rate_of_slot = |slot: usize| center_rates.get(slot).copied().unwrap_or(0.0);
+        // In units of the prior standard deviation of each rate and of that of the errors.
+        let unit = (stage.autocorrelation_factor * tick_variance).sqrt();
+        let scale: Vec<f64> = (0..n).map(|slot| *prior_scale * rate_of_slot(slot) / unit).collect();
+        let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
+        let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);
+        let rhs_and_expected = self.rhs.iter().zip(expected).zip(&scale);
+        let scaled_residual = rhs_and_expected
+            .map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
+        let scaled_gram_diagonal =
+            |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
+        let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
+        let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =
-                x.iter().zip(&scale).map(|(its, scale)| (its * scale) as f32).collect();
-            let products = self.matrix.times(&scaled);
-            for at in 0..n {
-                to[at] = f64::from(products[at]) * scale[at] + x[at];
+                x.iter().zip(&scale).map(|(x_i, scale)| (x_i * scale) as f32).collect();
+            let products = self.gram.multiply_vector(&scaled);
+            for i in 0..n {
+                product_vector[i] = f64::from(products[i]) * scale[i] + x[i];
             }
         };
-        let moved = conjugate_gradient(product, &diagonal, rest.collect(), (ITERATIONS, SETTLED));
-        let variance: Vec<f64> = diagonal.iter().map(|its| its.recip()).collect();
-        let own = (0..n).map(|at| {
-            let least = LEAST * learnt.get(at).copied().unwrap_or(0.0);
-            (rate(at) * (1.0 + *spread * moved[at])).max(least)
+        let correction = conjugate_gradient(
+            product,
+            &diagonal,
+            scaled_residual.collect(),
+            (MAX_ITERATIONS, CONVERGED_RESIDUAL),
+        );
+        let variance: Vec<f64> =
+            diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
+        let corrected = (0..n).map(|slot| {
+            let min_rate = MIN_RATE_RATIO * learnt_rates.get(slot).copied().unwrap_or(0.0);
+            (rate_of_slot(slot) * (1.0 + *prior_scale * correction[slot])).max(min_rate)
         });
-        let (own, now) =
-            (own.collect(), variance.iter().map(|its| its * *spread * *spread).collect());
-        let (mut squares, mut told) = (0.0, 0.0);
-        for (moved, variance) in moved.iter().zip(&variance) {
+        let (corrected_rates, relative_variance) = (
+            corrected.collect(),
+            variance.iter().map(|entry| entry * *prior_scale * *prior_scale).collect(),
+        );
+        let (mut squares, mut information) = (0.0, 0.0);
+        for (correction_of_rate, variance) in correction.iter().zip(&variance) {
             let weight = (1.0 - variance).powi(2);
-            squares += weight * (moved * moved + variance);
-            told += weight;
+            squares += weight * (correction_of_rate * correction_of_rate + variance);
+            information += weight;
         }
-        if told > TOLD {
-            let found = (*spread * (squares / told).sqrt()).clamp(stage.least(by), MOST);
-            *spread += GAIN * told.min(1.0) * (found - *spread);
+        if information > MIN_INFORMATION {
+            let target_scale = (*prior_scale * (squares / information).sqrt())
+                .clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
+            *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
-        (own, now)
+        (corrected_rates, relative_variance)
     }
 }

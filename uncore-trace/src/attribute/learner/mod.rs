@@ -2,9 +2,9 @@
 //! counted misses, or bytes at ports ([`Use`]).
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
-//! minute ([`solve`]), from sums that all counters of a set of CPUs share
-//! ([`super::sums`]). In each block of 100 ms they are corrected by the counts around it
-//! ([`local`]). A link that is nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
+//! minute ([`solve`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
+//! each block of 100 ms they are corrected by the counts around it ([`local`]). A link that is
+//! nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
 
 mod bend;
 mod local;
@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 
 use self::bend::Bend;
 pub(super) use self::local::Variance;
-use self::local::{BlockCounts, Local, Spreads};
-pub(super) use self::part::{Contributions, Parted};
-use self::solve::Solution;
-use super::history::{History, Use};
-use super::sums::{Counts, add_row, expected};
+use self::local::{BlockCounts, BlockRates, PriorScales};
+pub(super) use self::part::{Contributions, DividedCount};
+use self::solve::RateSolution;
+use super::history::{History, Predictor};
+use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
@@ -29,18 +29,18 @@ const LONGEST_NS: u64 = 1_000_000_000;
 /// Least of [`LONGEST_NS`], in ticks.
 const LONGEST_TICKS: u64 = 10;
 
-/// Number of ticks before rates are used.
-const LEARN: u64 = 100;
+/// Number of ticks that are learnt from before rates are used.
+const MIN_LEARNT_TICKS: u64 = 100;
 
-/// Rates are found anew when this part of the ticks is new, and after this time.
-const YOUNG: u64 = 4;
-const SELDOM_NS: u64 = 2_000_000_000;
+/// Rates are solved anew when one in so many ticks is new, and after this time.
+const YOUNG_DIVISOR: u64 = 4;
+const SOLVE_INTERVAL_NS: u64 = 2_000_000_000;
 
-/// While a recorder is late, rates are found so many times less often.
-const LESS_OFTEN: u64 = 8;
+/// While a recorder is late, rates are solved so many times less often.
+const RELIEF_FACTOR: u64 = 8;
 
-/// The covariance is found anew after this number of such times.
-const VARIED: u64 = 5;
+/// The covariance is computed anew after this number of such intervals.
+const COVARIANCE_INTERVALS: u64 = 5;
 
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,10 +65,10 @@ impl Effort {
 /// A count of one or more ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
-    /// The tick at which it begins, exclusive.
-    pub from: u64,
+    /// The tick after which it begins.
+    pub after_tick: u64,
     /// Its last tick.
-    pub to: u64,
+    pub last_tick: u64,
     /// The count.
     pub count: f64,
     /// Whether it covers time in which the counter did not count: nothing is learnt from it.
@@ -79,7 +79,7 @@ pub(super) struct Observation {
 /// that.
 #[derive(Debug, Default)]
 struct Noise {
-    rests: Vec<f64>,
+    residuals: Vec<f64>,
     variance: f64,
 }
 
@@ -90,341 +90,395 @@ impl Noise {
     /// Gain per tick.
     const GAIN: f64 = 5e-4;
 
-    /// Least variance, as a part of that around the learnt rates.
-    const LEAST: f64 = 0.02;
+    /// Least variance, relative to that around the learnt rates.
+    const MIN_RATIO: f64 = 0.02;
 
-    /// Adds the difference between the count of some ticks and what is expected of them.
-    fn add(&mut self, rest: f64, ticks: u64) {
+    /// Adds the residual of some ticks: their count less the expected count.
+    fn add_residual(&mut self, residual: f64, ticks: u64) {
         if ticks != 1 {
-            self.rests.clear();
+            self.residuals.clear();
             return;
         }
-        self.rests.push(rest);
-        if self.rests.len() < Self::TICKS {
+        self.residuals.push(residual);
+        if self.residuals.len() < Self::TICKS {
             return;
         }
         let n = Self::TICKS as f64;
-        let mean = self.rests.iter().sum::<f64>() / n;
-        let squares: f64 = self.rests.iter().map(|rest| (rest - mean).powi(2)).sum();
-        self.rests.clear();
+        let mean = self.residuals.iter().sum::<f64>() / n;
+        let squares: f64 = self.residuals.iter().map(|residual| (residual - mean).powi(2)).sum();
+        self.residuals.clear();
         let variance = squares / (n - 1.0);
         let gain = if self.variance > 0.0 { n * Self::GAIN } else { 1.0 };
         self.variance += gain * (variance - self.variance);
     }
 
-    /// The variance; `most` is that around the learnt rates.
-    fn of(&self, most: f64) -> f64 {
-        if self.variance > 0.0 { self.variance.clamp(Self::LEAST * most, most) } else { most }
+    /// The variance; `max_variance` is that around the learnt rates.
+    fn variance_within(&self, max_variance: f64) -> f64 {
+        if self.variance > 0.0 {
+            self.variance.clamp(Self::MIN_RATIO * max_variance, max_variance)
+        } else {
+            max_variance
+        }
     }
 }
 
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Learner {
-    by: Use,
+    predictor: Predictor,
     effort: Effort,
     /// Longest count that is learnt from, in ticks.
-    longest: u64,
-    /// [`SELDOM_NS`] in ticks.
-    seldom: u64,
+    max_count_ticks: u64,
+    /// [`SOLVE_INTERVAL_NS`] in ticks.
+    solve_interval_ticks: u64,
     /// Counts that are not divided yet, oldest first.
-    observations: VecDeque<Observation>,
+    undivided: VecDeque<Observation>,
     /// Counts that nothing was learnt from yet, oldest first.
-    fresh: VecDeque<Observation>,
-    counts: Counts,
+    unlearnt: VecDeque<Observation>,
+    count_sums: CountSums,
     /// The next tick to learn from; 0: none yet.
-    next: u64,
-    /// What was taken for the counts of ticks that were not read.
-    assumed: f64,
+    next_tick: u64,
+    /// The counts that were assumed for ticks that were not read.
+    assumed_count: f64,
     /// Number of ticks learnt from.
-    ticks: u64,
-    /// The number of the column of each place.
-    numbers: Vec<Option<u64>>,
-    solution: Solution,
-    /// The number of ticks at which they were found, and their covariance.
-    solved: u64,
-    varied: u64,
+    learnt_ticks: u64,
+    /// The number of the column of each slot.
+    column_numbers: Vec<Option<u64>>,
+    solution: RateSolution,
+    /// The number of ticks at which the rates were solved, and their covariance.
+    solved_at_ticks: u64,
+    covariance_at_ticks: u64,
     blocks: VecDeque<BlockCounts>,
-    spreads: Spreads,
+    prior_scales: PriorScales,
     noise: Noise,
     bend: Bend,
     /// The rates of the block that was divided last.
-    local: Option<Local>,
-    /// Parts that were divided since they were last taken.
+    block_rates: Option<BlockRates>,
+    /// Amounts that were divided since they were last taken.
     contributions: Contributions,
-    /// If they are kept: the parts of each count that was divided since they were last taken.
-    parted: Option<Vec<Parted>>,
+    /// If they are kept: each count that was divided since they were last taken.
+    divided_counts: Option<Vec<DividedCount>>,
     /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
-    skips: bool,
+    skips_next_count: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
-    pending: Option<u64>,
+    pending_after_tick: Option<u64>,
     /// The last tick whose count was divided.
-    divided: u64,
+    divided_tick: u64,
     /// What is left out.
     relief: Relief,
 }
 
 impl Learner {
     /// A learner for ticks of `tick_ns`.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
+    pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self {
-            by,
+            predictor,
             effort,
-            longest: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
-            seldom: (SELDOM_NS / tick_ns).max(1),
-            observations: VecDeque::new(),
-            fresh: VecDeque::new(),
-            counts: Counts::default(),
-            next: 0,
-            assumed: 0.0,
-            ticks: 0,
-            numbers: Vec::new(),
-            solution: Solution::default(),
-            solved: 0,
-            varied: 0,
+            max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
+            solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
+            undivided: VecDeque::new(),
+            unlearnt: VecDeque::new(),
+            count_sums: CountSums::default(),
+            next_tick: 0,
+            assumed_count: 0.0,
+            learnt_ticks: 0,
+            column_numbers: Vec::new(),
+            solution: RateSolution::default(),
+            solved_at_ticks: 0,
+            covariance_at_ticks: 0,
             blocks: VecDeque::new(),
-            spreads: Spreads::new(by),
+            prior_scales: PriorScales::new(predictor),
             noise: Noise::default(),
             bend: Bend::default(),
-            local: None,
+            block_rates: None,
             contributions: Contributions::default(),
-            parted: None,
-            skips: false,
-            pending: None,
-            divided: 0,
+            divided_counts: None,
+            skips_next_count: false,
+            pending_after_tick: None,
+            divided_tick: 0,
             relief: Relief::None,
         }
     }
 
-    /// Takes the count since the last count; `tick` is the last tick of it. `None` if there is no
+    /// Adds the count since the last count; `tick` is the last tick of it. `None` if there is no
     /// reading at its end.
-    pub(super) fn observe(&mut self, tick: u64, count: Option<f64>) {
-        let from = *self.pending.get_or_insert(tick.saturating_sub(1));
+    pub(super) fn observe_count(&mut self, tick: u64, count: Option<f64>) {
+        let begin_tick = *self.pending_after_tick.get_or_insert(tick.saturating_sub(1));
         let Some(count) = count else {
-            if tick - from >= self.longest {
-                (self.pending, self.skips) = (None, true);
+            if tick - begin_tick >= self.max_count_ticks {
+                (self.pending_after_tick, self.skips_next_count) = (None, true);
             }
             return;
         };
-        self.pending = None;
-        let restarts = std::mem::take(&mut self.skips);
-        let one = Observation { from, to: tick, count, restarts };
-        self.observations.push_back(one);
-        self.fresh.push_back(one);
+        self.pending_after_tick = None;
+        let restarts = std::mem::take(&mut self.skips_next_count);
+        let observation = Observation { after_tick: begin_tick, last_tick: tick, count, restarts };
+        self.undivided.push_back(observation);
+        self.unlearnt.push_back(observation);
     }
 
     /// Sets what is left out from now on.
-    pub(super) fn relieve(&mut self, relief: Relief) {
+    pub(super) fn set_relief(&mut self, relief: Relief) {
         self.relief = relief;
-        self.local = None;
+        self.block_rates = None;
     }
 
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
-    pub(super) const fn restart(&mut self) {
-        self.skips = true;
+    pub(super) const fn note_restart(&mut self) {
+        self.skips_next_count = true;
     }
 
     /// Whether rates are known.
     pub(super) fn is_ready(&self) -> bool {
-        self.ticks >= LEARN && !self.solution.rates.is_empty()
+        self.learnt_ticks >= MIN_LEARNT_TICKS && !self.solution.rates.is_empty()
     }
 
     /// Adds the counts of the ticks that were reviewed since the last call.
     ///
     /// A tick that was not read counts as what its use makes expect, which teaches nothing, and the
     /// next count has the rest.
-    pub(super) fn learn(&mut self, history: &History) {
-        self.follow(history);
+    pub(super) fn learn_counts(&mut self, history: &History) {
+        self.follow_columns(history);
         let mut groups = history.design().groups().iter();
-        let first = if self.next == 0 { history.first() } else { self.next };
-        for tick in first..history.reviewed() {
-            while self.fresh.front().is_some_and(|one| one.to < tick) {
-                self.fresh.pop_front();
+        let first_tick = if self.next_tick == 0 { history.first_tick() } else { self.next_tick };
+        for tick in first_tick..history.review_end_tick() {
+            while self.unlearnt.front().is_some_and(|oldest| oldest.last_tick < tick) {
+                self.unlearnt.pop_front();
             }
-            let row = history.by_place(tick);
-            let read = self.fresh.pop_front_if(|one| one.to == tick);
-            let count = if let Some(Observation { from, to, count, restarts: false }) = read {
-                let ticks = (to - from).max(1);
-                let columns = self.solution.active.len() as u64;
-                if ticks == 1 && columns > 0 && self.ticks > bend::TICKS_PER_COLUMN * columns {
-                    self.bend.add(self.expected(row), count);
+            let row = history.row_by_slot(tick);
+            let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
+            let count = if let Some(Observation {
+                after_tick: count_begin,
+                last_tick: count_end,
+                count,
+                restarts: false,
+            }) = observation
+            {
+                let ticks = (count_end - count_begin).max(1);
+                let column_count = self.solution.active_slots.len() as u64;
+                if ticks == 1
+                    && column_count > 0
+                    && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
+                {
+                    self.bend.add_tick(self.expected_count(row), count);
                 }
-                let straight = self.bend.straighten(count, ticks);
-                (straight - std::mem::take(&mut self.assumed)).max(0.0)
+                let straightened = self.bend.straighten_count(count, ticks);
+                (straightened - std::mem::take(&mut self.assumed_count)).max(0.0)
             } else {
-                let expected = self.expected(row);
-                self.assumed = if read.is_some() { 0.0 } else { self.assumed + expected };
+                let expected = self.expected_count(row);
+                self.assumed_count =
+                    if observation.is_some() { 0.0 } else { self.assumed_count + expected };
                 expected
             };
-            self.ticks += 1;
-            self.counts.push(count, &mut groups);
-            let number = history.block_of(tick);
-            if self.blocks.back().is_none_or(|block| block.number < number) {
-                self.blocks.push_back(BlockCounts { number, products: Vec::new() });
+            self.learnt_ticks += 1;
+            self.count_sums.push_count(count, &mut groups);
+            let block_number = history.block_of(tick);
+            if self.blocks.back().is_none_or(|block| block.number < block_number) {
+                self.blocks.push_back(BlockCounts { number: block_number, products: Vec::new() });
             }
             if let Some(block) = self.blocks.back_mut() {
-                add_row(&mut block.products, row, count / history.size(tick));
+                add_row(&mut block.products, row, count / history.relative_size(tick));
             }
         }
-        self.next = history.reviewed();
+        self.next_tick = history.review_end_tick();
     }
 
-    /// Forgets what places knew that have a new column. Until the next solution, its rate is that of
-    /// the place where the use was before.
-    fn follow(&mut self, history: &History) {
+    /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate
+    /// is that of the slot where the use was before.
+    fn follow_columns(&mut self, history: &History) {
         let columns = history.columns();
-        self.numbers.resize(columns.len(), None);
+        self.column_numbers.resize(columns.len(), None);
         let rates = &mut self.solution.rates;
         if !rates.is_empty() {
             rates.resize(columns.len(), 0.0);
         }
-        let mut new = Vec::new();
-        for (place, known) in self.numbers.iter_mut().enumerate() {
-            // Stored ticks may refer to a place without a column: it keeps what it knows.
-            let Some(column) = columns.get(place) else { continue };
-            if known.replace(column.number) != Some(column.number) {
-                self.counts.clear(place);
-                self.blocks.iter_mut().for_each(|block| block.clear(place));
-                rates.get_mut(place).into_iter().for_each(|rate| *rate = 0.0);
-                self.local = None;
-                self.solution.renewed.push(place);
-                new.push(place);
+        let mut new_slots = Vec::new();
+        for (slot, known_number) in self.column_numbers.iter_mut().enumerate() {
+            // Stored ticks may refer to a slot without a column: it keeps what was learnt.
+            let Some(column) = columns.get(slot) else { continue };
+            if known_number.replace(column.number) != Some(column.number) {
+                self.count_sums.clear_slot(slot);
+                self.blocks.iter_mut().for_each(|block| block.clear_slot(slot));
+                rates.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
+                self.block_rates = None;
+                self.solution.renewed_slots.push(slot);
+                new_slots.push(slot);
             }
         }
-        for place in new {
-            let rate = |at: u16| rates.get(usize::from(at)).copied().unwrap_or(0.0);
-            let first = columns.before(place, |at| rate(at) > 0.0).map_or(0.0, rate);
-            rates.get_mut(place).into_iter().for_each(|rate| *rate = first);
+        for slot in new_slots {
+            let rate_of_slot =
+                |parent_slot: u16| rates.get(usize::from(parent_slot)).copied().unwrap_or(0.0);
+            let initial_rate = columns
+                .previous_slot(slot, |parent| rate_of_slot(parent) > 0.0)
+                .map_or(0.0, rate_of_slot);
+            rates.get_mut(slot).into_iter().for_each(|rate| *rate = initial_rate);
         }
     }
 
-    /// What the use in a tick makes expect.
-    fn expected(&self, row: &[(u16, f32)]) -> f64 {
+    /// The count that the use in a tick makes expect.
+    fn expected_count(&self, row: &[(u16, f32)]) -> f64 {
         if self.solution.rates.is_empty() {
-            return self.counts.sum / self.ticks.max(1) as f64;
+            return self.count_sums.sum / self.learnt_ticks.max(1) as f64;
         }
-        expected(&self.solution.rates, row)
+        expected_count(&self.solution.rates, row)
     }
 
-    /// Number of ticks after which something is found anew: a part of all ticks, and at most some. While the
-    /// recorder is late, rates that are known are found less often.
-    fn due(&self, part: u64, most: u64) -> u64 {
+    /// Ticks after which something is solved anew: `wanted_ticks`, at most `max_ticks`. While the
+    /// recorder is late, rates that are known are solved less often.
+    fn interval_ticks(&self, wanted_ticks: u64, max_ticks: u64) -> u64 {
         if self.relief >= Relief::Seldom && !self.solution.rates.is_empty() {
-            (self.ticks - self.ticks / LESS_OFTEN).min(LESS_OFTEN * most)
+            (self.learnt_ticks - self.learnt_ticks / RELIEF_FACTOR).min(RELIEF_FACTOR * max_ticks)
         } else {
-            part.min(most)
+            wanted_ticks.min(max_ticks)
         }
     }
 
-    /// Finds rates from the counts so far.
-    pub(super) fn solve(&mut self, history: &History) {
+    /// Solves the rates from the counts so far.
+    pub(super) fn update_rates(&mut self, history: &History) {
         let is_known = !self.solution.rates.is_empty();
         let is_kept = is_known && self.relief >= Relief::LastRates;
-        let age = self.ticks - self.solved;
-        if is_kept || self.ticks < LEARN || age < self.due(self.ticks / YOUNG, self.seldom) {
+        let age = self.learnt_ticks - self.solved_at_ticks;
+        if is_kept
+            || self.learnt_ticks < MIN_LEARNT_TICKS
+            || age
+                < self.interval_ticks(self.learnt_ticks / YOUNG_DIVISOR, self.solve_interval_ticks)
+        {
             return;
         }
-        self.solved = self.ticks;
-        self.bend.find();
-        let (sums, groups) = history.design().closed();
-        let counts = self.counts.closed(&groups);
-        let most = match self.effort {
+        self.solved_at_ticks = self.learnt_ticks;
+        self.bend.update_factor();
+        let (sums, groups) = history.design().with_open_means();
+        let counts = self.count_sums.with_groups(&groups);
+        let max_steps = match self.effort {
             _ if self.solution.rates.is_empty() => 80,
             Effort::Live => 8,
             Effort::Full => 40,
         };
         // Rates change sooner than how well they are known.
-        let age = self.ticks - self.varied;
-        let keeps = age < self.due(self.ticks / 2, VARIED * self.seldom);
-        let how = (most, keeps);
-        let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, how);
-        if let Some(found) = found {
-            self.solution = found;
-            if !keeps {
-                self.varied = self.ticks;
+        let age = self.learnt_ticks - self.covariance_at_ticks;
+        let keeps_covariance = age
+            < self.interval_ticks(
+                self.learnt_ticks / 2,
+                COVARIANCE_INTERVALS * self.solve_interval_ticks,
+            );
+        let solve_limits = (max_steps, keeps_covariance);
+        let new_solution = solve::solve_rates(
+            &sums,
+            &counts,
+            history.columns(),
+            self.predictor,
+            &self.solution,
+            solve_limits,
+        );
+        if let Some(solution) = new_solution {
+            self.solution = solution;
+            if !keeps_covariance {
+                self.covariance_at_ticks = self.learnt_ticks;
             }
         }
-        self.local = None;
+        self.block_rates = None;
     }
 
     /// The rates over the mean count.
-    pub(super) fn profile(&self) -> Option<Vec<f64>> {
+    pub(super) fn rate_profile(&self) -> Option<Vec<f64>> {
         let rates = &self.solution.rates;
-        let mean = self.counts.sum;
+        let mean = self.count_sums.sum;
         (!rates.is_empty() && mean > 0.0).then(|| rates.iter().map(|rate| rate / mean).collect())
     }
 
-    /// Divides the counts of the ticks up to `to`.
-    pub(super) fn advance(&mut self, history: &History, to: u64) {
-        while let Some(one) = self.observations.pop_front_if(|one| one.to <= to) {
-            self.divided = one.to;
-            if one.restarts {
-                self.contributions.restart();
-                if let Some(all) = &mut self.parted {
-                    all.push(Parted { tick: one.to, parts: None });
+    /// Divides the counts of the ticks up to `up_to_tick`.
+    pub(super) fn divide_counts(&mut self, history: &History, up_to_tick: u64) {
+        while let Some(observation) =
+            self.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick)
+        {
+            self.divided_tick = observation.last_tick;
+            if observation.restarts {
+                self.contributions.restart_counts();
+                if let Some(divided_counts) = &mut self.divided_counts {
+                    divided_counts
+                        .push(DividedCount { tick: observation.last_tick, amounts: None });
                 }
                 continue;
             }
             if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
-                self.contributions.unknown += one.count;
-                if let Some(all) = &mut self.parted {
-                    all.push(Parted::by_use(&one, history));
+                self.contributions.unknown += observation.count;
+                if let Some(counts) = &mut self.divided_counts {
+                    counts.push(DividedCount::divide_by_use(&observation, history));
                 }
                 continue;
             }
-            let number = history.block_of(one.to);
-            let error = self.noise.of(self.solution.errors[0]);
-            let local = match self.local.take() {
-                Some(local) if local.number == number => local,
-                _ if self.relief >= Relief::LastRates => {
-                    Local::learnt(number, &self.solution, history, &self.spreads)
-                }
-                last => {
-                    let told = (&self.blocks, history);
-                    Local::find(one.to, &self.solution, told, error, &mut self.spreads, last)
+            let block_number = history.block_of(observation.last_tick);
+            let tick_variance = self.noise.variance_within(self.solution.residual_variances[0]);
+            let current_rates = match self.block_rates.take() {
+                Some(same_block) if same_block.number == block_number => same_block,
+                _ if self.relief >= Relief::LastRates => BlockRates::from_learnt(
+                    block_number,
+                    &self.solution,
+                    history,
+                    &self.prior_scales,
+                ),
+                previous => {
+                    let counts_and_history = (&self.blocks, history);
+                    BlockRates::correct_learnt(
+                        observation.last_tick,
+                        &self.solution,
+                        counts_and_history,
+                        tick_variance,
+                        &mut self.prior_scales,
+                        previous,
+                    )
                 }
             };
-            let mut parts = self.parted.is_some().then(Vec::new);
-            let expected = self.contributions.add(&one, history, &local, error, parts.as_mut());
-            if let Some(all) = &mut self.parted {
-                all.push(Parted { tick: one.to, parts });
+            let mut amounts = self.divided_counts.is_some().then(Vec::new);
+            let expected = self.contributions.add_count(
+                &observation,
+                history,
+                &current_rates,
+                tick_variance,
+                amounts.as_mut(),
+            );
+            if let Some(divided_counts) = &mut self.divided_counts {
+                divided_counts.push(DividedCount { tick: observation.last_tick, amounts });
             }
-            let rest = (self.bend.straighten(one.count, one.to - one.from) - expected)
-                / history.size(one.to);
-            self.noise.add(rest, one.to - one.from);
-            self.local = Some(local);
+            let residual = (self.bend.straighten_count(
+                observation.count,
+                observation.last_tick - observation.after_tick,
+            ) - expected)
+                / history.relative_size(observation.last_tick);
+            self.noise.add_residual(residual, observation.last_tick - observation.after_tick);
+            self.block_rates = Some(current_rates);
         }
-        if let Some(local) = &self.local {
-            self.contributions.variance.clone_from(&local.variance);
+        if let Some(current_rates) = &self.block_rates {
+            self.contributions.variance.clone_from(&current_rates.variance);
         }
-        let needs = self.needs().min(self.next);
-        let needed = history.needed_block(needs);
+        let needed_tick = self.oldest_needed_tick().min(self.next_tick);
+        let needed = history.needed_block(needed_tick);
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
     }
 
-    /// The parts that were divided since the last call.
+    /// The amounts that were divided since the last call.
     pub(super) fn take_contributions(&mut self) -> Contributions {
         std::mem::take(&mut self.contributions)
     }
 
     /// The last tick whose count was divided.
-    pub(super) const fn divided(&self) -> u64 {
-        self.divided
+    pub(super) const fn divided_tick(&self) -> u64 {
+        self.divided_tick
     }
 
-    /// Keeps the parts of each count.
-    pub(super) fn keep_parted(&mut self) {
-        self.parted = Some(Vec::new());
+    /// Keeps the amounts of each count from now on.
+    pub(super) fn keep_divided_counts(&mut self) {
+        self.divided_counts = Some(Vec::new());
     }
 
-    /// The parts of each count since the last call, if they are kept.
-    pub(super) fn take_parted(&mut self) -> Vec<Parted> {
-        self.parted.as_mut().map(std::mem::take).unwrap_or_default()
+    /// The counts that were divided since the last call, if they are kept.
+    pub(super) fn take_divided_counts(&mut self) -> Vec<DividedCount> {
+        self.divided_counts.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The oldest tick that is still needed.
-    pub(super) fn needs(&self) -> u64 {
-        let first = self.observations.front().map(|one| one.from);
-        first.or(self.pending).unwrap_or(u64::MAX)
+    pub(super) fn oldest_needed_tick(&self) -> u64 {
+        let oldest_tick = self.undivided.front().map(|observation| observation.after_tick);
+        oldest_tick.or(self.pending_after_tick).unwrap_or(u64::MAX)
     }
 }

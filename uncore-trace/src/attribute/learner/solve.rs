@@ -1,408 +1,458 @@
 //! The rates of a counter from its sums: the maximum of the posterior.
 //!
 //! The prior is log-normal and hierarchical. The rate of a group is expected around the mean of all
-//! groups, that of a process around its group's, and that of an owner on far CPUs around a part of its
-//! rate on near ones. The maximum is found by Newton's method for the logarithms of the rates, so
-//! they stay positive. The variance of the errors at each time scale weighs its sums.
+//! groups, that of a process around its group's, and that of an owner on far CPUs around a part of
+//! its rate on near ones. The maximum is found by Newton's method for the logarithms of the rates,
+//! so they stay positive. The variance of the errors at each time scale weighs its sums.
 
-use super::super::columns::{Columns, Kind};
-use super::super::history::Use;
-use super::super::solve::{Factor, Square, conjugate_gradient};
-use super::super::sums::{Counts, SCALES, Sums};
-use super::super::symmetric::Symmetric;
+use super::super::columns::{ColumnKind, RateColumns};
+use super::super::history::Predictor;
+use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
+use super::super::sums::{CountSums, DesignSums, SCALES};
+use super::super::symmetric::SymmetricMatrix;
 
-/// Expected part of the mean count that no owner causes.
-const BASELINE_PART: f64 = 0.05;
+/// Expected fraction of the mean count that no owner causes.
+const BASELINE_FRACTION: f64 = 0.05;
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
 const FAR: f64 = 0.05;
 
 /// Least variance of the errors of a scale, as a part of that of the shortest.
-const LEAST_ERROR: f64 = 0.3;
+const MIN_ERROR_RATIO: f64 = 0.3;
 
 /// Time is divided some 15 us beside the readings of counts. What an owner's use differs by no more
 /// than this, in ticks of one CPU that it runs on, teaches nothing.
-const EDGE: f64 = 0.03;
+const EDGE_TICKS: f64 = 0.03;
 
 /// Longest step of the logarithm of a rate.
 const LONGEST_STEP: f64 = 1.0;
 
-/// The rates have converged when their logarithms change by less than this.
-const SETTLED: f64 = 1e-3;
+/// The rates have converged when their log rates change by less than this.
+const CONVERGED_CHANGE: f64 = 1e-3;
 
-/// Iterations before the weights of scales are found anew.
-const WEIGHED: usize = 4;
+/// Number of iterations after which the weights of the scales are computed anew.
+const REWEIGH_INTERVAL: usize = 4;
 
-/// Iterations after which it is estimated how much is known of each rate, if nothing was known before.
-const KNOWN: [usize; 2] = [4, 20];
+/// Iterations after which the information on each rate is estimated, if no rate was known before.
+const INFORMATION_STEPS: [usize; 2] = [4, 20];
 
-/// The largest number of iterations in which the equations of a step are solved, and the part of the
-/// squared residual that may be left. A step need not be exact, because the next one begins with an
-/// exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
-const STEP: (usize, f64) = (60, 1e-4);
+/// The largest number of iterations in which the equations of a step are solved, and the part of
+/// the squared residual that may be left. A step need not be exact, because the next one begins
+/// with an exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
+const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 
-/// Standard deviation of the logarithm of a rate.
-fn deviation(by: Use, kind: Kind) -> f64 {
-    match (by, kind) {
-        (_, Kind::Baseline) => 1.0,
-        (Use::Time, Kind::Group) => 1.6,
-        (Use::Time, Kind::Process) => 0.7,
-        (Use::Misses, Kind::Group) => 0.5,
-        (Use::Misses, Kind::Process) => 0.3,
-        (Use::Ports, Kind::Group) => 0.2,
-        (Use::Ports, Kind::Process) => 0.1,
-        (_, Kind::Far) => 1.8,
+/// Prior standard deviation of a log rate.
+fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
+    match (predictor, kind) {
+        (_, ColumnKind::Baseline) => 1.0,
+        (Predictor::Time, ColumnKind::Group) => 1.6,
+        (Predictor::Time, ColumnKind::Process) => 0.7,
+        (Predictor::Misses, ColumnKind::Group) => 0.5,
+        (Predictor::Misses, ColumnKind::Process) => 0.3,
+        (Predictor::Ports, ColumnKind::Group) => 0.2,
+        (Predictor::Ports, ColumnKind::Process) => 0.1,
+        (_, ColumnKind::Far) => 1.8,
     }
 }
 
-/// What is expected of a place.
+/// The prior of a log rate.
 #[derive(Clone, Copy, Debug)]
-struct Expected {
+struct RatePrior {
     /// Index of the parent.
     parent: Option<usize>,
-    /// Logarithm of the rate over the parent's, or over the mean of all.
+    /// Prior mean of the log rate, relative to the parent's, or to the mean of all leading rates.
     offset: f64,
-    /// One over the variance.
-    strength: f64,
-    /// Whether it counts for the mean of all.
-    leads: bool,
+    /// Prior precision: one over the prior variance.
+    precision: f64,
+    /// Whether the log rate counts for the mean of all leading rates.
+    is_leading: bool,
 }
 
-/// The rates that were found.
+/// The rates that maximize the posterior.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Solution {
-    /// By place. A place without a column keeps the rate of its last one.
+pub(super) struct RateSolution {
+    /// Rates by slot. A slot without a column keeps the rate of its last column.
     pub rates: Vec<f64>,
-    /// Variance of the errors of a tick by scale, as if errors were independent, relative to the
+    /// Residual variance of a tick by scale, as if errors were independent, relative to the
     /// square of what is expected of it.
-    pub errors: [f64; SCALES],
-    /// Places that have a rate.
-    pub active: Vec<usize>,
-    /// Covariance of the logarithms of their rates.
-    pub covariance: Symmetric<f32>,
-    /// Places that have another column since.
-    pub renewed: Vec<usize>,
-    /// By place: how much the counts tell of the rate, 0 to 1.
-    pub known: Vec<f64>,
+    pub residual_variances: [f64; SCALES],
+    /// Slots that have a column, ascending.
+    pub active_slots: Vec<usize>,
+    /// Posterior covariance of their log rates.
+    pub covariance: SymmetricMatrix<f32>,
+    /// Slots that were given another column since.
+    pub renewed_slots: Vec<usize>,
+    /// By slot: information on the log rate, `1 / (1 + posterior / prior variance)`; 0 if none.
+    pub information: Vec<f64>,
 }
 
-/// The problem, with places numbered without gaps.
-struct Problem<'a> {
-    sums: &'a Sums,
-    counts: &'a Counts,
-    active: &'a [usize],
-    expected: Vec<Expected>,
-    base: f64,
-    /// By scale: whether the use of a place differs enough. Misses are read some time before or after
+/// The posterior of the log rates, with the active slots numbered without gaps.
+struct RatePosterior<'a> {
+    sums: &'a DesignSums,
+    counts: &'a CountSums,
+    active_slots: &'a [usize],
+    priors: Vec<RatePrior>,
+    baseline_prior_mean: f64,
+    /// By scale: whether a column's use varies enough. Misses are read some time before or after
     /// counts, so those of a tick may be in the next one: the shortest scale tells nothing of them.
-    tells: [Vec<bool>; SCALES],
+    is_informative: [Vec<bool>; SCALES],
 }
 
-/// Finds the rates in at most `most` steps, beginning with those of `before`; `None` if nothing was
-/// counted. `keeps` says whether the covariance of `before` is kept.
-pub(super) fn solve(
-    sums: &Sums,
-    counts: &Counts,
-    columns: &Columns,
-    by: Use,
-    before: &Solution,
-    (most, keeps): (usize, bool),
-) -> Option<Solution> {
+/// Finds the rates in at most `max_steps` steps, from those of `previous`; `None` if nothing was
+/// counted. `keeps_covariance` says whether the covariance of `previous` is kept.
+pub(super) fn solve_rates(
+    sums: &DesignSums,
+    counts: &CountSums,
+    columns: &RateColumns,
+    predictor: Predictor,
+    previous: &RateSolution,
+    (max_steps, keeps_covariance): (usize, bool),
+) -> Option<RateSolution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
-    let active: Vec<usize> =
-        (0..columns.len()).filter(|place| columns.get(*place).is_some()).collect();
-    let problem = Problem::new(sums, counts, columns, by, &active);
-    let mut logs = problem.start(before, mean);
-    let (mut errors, mut sum) = ([0.0; SCALES], Combined::default());
-    // How much is known of each rate, for the mean of all.
-    let mut known: Vec<f64> =
-        active.iter().map(|place| before.known.get(*place).copied().unwrap_or(1.0)).collect();
-    let is_first = before.rates.is_empty();
-    for step in 0..most {
-        let rates: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
-        if step == 0 || is_first && step % WEIGHED == 0 {
-            errors = problem.errors(&rates);
-            sum = problem.combine(&errors);
+    let active_slots: Vec<usize> =
+        (0..columns.len()).filter(|slot| columns.get(*slot).is_some()).collect();
+    let posterior = RatePosterior::new(sums, counts, columns, predictor, &active_slots);
+    let mut log_rates = posterior.initial_log_rates(previous, mean);
+    let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
+    // The information on each rate, which weighs it in the mean of all leading rates.
+    let mut information: Vec<f64> = active_slots
+        .iter()
+        .map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0))
+        .collect();
+    let is_first = previous.rates.is_empty();
+    for step in 0..max_steps {
+        let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
+        if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
+            residual_variances = posterior.residual_variances(&rates);
+            equations = posterior.weigh_scales(&residual_variances);
         }
-        let pull = sum.pull(&rates);
-        let slope = problem.slope(&logs, &pull, &known);
-        let change = problem.step(&rates, &sum, &pull, &slope);
-        let largest = change.iter().fold(0.0f64, |most, its| most.max(its.abs()));
-        if !largest.is_finite() {
+        let likelihood_gradient = equations.likelihood_gradient(&rates);
+        let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
+        let correction = posterior.newton_step(&rates, &equations, &likelihood_gradient, &gradient);
+        let largest_change =
+            correction.iter().fold(0.0f64, |magnitude, component| magnitude.max(component.abs()));
+        if !largest_change.is_finite() {
             return None;
         }
-        let part = (LONGEST_STEP / largest.max(1e-9)).min(1.0);
-        for (log, change) in logs.iter_mut().zip(&change) {
-            *log += part * change;
+        let step_length = (LONGEST_STEP / largest_change.max(1e-9)).min(1.0);
+        for (log_rate, correction_of_rate) in log_rates.iter_mut().zip(&correction) {
+            *log_rate += step_length * correction_of_rate;
         }
-        if is_first && KNOWN.contains(&step) {
-            let variances = Factor::of(&problem.curvature(&rates, &sum))?.variances();
-            for (known, (variance, expected)) in
-                known.iter_mut().zip(variances.into_iter().zip(&problem.expected))
+        if is_first && INFORMATION_STEPS.contains(&step) {
+            let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?
+                .inverse_diagonal();
+            for (known, (variance, prior)) in
+                information.iter_mut().zip(variances.into_iter().zip(&posterior.priors))
             {
-                *known = 1.0 / (1.0 + variance * expected.strength);
+                *known = 1.0 / (1.0 + variance * prior.precision);
             }
         }
-        if largest < SETTLED && (!is_first || step + 1 >= WEIGHED.min(most)) {
+        if largest_change < CONVERGED_CHANGE
+            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(max_steps))
+        {
             break;
         }
     }
-    let rates: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
-    let covariance = if keeps {
-        problem.reorder(before)
+    let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
+    let covariance = if keeps_covariance {
+        posterior.reorder_covariance(previous)
     } else {
-        Factor::of(&problem.curvature(&rates, &sum))?.inverse()
+        CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.invert()
     };
-    // Stored ticks may refer to places that are free: these keep their rates.
-    let mut all = before.rates.clone();
-    all.resize(columns.len(), 0.0);
-    for (place, rate) in active.iter().zip(&rates) {
-        all[*place] = *rate;
+    // Stored ticks may refer to slots that are free: these keep their rates.
+    let mut all_rates = previous.rates.clone();
+    all_rates.resize(columns.len(), 0.0);
+    for (slot, rate) in active_slots.iter().zip(&rates) {
+        all_rates[*slot] = *rate;
     }
-    let mut all_known = vec![0.0; columns.len()];
-    for (at, place) in active.iter().enumerate() {
-        let variance = covariance.row(at).last().copied().map_or(f64::INFINITY, f64::from);
-        all_known[*place] = 1.0 / (1.0 + variance * problem.expected[at].strength);
+    let mut all_information = vec![0.0; columns.len()];
+    for (index, slot) in active_slots.iter().enumerate() {
+        let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
+        all_information[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
-    Some(Solution { rates: all, errors, active, covariance, renewed: Vec::new(), known: all_known })
+    Some(RateSolution {
+        rates: all_rates,
+        residual_variances,
+        active_slots,
+        covariance,
+        renewed_slots: Vec::new(),
+        information: all_information,
+    })
 }
 
-impl<'a> Problem<'a> {
+impl<'a> RatePosterior<'a> {
     fn new(
-        sums: &'a Sums,
-        counts: &'a Counts,
-        columns: &Columns,
-        by: Use,
-        active: &'a [usize],
+        sums: &'a DesignSums,
+        counts: &'a CountSums,
+        columns: &RateColumns,
+        predictor: Predictor,
+        active_slots: &'a [usize],
     ) -> Self {
-        let index = |place: u16| active.binary_search(&usize::from(place)).ok();
-        let expected = active.iter().filter_map(|place| columns.get(*place)).map(|column| {
+        let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
+        let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
-            let deviation = deviation(by, column.kind);
-            Expected {
+            let sd = prior_sd(predictor, column.kind);
+            RatePrior {
                 parent,
-                offset: if column.kind == Kind::Far { FAR.ln() } else { 0.0 },
-                strength: 1.0 / (deviation * deviation),
-                leads: column.kind != Kind::Baseline
-                    && column.kind != Kind::Far
+                offset: if column.kind == ColumnKind::Far { FAR.ln() } else { 0.0 },
+                precision: 1.0 / (sd * sd),
+                is_leading: column.kind != ColumnKind::Baseline
+                    && column.kind != ColumnKind::Far
                     && parent.is_none(),
             }
         });
-        let get = |of: &[f64], place: usize| of.get(place).copied().unwrap_or(0.0);
-        let tells = std::array::from_fn(|scale| {
-            active
+        let value_at = |values: &[f64], slot: usize| values.get(slot).copied().unwrap_or(0.0);
+        let is_informative = std::array::from_fn(|scale| {
+            active_slots
                 .iter()
-                .map(|place| {
-                    let edges = match by {
-                        Use::Time => EDGE * EDGE * get(&sums.used, *place) / sums.ticks,
-                        Use::Misses | Use::Ports => 0.0,
+                .map(|slot| {
+                    let edge_variance = match predictor {
+                        Predictor::Time => {
+                            EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks
+                        }
+                        Predictor::Misses | Predictor::Ports => 0.0,
                     };
-                    let spread = get(&sums.spread[scale], *place) / sums.free[scale].max(1.0);
-                    let is_told = by != Use::Misses || scale > 0;
-                    is_told && (*place == 0 || scale + 1 == SCALES || spread > edges)
+                    let use_variance = value_at(&sums.squared_deviations[scale], *slot)
+                        / sums.degrees_of_freedom[scale].max(1.0);
+                    let is_measured = predictor != Predictor::Misses || scale > 0;
+                    is_measured
+                        && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
                 .collect()
         });
-        let base = (BASELINE_PART * counts.sum / sums.ticks).ln();
-        Self { sums, counts, active, expected: expected.collect(), base, tells }
+        let baseline_prior_mean = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
+        Self {
+            sums,
+            counts,
+            active_slots,
+            priors: priors.collect(),
+            baseline_prior_mean,
+            is_informative,
+        }
     }
 
-    fn used(&self, at: usize) -> f64 {
-        self.sums.used.get(self.active[at]).copied().unwrap_or(0.0)
+    fn total_use(&self, index: usize) -> f64 {
+        self.sums.total_use.get(self.active_slots[index]).copied().unwrap_or(0.0)
     }
 
-    /// Logarithms to begin with.
-    fn start(&self, before: &Solution, mean: f64) -> Vec<f64> {
-        let n = self.active.len();
-        let leads = |at: &usize| self.expected[*at].leads;
-        let used: f64 = (1..n).filter(leads).map(|at| self.used(at)).sum();
-        let unit = (mean * self.sums.ticks / used.max(1e-9 * self.sums.ticks)).ln();
-        let mut logs = vec![f64::NAN; n];
-        logs[0] = self.base;
-        for (log, place) in logs.iter_mut().zip(self.active) {
-            if let Some(rate) = before.rates.get(*place).filter(|rate| **rate > 0.0) {
-                *log = rate.ln();
+    /// Log rates to begin with.
+    fn initial_log_rates(&self, previous: &RateSolution, mean: f64) -> Vec<f64> {
+        let n = self.active_slots.len();
+        let is_leading = |index: &usize| self.priors[*index].is_leading;
+        let leading_use: f64 = (1..n).filter(is_leading).map(|index| self.total_use(index)).sum();
+        let mean_log_rate = (mean * self.sums.ticks / leading_use.max(1e-9 * self.sums.ticks)).ln();
+        let mut log_rates = vec![f64::NAN; n];
+        log_rates[0] = self.baseline_prior_mean;
+        for (log_rate, slot) in log_rates.iter_mut().zip(self.active_slots) {
+            if let Some(rate) = previous.rates.get(*slot).filter(|rate| **rate > 0.0) {
+                *log_rate = rate.ln();
             }
         }
         // Parents first: a column is at most two below a group.
         for _ in 0..3 {
-            for at in 1..n {
-                let Expected { parent, offset, .. } = self.expected[at];
-                if logs[at].is_nan() {
-                    logs[at] = parent.map_or(unit, |parent| logs[parent]) + offset;
+            for index in 1..n {
+                let RatePrior { parent, offset, .. } = self.priors[index];
+                if log_rates[index].is_nan() {
+                    log_rates[index] =
+                        parent.map_or(mean_log_rate, |parent| log_rates[parent]) + offset;
                 }
             }
         }
-        logs.iter_mut().filter(|log| log.is_nan()).for_each(|log| *log = unit);
-        logs
+        log_rates
+            .iter_mut()
+            .filter(|unknown_log| unknown_log.is_nan())
+            .for_each(|log| *log = mean_log_rate);
+        log_rates
     }
 
-    /// Mean squared error by scale.
-    fn errors(&self, rates: &[f64]) -> [f64; SCALES] {
-        let of = |scale: usize| {
-            let (sums, counts) = (&self.sums.products[scale], &self.counts.products[scale]);
-            let mut with_counts = 0.0;
-            let mut square = 0.0;
-            for (at, place) in self.active.iter().enumerate() {
-                let row = sums.row(*place);
-                with_counts += rates[at] * counts.get(*place).copied().unwrap_or(0.0);
-                let Some((own, _)) = row.split_last() else { continue };
-                let before: f64 = self.active[..at]
+    /// Residual variance by scale: `|y - X r|^2 / degrees of freedom`, with use `X`, counts `y`.
+    fn residual_variances(&self, rates: &[f64]) -> [f64; SCALES] {
+        let variance_of_scale = |scale: usize| {
+            let (sums, counts) = (&self.sums.gram[scale], &self.counts.use_by_count[scale]);
+            let mut rates_by_counts = 0.0;
+            let mut rates_by_gram = 0.0;
+            for (index, slot) in self.active_slots.iter().enumerate() {
+                let row = sums.row(*slot);
+                rates_by_counts += rates[index] * counts.get(*slot).copied().unwrap_or(0.0);
+                let Some((diagonal_entry, _)) = row.split_last() else { continue };
+                let off_diagonal: f64 = self.active_slots[..index]
                     .iter()
                     .zip(rates)
-                    .map(|(other, rate)| row.get(*other).map_or(0.0, |its| its * rate))
+                    .map(|(other_slot, rate)| {
+                        row.get(*other_slot).map_or(0.0, |entry| entry * rate)
+                    })
                     .sum();
-                square += rates[at] * (2.0 * before + own * rates[at]);
+                rates_by_gram +=
+                    rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
             }
-            let all = self.counts.square[scale];
-            (all - 2.0 * with_counts + square).max(1e-12 * all + 1e-30)
-                / self.sums.free[scale].max(1.0)
+            let count_squares = self.counts.count_squares[scale];
+            (count_squares - 2.0 * rates_by_counts + rates_by_gram)
+                .max(1e-12 * count_squares + 1e-30)
+                / self.sums.degrees_of_freedom[scale].max(1.0)
         };
-        let errors: [f64; SCALES] = std::array::from_fn(of);
-        errors.map(|error| error.max(LEAST_ERROR * errors[0]).max(1e-12))
+        let variances: [f64; SCALES] = std::array::from_fn(variance_of_scale);
+        variances.map(|variance| variance.max(MIN_ERROR_RATIO * variances[0]).max(1e-12))
     }
 
-    /// The sums of all scales, each weighed by its errors.
-    fn combine(&self, errors: &[f64; SCALES]) -> Combined {
-        let n = self.active.len();
-        let (mut matrix, mut right) = (Symmetric::<f64>::zero(n), vec![0.0; n]);
-        for (scale, error) in errors.iter().enumerate() {
-            let weight = 1.0 / error;
-            let tells = &self.tells[scale];
-            for at in (0..n).filter(|at| tells[*at]) {
-                let place = self.active[at];
-                let row = self.sums.products[scale].row(place);
-                let counted = self.counts.products[scale].get(place).copied().unwrap_or(0.0);
-                right[at] += weight * counted;
+    /// The normal equations: the sums of all scales, each divided by its residual variance.
+    fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
+        let n = self.active_slots.len();
+        let (mut gram, mut rhs) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
+        for (scale, residual_variance) in residual_variances.iter().enumerate() {
+            let weight = 1.0 / residual_variance;
+            let is_informative = &self.is_informative[scale];
+            for index in (0..n).filter(|row_index| is_informative[*row_index]) {
+                let slot = self.active_slots[index];
+                let row = self.sums.gram[scale].row(slot);
+                let use_by_count =
+                    self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
+                rhs[index] += weight * use_by_count;
                 if row.is_empty() {
                     continue;
                 }
-                for ((to, other), tells) in
-                    matrix.row_mut(at).iter_mut().zip(self.active).zip(tells)
+                for ((entry, column_slot), column_is_informative) in
+                    gram.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
                 {
-                    if *tells {
-                        *to += weight * row[*other];
+                    if *column_is_informative {
+                        *entry += weight * row[*column_slot];
                     }
                 }
             }
         }
-        let square = Square::of(&matrix);
-        Combined { matrix, square, right }
+        let approximate_gram = SquareMatrix::from_lower(&gram);
+        NormalEquations { gram, approximate_gram, rhs }
     }
 
-    /// The change of the logarithms in a step of Newton's method. `pull` makes the curvature larger,
+    /// The change of the log rates in a Newton step. The gradient makes the curvature larger,
     /// where it says that rates are too large: then the posterior is less curved than it looks.
-    fn step(&self, rates: &[f64], sum: &Combined, pull: &[f64], slope: &[f64]) -> Vec<f64> {
+    fn newton_step(
+        &self,
+        rates: &[f64],
+        equations: &NormalEquations,
+        likelihood_gradient: &[f64],
+        gradient: &[f64],
+    ) -> Vec<f64> {
         let n = rates.len();
-        let mut own: Vec<f64> = pull.iter().map(|its| its.max(0.0)).collect();
-        for (at, expected) in self.expected.iter().enumerate() {
-            own[at] += expected.strength;
-            if let Some(parent) = expected.parent {
-                own[parent] += expected.strength;
+        let mut diagonal_terms: Vec<f64> =
+            likelihood_gradient.iter().map(|rate_gradient| rate_gradient.max(0.0)).collect();
+        for (index, prior) in self.priors.iter().enumerate() {
+            diagonal_terms[index] += prior.precision;
+            if let Some(parent) = prior.parent {
+                diagonal_terms[parent] += prior.precision;
             }
         }
-        let product = |x: &[f64], to: &mut [f64]| {
+        let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =
-                x.iter().zip(rates).map(|(its, rate)| (its * rate) as f32).collect();
-            let products = sum.square.times(&scaled);
-            for at in 0..n {
-                to[at] = f64::from(products[at]) * rates[at] + own[at] * x[at];
+                x.iter().zip(rates).map(|(x_i, rate)| (x_i * rate) as f32).collect();
+            let products = equations.approximate_gram.multiply_vector(&scaled);
+            for i in 0..n {
+                product_vector[i] = f64::from(products[i]) * rates[i] + diagonal_terms[i] * x[i];
             }
-            for (at, expected) in self.expected.iter().enumerate() {
-                if let Some(parent) = expected.parent {
-                    to[at] -= expected.strength * x[parent];
-                    to[parent] -= expected.strength * x[at];
+            for (index, prior) in self.priors.iter().enumerate() {
+                if let Some(parent) = prior.parent {
+                    product_vector[index] -= prior.precision * x[parent];
+                    product_vector[parent] -= prior.precision * x[index];
                 }
             }
         };
-        let diagonal: Vec<f64> =
-            (0..n).map(|at| sum.matrix.row(at)[at] * rates[at] * rates[at] + own[at]).collect();
-        let right: Vec<f64> = slope.iter().map(|its| -its).collect();
-        conjugate_gradient(product, &diagonal, right, STEP)
+        let diagonal: Vec<f64> = (0..n)
+            .map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i])
+            .collect();
+        let rhs: Vec<f64> = gradient.iter().map(|component| -component).collect();
+        conjugate_gradient(product, &diagonal, rhs, STEP_LIMITS)
     }
 
-    /// The covariance of an earlier solution, for the places that have a rate. What was not known
-    /// then varies as is expected of it.
-    fn reorder(&self, before: &Solution) -> Symmetric<f32> {
-        let stays = |place: &&usize| !before.renewed.contains(place);
-        let at_before = self.active.iter().map(|place| {
-            Some(place).filter(stays).and_then(|place| before.active.binary_search(place).ok())
+    /// The covariance of an earlier solution, for the active slots. What was not known
+    /// then has its prior variance.
+    fn reorder_covariance(&self, previous: &RateSolution) -> SymmetricMatrix<f32> {
+        let is_unchanged = |slot: &&usize| !previous.renewed_slots.contains(slot);
+        let previous_indexes = self.active_slots.iter().map(|slot| {
+            Some(slot)
+                .filter(is_unchanged)
+                .and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
         });
-        let at_before: Vec<Option<usize>> = at_before.collect();
-        let mut covariance = Symmetric::zero(self.active.len());
-        for (at, one) in at_before.iter().enumerate() {
-            let row = covariance.row_mut(at);
-            let Some(one) = one else {
-                row[at] = self.expected[at].strength.recip() as f32;
+        let indexes_before: Vec<Option<usize>> = previous_indexes.collect();
+        let mut covariance = SymmetricMatrix::zero(self.active_slots.len());
+        for (index, previous_index) in indexes_before.iter().enumerate() {
+            let row = covariance.row_mut(index);
+            let Some(known_index) = previous_index else {
+                row[index] = self.priors[index].precision.recip() as f32;
                 continue;
             };
-            let its = before.covariance.row(*one);
-            for (to, other) in row.iter_mut().zip(&at_before) {
-                *to = other.map_or(0.0, |other| its[other]);
+            let previous_row = previous.covariance.row(*known_index);
+            for (entry, column_index) in row.iter_mut().zip(&indexes_before) {
+                *entry = column_index.map_or(0.0, |previous_column| previous_row[previous_column]);
             }
         }
         covariance
     }
 
-    /// Slope of minus the logarithm of the posterior.
-    fn slope(&self, logs: &[f64], pull: &[f64], known: &[f64]) -> Vec<f64> {
-        let n = logs.len();
-        let leads = || (1..n).filter(|at| self.expected[*at].leads);
-        let weights: f64 = leads().map(|at| known[at]).sum();
-        let mean = leads().map(|at| known[at] * logs[at]).sum::<f64>() / weights.max(1e-9);
-        let mut slope = pull.to_vec();
-        for at in 0..n {
-            let Expected { parent, offset, strength, .. } = self.expected[at];
-            let around = match parent {
-                Some(parent) => logs[parent] + offset,
-                None if at == 0 => self.base,
-                None => mean + offset,
+    /// Gradient of minus the logarithm of the posterior.
+    fn gradient(
+        &self,
+        log_rates: &[f64],
+        likelihood_gradient: &[f64],
+        information: &[f64],
+    ) -> Vec<f64> {
+        let n = log_rates.len();
+        let leading = || (1..n).filter(|index| self.priors[*index].is_leading);
+        let information_sum: f64 = leading().map(|index| information[index]).sum();
+        let leading_mean =
+            leading().map(|index| information[index] * log_rates[index]).sum::<f64>()
+                / information_sum.max(1e-9);
+        let mut gradient = likelihood_gradient.to_vec();
+        for index in 0..n {
+            let RatePrior { parent, offset, precision: prior_precision, .. } = self.priors[index];
+            let prior_mean = match parent {
+                Some(parent) => log_rates[parent] + offset,
+                None if index == 0 => self.baseline_prior_mean,
+                None => leading_mean + offset,
             };
-            let away = (logs[at] - around) * strength;
-            slope[at] += away;
+            let prior_gradient = (log_rates[index] - prior_mean) * prior_precision;
+            gradient[index] += prior_gradient;
             if let Some(parent) = parent {
-                slope[parent] -= away;
+                gradient[parent] -= prior_gradient;
             }
         }
-        slope
+        gradient
     }
 
-    /// Curvature of minus the logarithm of the posterior.
-    fn curvature(&self, rates: &[f64], sum: &Combined) -> Symmetric<f64> {
-        let mut curvature = sum.matrix.clone();
-        for (at, expected) in self.expected.iter().enumerate() {
-            for (to, rate) in curvature.row_mut(at).iter_mut().zip(rates) {
-                *to *= rate * rates[at];
+    /// The Gauss-Newton Hessian of minus the logarithm of the posterior.
+    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> SymmetricMatrix<f64> {
+        let mut hessian = equations.gram.clone();
+        for (index, prior) in self.priors.iter().enumerate() {
+            for (entry, rate) in hessian.row_mut(index).iter_mut().zip(rates) {
+                *entry *= rate * rates[index];
             }
-            curvature.row_mut(at)[at] += expected.strength;
+            hessian.row_mut(index)[index] += prior.precision;
         }
-        for (at, expected) in self.expected.iter().enumerate() {
-            if let Some(parent) = expected.parent {
-                curvature.row_mut(parent)[parent] += expected.strength;
-                curvature.row_mut(at.max(parent))[at.min(parent)] -= expected.strength;
+        for (index, prior) in self.priors.iter().enumerate() {
+            if let Some(parent) = prior.parent {
+                hessian.row_mut(parent)[parent] += prior.precision;
+                hessian.row_mut(index.max(parent))[index.min(parent)] -= prior.precision;
             }
         }
-        curvature
+        hessian
     }
 }
 
-/// The sums of all scales.
+/// The normal equations `gram x rates = rhs`, summed over the scales.
 #[derive(Debug, Default)]
-struct Combined {
-    matrix: Symmetric<f64>,
-    /// The same, for products that need not be exact.
-    square: Square,
-    right: Vec<f64>,
+struct NormalEquations {
+    gram: SymmetricMatrix<f64>,
+    /// The Gram matrix again, for products that need not be exact.
+    approximate_gram: SquareMatrix,
+    rhs: Vec<f64>,
 }
 
-impl Combined {
-    /// How the counts pull the logarithm of each rate.
-    fn pull(&self, rates: &[f64]) -> Vec<f64> {
-        let expected = self.matrix.times(rates).into_iter().zip(&self.right);
-        expected.zip(rates).map(|((expected, right), rate)| rate * (expected - right)).collect()
+impl NormalEquations {
+    /// The gradient of minus the log likelihood by log rates: `rate x (gram x rates - rhs)`.
+    fn likelihood_gradient(&self, rates: &[f64]) -> Vec<f64> {
+        let gram_by_rates = self.gram.multiply_vector(rates).into_iter().zip(&self.rhs);
+        gram_by_rates.zip(rates).map(|((expected, rhs), rate)| rate * (expected - rhs)).collect()
     }
 }

@@ -3,14 +3,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
+use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32s, f64s, get, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 fn task(pid: u32, cgroup_id: u64) -> Owner {
     Owner::Task { pid, comm: Comm::default(), cgroup_id }
@@ -21,16 +21,16 @@ fn named(path: &str) -> Arc<CgroupNames> {
 }
 
 /// `/a` is 1, `/a/x` 2, `/ab` 3.
-fn names() -> Names {
-    let mut names = Names::default();
+fn names() -> OwnerNames {
+    let mut names = OwnerNames::default();
     for (id, path) in [(1, "/a"), (2, "/a/x"), (3, "/ab")] {
-        names.cgroup(id, &named(path));
+        names.set_cgroup(id, &named(path));
     }
     names
 }
 
-fn part(cgroup: &str, part: f64) -> MeasuredPart {
-    MeasuredPart { cgroup: cgroup.into(), part, confidence: 0.9 }
+fn part(cgroup: &str, part: f64) -> MeasuredFraction {
+    MeasuredFraction { cgroup: cgroup.into(), fraction: part, confidence: 0.9 }
 }
 
 fn values(shares: &[Share]) -> Vec<f64> {
@@ -45,11 +45,11 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
         Share::new(task(3, 3), 20.0, 0.3),
         Share::new(Owner::Idle, 40.0, 0.1),
     ];
-    apply(100.0, 0.5, &[part("/a", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 0.5, &[part("/a", 0.7)], &names(), &mut shares);
     let right = [17.5, 52.5, 10.0, 20.0];
     assert!(values(&shares).iter().zip(right).all(|(its, right)| (its - right).abs() < 1e-9));
     assert_eq!(
-        shares.iter().map(|its| its.by.is_some()).collect::<Vec<_>>(),
+        shares.iter().map(|its| its.method.is_some()).collect::<Vec<_>>(),
         [true, true, false, false]
     );
     // Of the cgroup, half of the window; of a process, that of its part.
@@ -60,35 +60,38 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
 #[test]
 fn the_innermost_cgroup_with_a_group_has_an_owner() {
     let mut shares = vec![Share::new(task(1, 1), 50.0, 0.2), Share::new(task(2, 2), 50.0, 0.2)];
-    apply(100.0, 1.0, &[part("/a", 0.2), part("/a/x", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 1.0, &[part("/a", 0.2), part("/a/x", 0.7)], &names(), &mut shares);
     assert_eq!(values(&shares), [20.0, 70.0, 10.0]);
-    assert_eq!(shares[2].who, Owner::Unattributed);
+    assert_eq!(shares[2].owner, Owner::Unattributed);
 }
 
 #[test]
 fn a_cgroup_that_is_not_there_takes_nothing() {
     let mut shares = vec![Share::new(task(1, 3), 50.0, 0.2), Share::new(task(2, 9), 50.0, 0.2)];
     let before = shares.clone();
-    apply(100.0, 1.0, &[part("/a", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 1.0, &[part("/a", 0.7)], &names(), &mut shares);
     assert_eq!(shares, before);
 }
 
 #[test]
 fn more_than_was_counted_is_scaled_and_trusted_less() {
     let groups = [("/a".into(), 300), ("/b".into(), 100)];
-    let mut steady = Agreement::default();
+    let mut steady = ByteAgreement::default();
     let mut last = Vec::new();
     for _ in 0..60 {
-        last = parts(1000.0, &groups, Some(1000.0), &mut steady);
+        last = measured_fractions(1000.0, &groups, Some(1000.0), &mut steady);
     }
-    assert!((last[0].part - 0.3).abs() < 1e-9 && last[0].confidence > 0.95, "{last:?}");
+    assert!((last[0].fraction - 0.3).abs() < 1e-9 && last[0].confidence > 0.95, "{last:?}");
     // The count is half of what was measured.
-    let over = parts(500.0, &groups, Some(1000.0), &mut steady);
-    assert!((over[0].part - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
-    let sum = parts(200.0, &groups, None, &mut steady);
-    assert!((sum[0].part + sum[1].part - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5, "{sum:?}");
-    assert!(parts(0.0, &groups, None, &mut steady).is_empty());
-    assert!(parts(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
+    let over = measured_fractions(500.0, &groups, Some(1000.0), &mut steady);
+    assert!((over[0].fraction - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
+    let sum = measured_fractions(200.0, &groups, None, &mut steady);
+    assert!(
+        (sum[0].fraction + sum[1].fraction - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5,
+        "{sum:?}"
+    );
+    assert!(measured_fractions(0.0, &groups, None, &mut steady).is_empty());
+    assert!(measured_fractions(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
 }
 
 /// Three counters of a socket's memory: reads of CPUs, writes of CPUs, and writes of devices.
@@ -119,45 +122,55 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let plan = plan();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |_| false),
+        counters: &order_counters(&plan, |_| false),
         methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut rows = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
     for (id, path) in [(1, "/a"), (3, "/ab")] {
-        take(Entry::Cgroup { id, names: &named(path) });
+        take(LogEntry::Cgroup { id, names: &named(path) });
     }
     for tick in 10..=last {
         for (counter, bytes) in (0..).zip([300, 100, 800]) {
             if tick == 10 || read.contains(&tick) {
-                let value = Ok(Value { value: bytes * (tick - 10), times: None });
-                let (cpu, trigger, owner) = (0, Trigger::Timer, None);
+                let value = Ok(CounterValue { value: bytes * (tick - 10), times: None });
+                let (cpu, trigger, owner) = (0, ReadingTrigger::Timer, None);
                 let time = tick;
-                take(Entry::Reading(Reading { tick, time, counter, cpu, trigger, value, owner }));
+                take(LogEntry::Reading(CounterReading {
+                    tick,
+                    time,
+                    counter,
+                    cpu,
+                    trigger,
+                    value,
+                    owner,
+                }));
             }
         }
         if tick == 10 {
             continue;
         }
-        take(Entry::Usage { cpu: 0, parts: &[(task(1, 1), 50), (task(3, 3), 50)] });
+        take(LogEntry::Usage { cpu: 0, usage: &[(task(1, 1), 50), (task(3, 3), 50)] });
         for (cgroup, bytes) in [(None, 400), (Some("/a".into()), 300)] {
-            take(Entry::Monitored(&Monitored { cgroup: cgroup.clone(), socket: 0, bytes }));
+            take(LogEntry::Monitored(&Monitored { cgroup: cgroup.clone(), socket: 0, bytes }));
             // Another socket's.
-            take(Entry::Monitored(&Monitored { cgroup, socket: 1, bytes: 7 * bytes }));
+            take(LogEntry::Monitored(&Monitored { cgroup, socket: 1, bytes: 7 * bytes }));
         }
-        take(Entry::EndOfTick { tick, is_last: tick == last });
+        take(LogEntry::EndOfTick { tick, is_last: tick == last });
     }
     let rows = rows.finish();
-    let (value, method) = (f64s(&rows, "value").unwrap(), words(&rows, "method").unwrap());
-    let (cgroup, sure) = (words(&rows, "cgroup").unwrap(), f32s(&rows, "confidence").unwrap());
+    let (value, method) =
+        (f64_column(&rows, "value").unwrap(), word_column(&rows, "method").unwrap());
+    let (cgroup, sure) =
+        (word_column(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
     let of_a = (0..rows.num_rows()).filter(|row| cgroup.get(*row) == Some("/a"));
     let row = |row| {
         let method = method.get(row).unwrap().to_owned();
-        (get(value, row).unwrap(), method, get(sure, row).unwrap())
+        (nullable_value(value, row).unwrap(), method, nullable_value(sure, row).unwrap())
     };
     of_a.map(row).collect()
 }
@@ -196,15 +209,15 @@ proptest! {
     ) {
         let groups: Vec<(Arc<str>, u64)> =
             ["/a", "/a/x", "/ab"].into_iter().map(Arc::from).zip(bytes).collect();
-        let measured = parts(total, &groups, all, &mut Agreement::default());
+        let measured = measured_fractions(total, &groups, all, &mut ByteAgreement::default());
         let whole: f64 = values.iter().map(|(_, value)| value).sum::<f64>().max(1e-9);
         let mut shares: Vec<Share> = values
             .iter()
             .enumerate()
             .map(|(pid, (id, value))| Share::new(task(pid as u32, *id), value / whole * total, 0.5))
             .collect();
-        leave_rest(&mut shares, total);
-        apply(total, 1.0, &measured, &names(), &mut shares);
+        add_unattributed(&mut shares, total);
+        apply_measured(total, 1.0, &measured, &names(), &mut shares);
         let sum: f64 = shares.iter().map(|share| share.value).sum();
         prop_assert!((sum - total).abs() <= total * 1e-9, "{sum} {total}");
         for share in shares {

@@ -1,14 +1,16 @@
 use std::collections::BTreeMap;
 
-use super::super::attributor::{Attributor, RecordingFacts, order};
+use super::super::attributor::{Attributor, RecordingFacts, order_counters};
 use super::super::{Choice, Effort, Methods};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Owner, Reading, Trigger, Value};
+use crate::entries::{
+    CounterReading, CounterValue, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+};
 use crate::plan::Plan;
-use crate::schema::columns::{f32s, f64s, i32s, i64s, words};
+use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, word_column};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 const MS: u64 = 1_000_000;
 const TICKS: u64 = 3000;
@@ -66,7 +68,7 @@ fn rows_of(
     let plan = plan();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |id| Some(id) == failed),
+        counters: &order_counters(&plan, |id| Some(id) == failed),
         methods: Methods {
             choice: Choice::Auto,
             io: false,
@@ -76,7 +78,7 @@ fn rows_of(
         },
         start_tick: WINDOW,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads,
     });
     let mut fabric = fabric::Builder::default();
@@ -91,35 +93,37 @@ fn rows_of(
             if lost(counter, tick) || Some(counter) == failed {
                 continue;
             }
-            let reading = Reading {
+            let reading = CounterReading {
                 tick,
                 time: tick * MS,
                 counter,
                 cpu: 0,
-                trigger: Trigger::Timer,
-                value: Ok(Value { value: count as u64, times: None }),
+                trigger: ReadingTrigger::Timer,
+                value: Ok(CounterValue { value: count as u64, times: None }),
                 owner: None,
             };
-            attributor.take(Entry::Reading(reading), &mut fabric).unwrap();
+            attributor.take_entry(LogEntry::Reading(reading), &mut fabric).unwrap();
         }
         if tick == WINDOW {
             continue;
         }
         for (cpu, who) in [owner(10), Owner::Idle, owner(20), Owner::Idle].into_iter().enumerate() {
             attributor
-                .take(Entry::Usage { cpu: cpu as u32, parts: &[(who, MS)] }, &mut fabric)
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: &[(who, MS)] }, &mut fabric)
                 .unwrap();
         }
-        let end = Entry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
-        attributor.take(end, &mut fabric).unwrap();
+        let end = LogEntry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
+        attributor.take_entry(end, &mut fabric).unwrap();
     }
-    attributor.finish(&mut fabric);
+    attributor.finish_windows(&mut fabric);
     let batch = fabric.finish();
-    let methods = words(&batch, "method").unwrap();
-    let (counters, pids) = (i32s(&batch, "counter").unwrap(), i32s(&batch, "pid").unwrap());
-    let (values, totals) = (f64s(&batch, "value").unwrap(), f64s(&batch, "total").unwrap());
-    let confidences = f32s(&batch, "confidence").unwrap();
-    let ends = i64s(&batch, "mono_ns").unwrap();
+    let methods = word_column(&batch, "method").unwrap();
+    let (counters, pids) =
+        (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());
+    let (values, totals) =
+        (f64_column(&batch, "value").unwrap(), f64_column(&batch, "total").unwrap());
+    let confidences = f32_column(&batch, "confidence").unwrap();
+    let ends = i64_column(&batch, "mono_ns").unwrap();
     let row = |row: usize| {
         assert_eq!(counters.value(row), 0, "a port has no rows");
         Row {

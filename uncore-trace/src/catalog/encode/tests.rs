@@ -55,11 +55,11 @@ const FILTERS: &str = "\
     [[filter]]\nterms = 'rev=0x1'\n";
 
 /// The encoding of `text` after a leader with these terms.
-fn encode(text: &str, leader: &str, filters: &str) -> Result<Encoded, At> {
+fn encode(text: &str, leader: &str, filters: &str) -> Result<EncodedEvent, ColumnError> {
     let (pmu, family) = (pmu(), family(filters));
-    let words = Words { pmu: &pmu, family: Some(&family), base: None };
+    let words = PmuWords { pmu: &pmu, family: Some(&family), base: None };
     let parsed = |text: &str| if text.is_empty() { Vec::new() } else { terms(text).unwrap() };
-    words.encode(&parsed(text), &parsed(leader))
+    words.encode_terms(&parsed(text), &parsed(leader))
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_filter_of_several_fields_is_set_as_a_whole() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_an_error_at_its_column() {
+fn a_term_that_cannot_be_encoded_is_an_error_at_its_column() {
     let terms =
         "(terms: event, lane, port, rev, size, umask, config, config1, config2, config3, config4)";
     let events = "(events: gauge, lanes, large, reads, word, writes, wrong, cycles)";
@@ -242,7 +242,7 @@ fn what_cannot_be_encoded_is_an_error_at_its_column() {
 #[test]
 fn a_pmu_of_no_family_has_no_filters() {
     let pmu = pmu();
-    let words = Words { pmu: &pmu, family: None, base: None };
-    let found = words.encode(&terms("reads").unwrap(), &[]).unwrap();
+    let words = PmuWords { pmu: &pmu, family: None, base: None };
+    let found = words.encode_terms(&terms("reads").unwrap(), &[]).unwrap();
     assert_eq!((found.config, found.filter.as_str()), ([1, 0, 0, 0, 0], ""));
 }

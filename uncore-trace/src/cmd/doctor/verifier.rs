@@ -6,24 +6,24 @@ use anyhow::{Context as _, Result};
 use rustix::system::uname;
 use serde::Serialize;
 
-use crate::open::{Effort, MOST_INSTRUCTIONS, Verified};
+use crate::open::{MOST_INSTRUCTIONS, VerifiedProgram, VerifierEffort};
 use crate::text::printable;
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct VerifierReport<'a> {
     /// Release of the running kernel.
     kernel: String,
     /// Architecture, as `uname -m` prints it.
     arch: String,
     /// Number of instructions at which the verifier gives up.
     limit: u32,
-    programs: Vec<ProgramReport<'a>>,
+    programs: Vec<VerifiedProgramReport<'a>>,
 }
 
 /// One program; the counts are null if it is refused.
 #[derive(Debug, Serialize)]
-struct ProgramReport<'a> {
+struct VerifiedProgramReport<'a> {
     program: &'a str,
     instructions: Option<u32>,
     states: Option<u32>,
@@ -32,71 +32,72 @@ struct ProgramReport<'a> {
 }
 
 /// The output for these programs, and the exit code: 2 if one is refused.
-pub(super) fn report(programs: &[Verified], json: bool) -> Result<(String, u8)> {
+pub(super) fn verifier_report(programs: &[VerifiedProgram], json: bool) -> Result<(String, u8)> {
     let kernel = uname();
     let release = kernel.release().to_string_lossy().into_owned();
-    let code = if programs.iter().any(|it| it.effort.is_err()) { 2 } else { 0 };
+    let code = if programs.iter().any(|verified| verified.effort.is_err()) { 2 } else { 0 };
     if !json {
-        return Ok((text(programs, &release), code));
+        return Ok((verifier_table(programs, &release), code));
     }
-    let report = Report {
+    let report = VerifierReport {
         kernel: release,
         arch: kernel.machine().to_string_lossy().into_owned(),
         limit: MOST_INSTRUCTIONS,
-        programs: programs.iter().map(line).collect(),
+        programs: programs.iter().map(program_report).collect(),
     };
     let text = serde_json::to_string_pretty(&report).context("cannot write the figures as JSON")?;
     Ok((text + "\n", code))
 }
 
-fn line(verified: &Verified) -> ProgramReport<'_> {
+fn program_report(verified: &VerifiedProgram) -> VerifiedProgramReport<'_> {
     let effort = verified.effort.as_ref().ok();
-    ProgramReport {
+    VerifiedProgramReport {
         program: &verified.program,
-        instructions: effort.map(|it| it.instructions),
-        states: effort.map(|it| it.states),
-        peak_states: effort.map(|it| it.peak_states),
+        instructions: effort.map(|figures| figures.instructions),
+        states: effort.map(|figures| figures.states),
+        peak_states: effort.map(|figures| figures.peak_states),
         refused: verified.effort.as_ref().err().map(String::as_str),
     }
 }
 
-fn text(programs: &[Verified], release: &str) -> String {
-    let width = programs.iter().map(|it| it.program.len()).max().unwrap_or_default().max(7);
-    let mut out = format!("{:<width$}  instructions  states  peak states\n", "program");
-    for Verified { program, effort } in programs {
+fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
+    let width =
+        programs.iter().map(|verified| verified.program.len()).max().unwrap_or_default().max(7);
+    let mut table = format!("{:<width$}  instructions  states  peak states\n", "program");
+    for VerifiedProgram { program, effort } in programs {
         // Writing to a String cannot fail.
         let _ok = match effort {
-            Ok(Effort { instructions, states, peak_states }) => {
+            Ok(VerifierEffort { instructions, states, peak_states }) => {
                 writeln!(
-                    out,
+                    table,
                     "{program:<width$}  {instructions:>12}  {states:>6}  {peak_states:>11}"
                 )
             }
-            Err(reason) => writeln!(out, "{program:<width$}  refused: {}", printable(reason)),
+            Err(reason) => writeln!(table, "{program:<width$}  refused: {}", printable(reason)),
         };
     }
-    let refused = programs.iter().filter(|it| it.effort.is_err()).count();
+    let refused = programs.iter().filter(|verified| verified.effort.is_err()).count();
     let verdict = match refused {
         0 => "takes all programs".to_owned(),
-        some => format!("refuses {some} of {} programs", programs.len()),
+        count => format!("refuses {count} of {} programs", programs.len()),
     };
     let release = printable(release);
     let _ok = writeln!(
-        out,
+        table,
         "\nthe verifier of Linux {release} {verdict}; it gives up at {MOST_INSTRUCTIONS} instructions"
     );
-    out
+    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn verified(program: &str, effort: Result<u32, &str>) -> Verified {
+    fn verified(program: &str, effort: Result<u32, &str>) -> VerifiedProgram {
         let effort = effort
-            .map(|instructions| Effort { instructions, states: 12, peak_states: 3 })
+            .map(|instructions| VerifierEffort { instructions, states: 12, peak_states: 3 })
             .map_err(str::to_owned);
-        Verified { program: program.to_owned(), effort }
+        VerifiedProgram { program: program.to_owned(), effort }
     }
 
     #[test]
@@ -104,23 +105,23 @@ mod tests {
         let programs =
             [verified("arm", Ok(123)), verified("irq_handler_entry", Err("Invalid\nargument"))];
         assert_eq!(
-            text(&programs, "7.2.1"),
+            verifier_table(&programs, "7.2.1"),
             "program            instructions  states  peak states\n\
              arm                         123      12            3\n\
              irq_handler_entry  refused: Invalid\\nargument\n\n\
              the verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 instructions\n"
         );
-        assert!(text(&programs[..1], "7.2.1").contains("takes all programs"));
+        assert!(verifier_table(&programs[..1], "7.2.1").contains("takes all programs"));
     }
 
     #[test]
     fn a_refused_program_is_exit_code_2() {
         let programs = [verified("arm", Ok(123)), verified("probe", Err("no"))];
-        let (text, code) = report(&programs, true).unwrap();
+        let (text, code) = verifier_report(&programs, true).unwrap();
         assert_eq!(code, 2);
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["programs"][0]["peak_states"], 3);
         assert_eq!(json["programs"][1]["refused"], "no");
-        assert_eq!(report(&programs[..1], true).unwrap().1, 0);
+        assert_eq!(verifier_report(&programs[..1], true).unwrap().1, 0);
     }
 }

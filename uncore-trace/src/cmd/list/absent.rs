@@ -3,13 +3,13 @@
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::doctor;
-use crate::table::{Fit, Table};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 
 /// The PMUs of one driver, or one family of PMUs.
@@ -29,18 +29,18 @@ pub(super) struct Row {
 
 /// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root)).into_iter();
+    let findings = doctor::absent_pmus(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
         family: None,
         group: None,
         why: finding.what,
         mend: finding.mend.into_iter().next(),
     });
-    let here = |family: &str| {
-        let mut words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
-        words.any(|words| words.family.is_some_and(|its| its.family == family))
+    let is_here = |family: &str| {
+        let mut words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
+        words.any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
     };
-    let families = catalog.families.iter().filter(|family| !here(&family.family));
+    let families = catalog.families.iter().filter(|family| !is_here(&family.family));
     let families = families.map(|family| Row {
         family: Some(family.family.clone()),
         group: Some(family.group),
@@ -55,16 +55,16 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let mut table = Table::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
+        let mut table = TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
         for row in drivers {
-            table.row([shown(Some(&row.why)), shown(row.mend.as_deref())]);
+            table.add_row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
-        text.push_str(&table.listed(view.width));
+        text.push_str(&table.to_listing(view.width));
     }
     if families.is_empty() {
         return text;
     }
-    if !view.all {
+    if !view.shows_all {
         let plural = if families.len() == 1 { "y has" } else { "ies have" };
         let line = format!(
             "{} known PMU famil{plural} no PMU here; `uncore-trace list --all` shows them",
@@ -73,12 +73,12 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         return text + &wrapped("absent: ", &line, view.width);
     }
     let columns =
-        [("no PMU of family", Fit::Whole), ("group", Fit::Drop(1)), ("what it is", Fit::Wrap)];
-    let mut table = Table::new(columns);
+        [("no PMU of family", ColumnFit::Whole), ("group", ColumnFit::Drop(1)), ("what it is", ColumnFit::Wrap)];
+    let mut table = TextTable::new(columns);
     for row in families {
         let group = row.group.map(Group::name);
-        table.row([shown(row.family.as_deref()), shown(group), shown(Some(&row.why))]);
+        table.add_row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
-    text + gap + &table.listed(view.width)
+    text + gap + &table.to_listing(view.width)
 }

@@ -5,28 +5,28 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::holders::{Held, Holder, assigned};
-use super::{View, shown};
+use super::holders::{HeldFiles, FileHolder, read_assignments};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::nodes::{Drivers, Node, Number};
-use crate::discover::pci::{Address, Function};
-use crate::plan::device::{above, counted_with, part};
-use crate::table::{Fit, Table};
-use crate::text::{few, printable, wrapped};
+use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
+use crate::discover::pci::{PciAddress, PciFunction};
+use crate::plan::device::{find_position, counted_with, select_subset};
+use crate::table::{ColumnFit, TextTable};
+use crate::text::{list_few, printable, wrapped};
 
 /// One PCI function that is no bridge.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// Disks, partitions and interfaces on it.
     names: Vec<String>,
-    address: Address,
+    address: PciAddress,
     class: Class,
     /// The function on the root bus above it; `None` if the device itself is on the root bus.
-    root_port: Option<Address>,
+    root_port: Option<PciAddress>,
     numa_node: Option<u32>,
-    counted_by: Vec<Counted>,
+    counted_by: Vec<CountingPmu>,
     /// Files by which processes use it.
     files: Vec<DeviceFile>,
     /// Pods that the kubelet has assigned it to.
@@ -39,7 +39,7 @@ struct DeviceFile {
     path: String,
     kind: &'static str,
     /// Who has it open; `None` where the open files of some processes cannot be read.
-    holders: Option<Vec<Holder>>,
+    holders: Option<Vec<FileHolder>>,
 }
 
 /// Most holders of a device that are shown.
@@ -47,7 +47,7 @@ const SHOWN: usize = 3;
 
 /// A PMU, and which of its counts include the device.
 #[derive(Debug, Serialize)]
-struct Counted {
+struct CountingPmu {
     pmu: String,
     /// Format terms, a die or `all`.
     part: String,
@@ -80,49 +80,49 @@ impl Class {
 }
 
 impl Serialize for Class {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
 /// The devices in the order of their addresses.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-    let nodes = Drivers::read(&machine.root).nodes(&machine.root);
-    let held = Held::read(machine, &nodes.keys().copied().collect());
-    let files = |function: &Function| -> Vec<DeviceFile> {
-        let is_its = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);
-        let its = nodes.iter().filter(is_its);
-        its.map(|(number, node)| DeviceFile {
+    let nodes = DeviceDrivers::read(&machine.root).device_files(&machine.root);
+    let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
+    let files = |function: &PciFunction| -> Vec<DeviceFile> {
+        let is_of_function = |(_, node): &(&DeviceNumber, &DeviceNode)| node.functions.contains(&function.address);
+        let device_nodes = nodes.iter().filter(is_of_function);
+        device_nodes.map(|(number, node)| DeviceFile {
             path: node.path.clone(),
-            kind: node.kind,
-            holders: held.of(*number),
+            kind: node.kind_name,
+            holders: held.holders_of(*number),
         })
         .collect()
     };
-    let assigned = assigned(machine);
+    let assigned = read_assignments(machine);
     let rows = functions.map(|function| {
-        let its = assigned.iter().filter(|its| its.functions.contains(&function.address));
-        let pods: BTreeSet<String> = its.map(|its| its.pod.clone()).collect();
+        let assignments = assigned.iter().filter(|assignment| assignment.functions.contains(&function.address));
+        let pods: BTreeSet<String> = assignments.map(|assignment| assignment.pod.clone()).collect();
         Row {
             files: files(function),
             pods: pods.into_iter().collect(),
-            ..row(machine, catalog, function)
+            ..device_row(machine, catalog, function)
         }
     });
     rows.collect()
 }
 
-fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
+fn device_row(machine: &Machine, catalog: &Catalog, function: &PciFunction) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
-        let words = Words::new(catalog, pmu);
+        let words = PmuWords::new(catalog, pmu);
         // Those that groups open: an SMMU has a PMU for each of its parts.
-        let rule = words.family.filter(|its| !its.opens.is_empty())?.ports.as_ref()?;
-        let at = above(machine, words, function)?;
-        let others = counted_with(machine, words, rule, function, at);
-        let its = part(machine, words, rule, function, at, &others);
-        let alone = (rule.picks(&its.terms) || others.is_empty()) && !at.any_of_die;
-        Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
+        let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
+        let port_above = find_position(machine, words, function)?;
+        let companions = counted_with(machine, words, rule, function, port_above);
+        let counted_part = select_subset(machine, words, rule, function, port_above, &companions);
+        let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
+        Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.describe_subset(), shared: !alone })
     });
     Row {
         names: machine.devices.names_of(function.address).map(str::to_owned).collect(),
@@ -143,30 +143,30 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let has_files = rows.iter().any(|row| !row.files.is_empty() || !row.pods.is_empty());
     let mut columns = vec![
-        ("device", Fit::Wrap),
-        ("address", Fit::Whole),
-        ("class", Fit::Drop(1)),
-        ("root port", Fit::Drop(3)),
-        ("node", Fit::Count(2)),
-        ("PMU", Fit::Wrap),
-        ("filter", Fit::Wrap),
+        ("device", ColumnFit::Wrap),
+        ("address", ColumnFit::Whole),
+        ("class", ColumnFit::Drop(1)),
+        ("root port", ColumnFit::Drop(3)),
+        ("node", ColumnFit::Count(2)),
+        ("PMU", ColumnFit::Wrap),
+        ("filter", ColumnFit::Wrap),
     ];
     if has_files {
-        columns.extend([("files", Fit::Wrap), ("held by", Fit::Wrap)]);
+        columns.extend([("files", ColumnFit::Wrap), ("held by", ColumnFit::Wrap)]);
     }
-    let mut table = Table::new(columns);
+    let mut table = TextTable::new(columns);
     for row in rows {
         let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
-        let counted = |part: fn(&Counted) -> String| {
-            let parts: Vec<_> = row.counted_by.iter().map(part).collect();
-            shown(Some(&parts.join("; ")))
+        let counted = |column: fn(&CountingPmu) -> String| {
+            let texts: Vec<_> = row.counted_by.iter().map(column).collect();
+            cell_text(Some(&texts.join("; ")))
         };
         let mut cells = vec![
-            shown(Some(&names.join(","))),
+            cell_text(Some(&names.join(","))),
             row.address.to_string(),
             row.class.name().to_owned(),
-            shown(row.root_port.map(|port| port.to_string()).as_deref()),
-            shown(row.numa_node.map(|node| node.to_string()).as_deref()),
+            cell_text(row.root_port.map(|port| port.to_string()).as_deref()),
+            cell_text(row.numa_node.map(|node| node.to_string()).as_deref()),
             counted(|counted| counted.pmu.clone()),
             counted(|counted| {
                 format!("{}{}", counted.part, if counted.shared { " (shared)" } else { "" })
@@ -174,11 +174,11 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ];
         if has_files {
             let files: Vec<_> = row.files.iter().map(|file| printable(&file.path)).collect();
-            cells.extend([shown(Some(&files.join(" "))), row.holders()]);
+            cells.extend([cell_text(Some(&files.join(" "))), row.holders_text()]);
         }
-        table.row(cells);
+        table.add_row(cells);
     }
-    let mut text = table.listed(view.width);
+    let mut text = table.to_listing(view.width);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
         let note = "?: the open files of some processes cannot be read: who holds a device is shown to root \
                     on the machine itself";
@@ -189,13 +189,13 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
 
 impl Row {
     /// Who holds it, as text: each once.
-    fn holders(&self) -> String {
+    fn holders_text(&self) -> String {
         if self.files.iter().any(|file| file.holders.is_none()) {
             return "?".to_owned();
         }
-        let all = self.files.iter().flat_map(|file| file.holders.iter().flatten());
+        let open_holders = self.files.iter().flat_map(|file| file.holders.iter().flatten());
         let pods = self.pods.iter().map(|pod| format!("pod {pod} by assignment"));
-        let all: BTreeSet<String> = all.map(Holder::text).chain(pods).collect();
-        if all.is_empty() { "-".to_owned() } else { few(all, SHOWN) }
+        let holder_texts: BTreeSet<String> = open_holders.map(FileHolder::holder_text).chain(pods).collect();
+        if holder_texts.is_empty() { "-".to_owned() } else { list_few(holder_texts, SHOWN) }
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::{Machine, name};
-use crate::table::{Fit, Table};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 use crate::units;
 
@@ -40,14 +40,14 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     for pmu in &machine.pmus {
-        let words = Words::new(catalog, pmu);
-        let own = words.events().map(|event| (event, false));
-        for (event, vendor) in own.chain(words.vendor_events().map(|event| (event, true))) {
+        let words = PmuWords::new(catalog, pmu);
+        let driver_events = words.all_events().map(|event| (event, false));
+        for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true))) {
             let stem = name::stem(&pmu.name);
             if !seen.insert((stem, event.name)) {
                 continue;
             }
-            let (unit, scale) = words.unit(Some(event));
+            let (unit, scale) = words.event_unit(Some(event));
             let causes = words.causes_by_name(event);
             rows.push(Row {
                 pmu: stem.to_owned(),
@@ -55,8 +55,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 unit,
                 scale,
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
-                encoding: event.alias.text(),
-                about: words.about(event.name).map(str::to_owned),
+                encoding: event.alias.terms_text(),
+                about: words.event_description(event.name).map(str::to_owned),
                 unknown: causes.is_none(),
                 causes: causes.unwrap_or_default(),
                 vendor,
@@ -69,7 +69,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 impl Row {
     /// The name for `-e`, for all instances. Vendor events and software events of the kernel need
     /// no PMU.
-    pub(super) fn typed(&self) -> String {
+    pub(super) fn option_name(&self) -> String {
         let Self { pmu, event, .. } = self;
         let alone = self.vendor || pmu == "software";
         if alone { event.clone() } else { format!("{pmu}/{event}/") }
@@ -78,38 +78,38 @@ impl Row {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
-        ("PMU", Fit::Whole),
-        ("event", Fit::Whole),
-        ("unit", Fit::Drop(4)),
-        ("scale", Fit::Count(1)),
-        ("cause", Fit::Drop(3)),
-        ("encoding", Fit::Drop(2)),
-        ("what it counts", Fit::Wrap),
+    let mut table = TextTable::new([
+        ("PMU", ColumnFit::Whole),
+        ("event", ColumnFit::Whole),
+        ("unit", ColumnFit::Drop(4)),
+        ("scale", ColumnFit::Count(1)),
+        ("cause", ColumnFit::Drop(3)),
+        ("encoding", ColumnFit::Drop(2)),
+        ("what it counts", ColumnFit::Wrap),
     ]);
-    let shows = |row: &&Row| view.all || !row.vendor;
+    let shows = |row: &&Row| view.shows_all || !row.vendor;
     for row in rows.iter().filter(shows) {
-        table.row([
-            shown(Some(&row.pmu)),
-            shown(Some(&row.event)),
-            shown(Some(&row.unit)),
-            units::factor(row.scale),
-            shown(causes(row).as_deref()),
-            row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
-                + &shown(Some(&row.encoding)),
-            shown(row.about.as_deref()),
+        table.add_row([
+            cell_text(Some(&row.pmu)),
+            cell_text(Some(&row.event)),
+            cell_text(Some(&row.unit)),
+            units::format_factor(row.scale),
+            cell_text(causes_text(row).as_deref()),
+            row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
+                + &cell_text(Some(&row.encoding)),
+            cell_text(row.about.as_deref()),
         ]);
     }
-    let mut text = table.listed(view.width);
-    let more = rows.iter().filter(|row| !shows(row)).count();
-    if more > 0 {
-        let note = format!("{more} more by the vendor's names: `list events --all` shows them");
+    let mut text = table.to_listing(view.width);
+    let hidden = rows.iter().filter(|row| !shows(row)).count();
+    if hidden > 0 {
+        let note = format!("{hidden} more by the vendor's names: `list events --all` shows them");
         text.push_str(&wrapped("", &note, view.width));
     }
     text
 }
 
-fn causes(row: &Row) -> Option<String> {
+fn causes_text(row: &Row) -> Option<String> {
     if row.unknown {
         return Some("unknown".to_owned());
     }

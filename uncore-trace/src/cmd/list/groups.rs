@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::discover::{Machine, name};
 use crate::plan::traffic::AUTO;
-use crate::plan::{Request, plan};
-use crate::table::{Fit, Table};
-use crate::text::{few, printable, wrapped};
+use crate::plan::{PlanRequest, plan};
+use crate::table::{ColumnFit, TextTable};
+use crate::text::{list_few, printable, wrapped};
 
 /// One group.
 #[derive(Debug, Serialize)]
@@ -33,11 +33,11 @@ pub(super) struct Row {
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let groups = [AUTO].into_iter().chain(Group::ALL.iter().map(|(_, name)| *name));
     let rows = groups.map(|group| {
-        let request = Request {
+        let request = PlanRequest {
             groups: vec![group.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let planned = plan(machine, catalog, &request);
         let (counters, notes) = match planned {
@@ -61,31 +61,31 @@ const NAMES: usize = 6;
 
 /// The rows as a table, then the notes of the groups that open something.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
-        ("group", Fit::Whole),
-        ("counters", Fit::Count(1)),
-        ("PMUs", Fit::Wrap),
-        ("events", Fit::Wrap),
+    let mut table = TextTable::new([
+        ("group", ColumnFit::Whole),
+        ("counters", ColumnFit::Count(1)),
+        ("PMUs", ColumnFit::Wrap),
+        ("events", ColumnFit::Wrap),
     ]);
     let joined = |names: &BTreeSet<String>| {
-        let most = if view.all { names.len() } else { NAMES };
-        if names.is_empty() { shown(None) } else { few(names, most) }
+        let limit = if view.shows_all { names.len() } else { NAMES };
+        if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
     for row in rows {
-        table.row([
+        table.add_row([
             row.group.to_string(),
             row.counters.to_string(),
             joined(&row.pmus),
             joined(&row.events),
         ]);
     }
-    let mut text = table.listed(view.width);
+    let mut text = table.to_listing(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
         // Those of auto are mostly those of its groups.
         let is_of_group =
-            |note| rows.iter().any(|other| other.group != AUTO && other.notes.contains(note));
+            |note| rows.iter().any(|group_row| group_row.group != AUTO && group_row.notes.contains(note));
         for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
-            let is_named = note.strip_prefix(row.group).is_some_and(|rest| rest.starts_with(' '));
+            let is_named = note.strip_prefix(row.group).is_some_and(|suffix| suffix.starts_with(' '));
             let prefix =
                 if is_named { "note: ".to_owned() } else { format!("note: {}: ", row.group) };
             text.push_str(&wrapped(&prefix, &printable(note), view.width));

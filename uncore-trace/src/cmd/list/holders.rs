@@ -1,5 +1,6 @@
-//! Who has which device file open now, from the descriptors of all processes, and which pods the kubelet has
-//! assigned devices to. Threads whose descriptors are not those of their process are not looked at.
+//! Who has which device file open now, from the descriptors of all processes, and which pods the
+//! kubelet has assigned devices to. Threads whose descriptors are not those of their process are
+//! not looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,15 +8,15 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::bounds;
-use crate::discover::nodes::Number;
+use crate::discover::nodes::DeviceNumber;
 use crate::discover::{Machine, open_files};
-use crate::identity::assignments::{Assignment, assignments};
+use crate::identity::assignments::{Assignment, list_assignments};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::kubelet;
 
 /// A process that has a device file open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Holder {
+pub(super) struct FileHolder {
     pid: u32,
     comm: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,14 +29,15 @@ pub(super) struct Holder {
     job: Option<String>,
 }
 
-impl Holder {
+impl FileHolder {
     /// Its name, and the tenant as narrowly as it is known.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn holder_text(&self) -> String {
         let Self { pid, comm, cgroup, container, pod, job } = self;
         let tenants = [("pod", pod), ("job", job), ("container", container), ("cgroup", cgroup)];
-        let tenant = tenants.iter().find_map(|(what, name)| Some((*what, name.as_ref()?)));
+        let tenant =
+            tenants.iter().find_map(|(tenant_kind, name)| Some((*tenant_kind, name.as_ref()?)));
         match tenant {
-            Some((what, name)) => format!("{comm} ({pid}) of {what} {name}"),
+            Some((tenant_kind, name)) => format!("{comm} ({pid}) of {tenant_kind} {name}"),
             None => format!("{comm} ({pid})"),
         }
     }
@@ -43,48 +45,52 @@ impl Holder {
 
 /// The holders of some device files.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    by: BTreeMap<Number, Vec<Holder>>,
+pub(super) struct HeldFiles {
+    holders_by_file: BTreeMap<DeviceNumber, Vec<FileHolder>>,
     /// Whether the descriptors of all processes were read.
     is_whole: bool,
 }
 
-impl Held {
-    /// Reads the descriptors of all processes, where there is a device file to look for and the machine is
-    /// the running one: links of another machine's procfs would lead to files of this one.
-    pub(super) fn read(machine: &Machine, wanted: &BTreeSet<Number>) -> Self {
+impl HeldFiles {
+    /// Reads the descriptors of all processes, where there is a device file to look for and the
+    /// machine is the running one: links of another machine's procfs would lead to files of this
+    /// one.
+    pub(super) fn read(machine: &Machine, wanted: &BTreeSet<DeviceNumber>) -> Self {
         let mut held = Self::default();
         if wanted.is_empty() || machine.root != Path::new("/") {
             return held;
         }
-        let mut cgroups = Cgroups::of(&machine.cgroups, &machine.root, Vec::new());
-        let by = &mut held.by;
-        held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
+        let mut cgroups = Cgroups::from_mounts(&machine.cgroups, &machine.root, Vec::new());
+        let holders_by_file = &mut held.holders_by_file;
+        held.is_whole = open_files::for_each_process(&machine.root, |pid, dir, open| {
             let mut open = open.intersection(wanted).peekable();
             if open.peek().is_none() {
                 return;
             }
-            let holder = holder(pid, dir, &mut cgroups);
+            let holder = read_holder(pid, dir, &mut cgroups);
             for number in open {
-                by.entry(*number).or_default().push(holder.clone());
+                holders_by_file.entry(*number).or_default().push(holder.clone());
             }
         });
-        held.by.values_mut().for_each(|holders| holders.sort_by_key(|holder| holder.pid));
+        held.holders_by_file
+            .values_mut()
+            .for_each(|holders| holders.sort_by_key(|holder| holder.pid));
         held
     }
 
     /// Who has a file open; `None` if that is not known of all processes.
-    pub(super) fn of(&self, number: Number) -> Option<Vec<Holder>> {
-        self.is_whole.then(|| self.by.get(&number).cloned().unwrap_or_default())
+    pub(super) fn holders_of(&self, number: DeviceNumber) -> Option<Vec<FileHolder>> {
+        self.is_whole.then(|| self.holders_by_file.get(&number).cloned().unwrap_or_default())
     }
 }
 
 /// What the kubelet of this machine says; nothing where there is none, or the user may not ask it.
-pub(super) fn assigned(machine: &Machine) -> BTreeSet<Assignment> {
+pub(super) fn read_assignments(machine: &Machine) -> BTreeSet<Assignment> {
     let listed =
-        if machine.root == Path::new("/") { kubelet::ask(&machine.root) } else { Ok(None) };
+        if machine.root == Path::new("/") { kubelet::ask_once(&machine.root) } else { Ok(None) };
     let assigned = listed.and_then(|listed| {
-        listed.map_or_else(|| Ok(BTreeSet::new()), |listed| assignments(&listed, &machine.root))
+        listed
+            .map_or_else(|| Ok(BTreeSet::new()), |listed| list_assignments(&listed, &machine.root))
     });
     assigned.unwrap_or_else(|error| {
         log::warn!("the kubelet does not say which devices pods have: {error:#}");
@@ -92,23 +98,23 @@ pub(super) fn assigned(machine: &Machine) -> BTreeSet<Assignment> {
     })
 }
 
-fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
-    let text = |name| {
+fn read_holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> FileHolder {
+    let read_text = |name| {
         let bytes = bounds::system_bytes(dir.join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    let comm = text("comm").trim_end_matches('\n').to_owned();
-    let groups = text("cgroup");
+    let comm = read_text("comm").trim_end_matches('\n').to_owned();
+    let groups = read_text("cgroup");
     let membership = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let path = membership.and_then(|path| cgroups.path_of(Path::new(path)));
-    let id = path.as_deref().and_then(|path| cgroups.id(path));
+    let id = path.as_deref().and_then(|path| cgroups.id_of_path(path));
     let path = path.map(|path| path.to_string_lossy().into_owned());
     let names = id.zip(path.as_ref()).and_then(|(id, path)| {
-        cgroups.learn(id, path.clone());
-        cgroups.names(id, 0)
+        cgroups.learn_path(id, path.clone());
+        cgroups.cgroup_names(id, 0)
     });
     let name = |name: Option<&str>| name.map(str::to_owned);
-    Holder {
+    FileHolder {
         pid,
         comm,
         cgroup: path,
@@ -129,7 +135,7 @@ mod tests {
     use crate::text::printable;
 
     /// `/dev/full`, which stands for a device.
-    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+    const FULL: DeviceNumber = DeviceNumber { is_block: false, major: 1, minor: 7 };
 
     #[test]
     fn a_process_with_a_file_of_the_device_holds_it_whatever_its_name_is() {
@@ -143,18 +149,18 @@ mod tests {
         let made = Command::new("mknod").arg(&node).args(["c", "1", "7"]).status().unwrap();
         let file = File::open(if made.success() { &node } else { Path::new("/dev/full") }).unwrap();
         let mut child = Command::new(&program).arg("60").stdin(file).spawn().unwrap();
-        let held = Held::read(&machine, &wanted);
+        let held = HeldFiles::read(&machine, &wanted);
         let pid = child.id();
         child.kill().unwrap();
         child.wait().unwrap();
-        let holders = &held.by[&FULL];
+        let holders = &held.holders_by_file[&FULL];
         let holder = holders.iter().find(|holder| holder.pid == pid).unwrap();
         assert_eq!(holder.comm, "a\u{1b}[2J\nb");
-        let text = holder.text();
+        let text = holder.holder_text();
         assert!(text.contains(&format!("({pid})")), "{text}");
         assert!(printable(&text).starts_with("a\\u{1b}[2J\\nb ("), "{text}");
-        let after = Held::read(&machine, &wanted);
-        let all = after.by.get(&FULL).into_iter().flatten();
+        let after = HeldFiles::read(&machine, &wanted);
+        let all = after.holders_by_file.get(&FULL).into_iter().flatten();
         assert!(all.filter(|holder| holder.pid == pid).count() == 0);
     }
 
@@ -166,8 +172,8 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", fds.join("0")).unwrap();
         let mut machine = discover::machine(Path::new("/")).unwrap();
         dir.path().clone_into(&mut machine.root);
-        let held = Held::read(&machine, &[FULL].into());
-        assert_eq!((held.of(FULL), held.by.len()), (None, 0));
+        let held = HeldFiles::read(&machine, &[FULL].into());
+        assert_eq!((held.holders_of(FULL), held.holders_by_file.len()), (None, 0));
     }
 
     #[test]
@@ -176,12 +182,15 @@ mod tests {
             let some = |name: Option<&str>| name.map(str::to_owned);
             let (cgroup, comm) = (Some("/a".to_owned()), "x".to_owned());
             let (container, pod, job) = (some(container), some(pod), some(job));
-            Holder { pid: 7, comm, cgroup, container, pod, job }.text()
+            FileHolder { pid: 7, comm, cgroup, container, pod, job }.holder_text()
         };
         assert_eq!(text(None, None, None), "x (7) of cgroup /a");
         assert_eq!(text(Some("web"), None, None), "x (7) of container web");
         assert_eq!(text(Some("web"), None, Some("7.0")), "x (7) of job 7.0");
         assert_eq!(text(Some("web"), Some("a/b"), None), "x (7) of pod a/b");
-        assert_eq!(Holder { pid: 7, comm: "x".to_owned(), ..Holder::default() }.text(), "x (7)");
+        assert_eq!(
+            FileHolder { pid: 7, comm: "x".to_owned(), ..FileHolder::default() }.holder_text(),
+            "x (7)"
+        );
     }
 }

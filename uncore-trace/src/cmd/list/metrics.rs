@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
-use crate::table::{Fit, Table};
+use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 
 /// One metric of one family.
@@ -34,13 +34,13 @@ pub(super) struct Row {
 
 /// Every metric; those of PMUs that are here come first.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let mut resolver = Resolver::new(machine, catalog, Narrowing::none(machine));
+    let mut resolver = Resolver::new(machine, catalog, Narrowing::whole_machine(machine));
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
-        let measured = resolver.measured(family, metric);
-        let pmus = measured.iter().filter(|one| one.missing().is_empty()).count();
+        let measured = resolver.resolve_metric(family, metric);
+        let pmus = measured.iter().filter(|candidate| candidate.missing_inputs().is_empty()).count();
         let missing: BTreeSet<_> = match pmus {
-            0 => measured.iter().flat_map(|one| one.missing()).map(str::to_owned).collect(),
+            0 => measured.iter().flat_map(|candidate| candidate.missing_inputs()).map(str::to_owned).collect(),
             _ => BTreeSet::new(),
         };
         let row = Row {
@@ -53,7 +53,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             pmus,
             missing: missing.into_iter().collect(),
             instead: resolver
-                .better(family, metric)
+                .better_family_for_metric(family, metric)
                 .filter(|_| !measured.is_empty())
                 .map(str::to_owned),
             vendor: metric.vendor,
@@ -63,7 +63,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             continue;
         }
         // If two have one name, the first that can be computed is used.
-        let twin = rows.iter_mut().find(|its| its.name == row.name && its.family == row.family);
+        let twin = rows.iter_mut().find(|listed| listed.name == row.name && listed.family == row.family);
         match twin {
             Some(twin) if twin.pmus == 0 && row.pmus > 0 => *twin = row,
             Some(_) => {}
@@ -76,7 +76,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 impl Row {
     /// The name, if the metric can be computed here.
-    pub(super) fn computed(&self) -> Option<&str> {
+    pub(super) fn computed_name(&self) -> Option<&str> {
         (self.pmus > 0).then_some(&self.name)
     }
 
@@ -86,11 +86,11 @@ impl Row {
     }
 
     /// The PMUs on which it can be computed here, or why there is none.
-    fn here(&self) -> String {
+    fn availability(&self) -> String {
         match (&self.instead, self.missing.as_slice()) {
             (Some(instead), _) => format!("by {instead}"),
             (None, []) if self.pmus == 0 => {
-                let beside = self.only_with.as_ref().map(|other| format!(" beside {other}"));
+                let beside = self.only_with.as_ref().map(|partner| format!(" beside {partner}"));
                 format!("no PMU{}", beside.unwrap_or_default())
             }
             (None, []) => format!("{} PMU{}", self.pmus, if self.pmus == 1 { "" } else { "s" }),
@@ -102,37 +102,37 @@ impl Row {
 /// The metrics of PMUs that are here as a table, then the number of the others, or with `--all`
 /// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
-        ("metric", Fit::Whole),
-        ("unit", Fit::Drop(3)),
-        ("family", Fit::Drop(4)),
-        ("what it is", Fit::Wrap),
-        ("formula", Fit::Drop(1)),
-        ("here", Fit::Drop(2)),
+    let mut table = TextTable::new([
+        ("metric", ColumnFit::Whole),
+        ("unit", ColumnFit::Drop(3)),
+        ("family", ColumnFit::Drop(4)),
+        ("what it is", ColumnFit::Wrap),
+        ("formula", ColumnFit::Drop(1)),
+        ("here", ColumnFit::Drop(2)),
     ]);
-    let is_shown = |row: &&Row| view.all || row.is_here() && !row.vendor;
+    let is_shown = |row: &&Row| view.shows_all || row.is_here() && !row.vendor;
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
     for row in &shown_rows {
-        table.row([
-            shown(Some(&row.name)),
-            shown(Some(&row.unit)),
-            shown(Some(&row.family)),
-            shown(Some(&row.about)),
-            shown(Some(&row.formula)),
-            shown(Some(&row.here())),
+        table.add_row([
+            cell_text(Some(&row.name)),
+            cell_text(Some(&row.unit)),
+            cell_text(Some(&row.family)),
+            cell_text(Some(&row.about)),
+            cell_text(Some(&row.formula)),
+            cell_text(Some(&row.availability())),
         ]);
     }
-    let mut text = if shown_rows.is_empty() { String::new() } else { table.listed(view.width) };
-    let hidden = |vendor| rows.iter().filter(|its| its.vendor == vendor && !is_shown(its)).count();
-    let (more, others) = (hidden(true), hidden(false));
-    if more > 0 {
-        let line = format!("{more} more by the vendor's names: `list metrics --all` shows them");
+    let mut text = if shown_rows.is_empty() { String::new() } else { table.to_listing(view.width) };
+    let hidden = |vendor| rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count();
+    let (vendor_count, missing_count) = (hidden(true), hidden(false));
+    if vendor_count > 0 {
+        let line = format!("{vendor_count} more by the vendor's names: `list metrics --all` shows them");
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }
-    if others > 0 {
-        let what = if shown_rows.is_empty() { "all" } else { "another" };
+    if missing_count > 0 {
+        let quantity = if shown_rows.is_empty() { "all" } else { "another" };
         let line = format!(
-            "{what} {others} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
+            "{quantity} {missing_count} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
         );
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }

@@ -15,7 +15,7 @@ use super::heading::{COUNT, PRINT};
 use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::uncounted::uncounted;
+use crate::plan::uncounted::find_uncounted;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 
@@ -26,14 +26,14 @@ pub mod summary;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
     /// Whether to show what other machines have, and all events by the vendor's names.
-    pub all: bool,
+    pub shows_all: bool,
     /// Most cells of a line; `None`: no limit.
     pub width: Option<usize>,
 }
 
 /// Output format.
 #[derive(Debug, Clone, Copy)]
-pub enum Form {
+pub enum ListForm {
     /// For people.
     Text(View),
     /// For programs: everything, also what is not on this machine.
@@ -97,10 +97,11 @@ parts! {
 
 /// List what can be counted on this machine, and what is absent
 ///
-/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually has and
-/// this one lacks. For a group it shows the counters that `record -p GROUP` would open here; for a device
-/// the PMU and filter of `record --device DEVICE`, its device files, and who has them open. On a terminal the tables fit its width: long texts are
-/// wrapped, and columns that do not fit are left out; the last line of a table names them.
+/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually
+/// has and this one lacks. For a group it shows the counters that `record -p GROUP` would open
+/// here; for a device the PMU and filter of `record --device DEVICE`, its device files, and who has
+/// them open. On a terminal the tables fit its width: long texts are wrapped, and columns that do
+/// not fit are left out; the last line of a table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: what can be counted here, what `record -p pcie` would open, and all
@@ -135,36 +136,50 @@ pub struct Args {
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
-    let form = if args.json { Form::Json } else { Form::Text(View { all: args.all, width }) };
-    let text = list(&discover::machine(args.root.dir())?, &args.catalog.load()?, args.what, form)?;
+    let form = if args.json {
+        ListForm::Json
+    } else {
+        ListForm::Text(View { shows_all: args.all, width })
+    };
+    let text = render_list(
+        &discover::machine(args.root.root_dir())?,
+        &args.catalog.load_catalog()?,
+        args.what,
+        form,
+    )?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }
 
-/// The list of `what` for `machine`, ending in a newline.
+/// The list of `selection` for `machine`, ending in a newline.
 ///
 /// # Errors
 ///
 /// It cannot be written as JSON.
-pub fn list(machine: &Machine, catalog: &Catalog, what: What, form: Form) -> Result<String> {
-    let list = List::new(machine, catalog, what);
+pub fn render_list(
+    machine: &Machine,
+    catalog: &Catalog,
+    selection: What,
+    form: ListForm,
+) -> Result<String> {
+    let selected_list = List::new(machine, catalog, selection);
     let view = match form {
-        Form::Text(view) => view,
-        Form::Json => {
-            let text = serde_json::to_string_pretty(&list);
+        ListForm::Text(view) => view,
+        ListForm::Json => {
+            let text = serde_json::to_string_pretty(&selected_list);
             return Ok(text.context("cannot write the list as JSON")? + "\n");
         }
     };
-    let text = list.render(view);
-    if what != What::All {
+    let text = selected_list.render_parts(view);
+    if selection != What::All {
         return Ok(text);
     }
-    Ok(format!("{}\n{text}", summary::text(machine, catalog, view.width)))
+    Ok(format!("{}\n{text}", summary::summary_text(machine, catalog, view.width)))
 }
 
 /// The names that an option of `record`, `stat` and `top` takes on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Names {
+pub enum OptionNames {
     /// Of `-p`.
     Groups,
     /// Of `-M`.
@@ -174,26 +189,32 @@ pub enum Names {
 }
 
 /// The names, sorted, without duplicates.
-pub fn names(machine: &Machine, catalog: &Catalog, of: Names) -> BTreeSet<String> {
-    match of {
-        Names::Groups => {
+pub fn option_names(
+    machine: &Machine,
+    catalog: &Catalog,
+    name_kind: OptionNames,
+) -> BTreeSet<String> {
+    match name_kind {
+        OptionNames::Groups => {
             let rows = groups::rows(machine, catalog);
-            let here = rows.iter().filter(|row| row.counters > 0);
-            here.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
+            let open_groups = rows.iter().filter(|row| row.counters > 0);
+            open_groups.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
         }
-        Names::Metrics => {
+        OptionNames::Metrics => {
             let rows = metrics::rows(machine, catalog);
-            rows.iter().filter_map(metrics::Row::computed).map(str::to_owned).collect()
+            rows.iter().filter_map(metrics::Row::computed_name).map(str::to_owned).collect()
         }
-        Names::Events => events::rows(machine, catalog).iter().map(events::Row::typed).collect(),
+        OptionNames::Events => {
+            events::rows(machine, catalog).iter().map(events::Row::option_name).collect()
+        }
     }
 }
 
 fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let mut problems = machine.problems.clone();
-    problems.extend(uncounted(machine, catalog));
+    problems.extend(find_uncounted(machine, catalog));
     for pmu in &machine.pmus {
-        if let (Some(family), Some(identifier)) = (catalog.impostor(pmu), &pmu.identifier) {
+        if let (Some(family), Some(identifier)) = (catalog.find_impostor(pmu), &pmu.identifier) {
             problems.push(format!(
                 "{}: its identifier {} is not that of {}: the kernel's driver may be older than \
                  the hardware, groups leave it out",
@@ -207,10 +228,10 @@ fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 }
 
 impl List {
-    fn render(&self, view: View) -> String {
+    fn render_parts(&self, view: View) -> String {
         let mut text = self.parts(view).join("\n");
-        for (at, problem) in self.problems.iter().enumerate() {
-            text.push_str(if at == 0 { "\n" } else { "" });
+        for (index, problem) in self.problems.iter().enumerate() {
+            text.push_str(if index == 0 { "\n" } else { "" });
             text.push_str(&wrapped("problem: ", &printable(problem), view.width));
         }
         text
@@ -218,6 +239,6 @@ impl List {
 }
 
 /// A cell: text of the machine, escaped; `-` for `None`.
-fn shown(text: Option<&str>) -> String {
+fn cell_text(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(t).into())
 }

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::scope::Scope;
-use crate::catalog::words::Words;
+use crate::catalog::scope::PmuScope;
+use crate::catalog::words::PmuWords;
 use crate::discover::{CpuList, Machine, Pmu};
-use crate::table::{Fit, Table};
+use crate::table::{ColumnFit, TextTable};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -25,21 +25,21 @@ pub(super) struct Row {
     family: Option<String>,
     group: Option<Group>,
     /// What each instance covers: a socket, a die, ...
-    scope: Option<Scope>,
+    scope: Option<PmuScope>,
     about: Option<String>,
 }
 
 /// The PMUs in the machine's order, without the devices that a group leaves out.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|its| its.counts_again);
+    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
     let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
-        let words = Words::new(catalog, pmu);
+        let words = PmuWords::new(catalog, pmu);
         Row {
             name: pmu.name.clone(),
             attr_type: pmu.statistics.is_none().then_some(pmu.attr_type),
             cpumask: pmu.cpumask.clone(),
             per_cpu: words.is_per_cpu(),
-            events: words.events().count(),
+            events: words.all_events().count(),
             family: words.family.map(|family| family.family.clone()),
             group: words.family.map(|family| family.group),
             scope: words.family.and_then(|family| family.scope),
@@ -51,15 +51,15 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
-        ("PMU", Fit::Whole),
-        ("type", Fit::Count(1)),
-        ("cpumask", Fit::Drop(5)),
-        ("events", Fit::Count(3)),
-        ("family", Fit::Drop(4)),
-        ("group", Fit::Drop(6)),
-        ("one per", Fit::Drop(2)),
-        ("what it is", Fit::Wrap),
+    let mut table = TextTable::new([
+        ("PMU", ColumnFit::Whole),
+        ("type", ColumnFit::Count(1)),
+        ("cpumask", ColumnFit::Drop(5)),
+        ("events", ColumnFit::Count(3)),
+        ("family", ColumnFit::Drop(4)),
+        ("group", ColumnFit::Drop(6)),
+        ("one per", ColumnFit::Drop(2)),
+        ("what it is", ColumnFit::Wrap),
     ]);
     for row in rows {
         let cpumask = match &row.cpumask {
@@ -68,16 +68,16 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
             Some(cpus) => cpus.to_string(),
         };
-        table.row([
-            shown(Some(&row.name)),
-            row.attr_type.map_or_else(|| shown(None), |number| number.to_string()),
+        table.add_row([
+            cell_text(Some(&row.name)),
+            row.attr_type.map_or_else(|| cell_text(None), |number| number.to_string()),
             cpumask,
             row.events.to_string(),
-            shown(row.family.as_deref()),
-            shown(row.group.map(Group::name)),
-            shown(row.scope.map(Scope::name)),
-            shown(row.about.as_deref()),
+            cell_text(row.family.as_deref()),
+            cell_text(row.group.map(Group::name)),
+            cell_text(row.scope.map(PmuScope::name)),
+            cell_text(row.about.as_deref()),
         ]);
     }
-    table.listed(view.width)
+    table.to_listing(view.width)
 }

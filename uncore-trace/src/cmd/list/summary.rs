@@ -5,12 +5,12 @@ use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
-use crate::text::{few, wrapped};
+use crate::text::{list_few, wrapped};
 
 /// Cells of a line, unless the terminal is narrower.
 const WIDTH: usize = 80;
@@ -22,45 +22,46 @@ const CONFIDENCE: [&str; 2] = [
 ];
 
 /// The lines, of at most `width` cells if there is a limit.
-pub fn text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> String {
-    let lines = lines(machine, catalog);
+pub fn summary_text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> String {
+    let lines = summary_lines(machine, catalog);
     lines.iter().map(|line| wrapped("", line, width)).collect()
 }
 
-fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
+fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let rows = groups::rows(machine, catalog);
     let open = rows.iter().filter(|row| row.counters > 0 && row.group != AUTO);
     let of_cpus = [Group::Core, Group::Host].map(Group::name);
-    let (per_cpu, others): (Vec<_>, Vec<_>) = open.partition(|row| of_cpus.contains(&row.group));
+    let (per_cpu, not_per_cpu): (Vec<_>, Vec<_>) =
+        open.partition(|row| of_cpus.contains(&row.group));
     let (io, uncore): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|row| row.group == Group::Io.name());
+        not_per_cpu.into_iter().partition(|row| row.group == Group::Io.name());
     let mut lines = vec![match uncore.as_slice() {
-        [] => none(machine, catalog),
-        groups => fitting("Uncore counters here: ", groups, pmus(groups)),
+        [] => explain_none(machine, catalog),
+        groups => fit_names("Uncore counters here: ", groups, pmu_names(groups)),
     }];
     // Events of the core PMU first: they are more useful than those of the kernel.
     let events = per_cpu.iter().flat_map(|row| &row.events).map(String::as_str).collect();
-    lines.push(fitting("Per CPU: ", &per_cpu, events));
+    lines.push(fit_names("Per CPU: ", &per_cpu, events));
     if !io.is_empty() {
-        lines.push(fitting("Disks and interfaces: ", &io, pmus(&io)));
+        lines.push(fit_names("Disks and interfaces: ", &io, pmu_names(&io)));
     }
     let auto = rows.iter().find(|row| row.group == AUTO);
-    let counts = auto.map_or_else(String::new, |row| list(&row.subsystems));
+    let counts = auto.map_or_else(String::new, |row| list_names(&row.subsystems));
     lines.push(format!("Begin with: uncore-trace record -- COMMAND (it counts {counts})."));
     lines.extend(CONFIDENCE.map(str::to_owned));
     lines
 }
 
-fn pmus<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
+fn pmu_names<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
     groups.iter().flat_map(|row| &row.pmus).map(String::as_str).collect()
 }
 
 /// Why there are no uncore counters, if that is known.
-fn none(machine: &Machine, catalog: &Catalog) -> String {
+fn explain_none(machine: &Machine, catalog: &Catalog) -> String {
     let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
     let gaps = kernels::gaps(machine, catalog);
     let is_unknown = gaps.first().is_some_and(|gap| gap.driver.is_some());
-    let by_name = || Resolver::whole(machine, catalog).by_name(None);
+    let by_name = || Resolver::for_whole_machine(machine, catalog).by_name_hint(None);
     if let Some(by_name) = Some(()).filter(|()| !is_unknown).and_then(|()| by_name()) {
         // The example does not fit into the line.
         let (pmus, _) = by_name.split_once(", such as").unwrap_or((&by_name, ""));
@@ -77,14 +78,14 @@ fn none(machine: &Machine, catalog: &Catalog) -> String {
 
 /// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as fit in a line, possibly
 /// none.
-fn fitting(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String {
+fn fit_names(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(*name));
     let groups: Vec<_> = groups.iter().map(|row| row.group).collect();
     let groups = groups.join(",");
-    let line = |most| format!("{head}-p {groups} ({})", few(&names, most));
-    let most = (1..=names.len()).rev().find(|most| cells(&line(*most)) <= WIDTH);
-    most.map_or_else(|| format!("{head}-p {groups}"), line)
+    let line = |count| format!("{head}-p {groups} ({})", list_few(&names, count));
+    let best_count = (1..=names.len()).rev().find(|count| cells(&line(*count)) <= WIDTH);
+    best_count.map_or_else(|| format!("{head}-p {groups}"), line)
 }
 
 #[cfg(test)]

@@ -75,14 +75,15 @@ pub struct Args {
     #[command(flatten)]
     pub(super) permissions: ModeArg,
 
-    /// Continue in a new part after this time (1h) or this size (256MiB), without a gap: each part is a
-    /// separate recording. The parts of DIR/ are DIR/00000001/ and so on, those of FILE.parquet are
-    /// FILE-00000001.parquet and so on
+    /// Continue in a new part after this time (1h) or this size (256MiB), without a gap: each part
+    /// is a separate recording. The parts of DIR/ are DIR/00000001/ and so on, those of
+    /// FILE.parquet are FILE-00000001.parquet and so on
     #[arg(long, value_name = "TIME|SIZE", help_heading = WRITE)]
     pub(super) rotate: Option<Rotate>,
 
-    /// Keep this many finished parts (24), or the newest parts up to this total size (20GiB), counting
-    /// the one that is being written; older parts are removed, also those of earlier recordings
+    /// Keep this many finished parts (24), or the newest parts up to this total size (20GiB),
+    /// counting the one that is being written; older parts are removed, also those of earlier
+    /// recordings
     #[arg(long, value_name = "N|SIZE", requires = "rotate", help_heading = WRITE)]
     pub(super) keep: Option<Keep>,
 
@@ -90,8 +91,8 @@ pub struct Args {
     #[arg(long, help_heading = WRITE)]
     pub(super) slices: bool,
 
-    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, even if
-    /// no counter needs them (the output must be a directory)
+    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, even
+    /// if no counter needs them (the output must be a directory)
     #[arg(long, help_heading = WRITE)]
     pub(super) io: bool,
 
@@ -122,8 +123,8 @@ pub struct Args {
     #[arg(long, requires = "command", help_heading = TIME)]
     pub(super) kill: bool,
 
-    /// Make separate rows only for this cgroup and those below it; all other tasks share one row; may
-    /// be given several times
+    /// Make separate rows only for this cgroup and those below it; all other tasks share one row;
+    /// may be given several times
     #[arg(long = "cgroup", value_name = "PATH", help_heading = OWNER)]
     pub(super) cgroups: Vec<String>,
 
@@ -153,15 +154,15 @@ pub struct Args {
 
     /// Run a canary, a process in a cgroup of its own that moves known numbers of bytes at random
     /// times, and say how many of them it was credited: reads of memory, direct reads of a file in
-    /// the output's directory, and loopback packets, if they are counted. It moves bytes for at most
-    /// 1 % of the time, and then at most 0.5 % of what a link can carry
+    /// the output's directory, and loopback packets, if they are counted. It moves bytes for at
+    /// most 1 % of the time, and then at most 0.5 % of what a link can carry
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
 
-    /// Make monitoring groups of resctrl for the largest tenants, at most N and as many as the CPU has
-    /// RMIDs for, and remove them at the end: their bytes of memory are measured. Where there are fewer
-    /// groups than tenants, a quarter of the groups go from tenant to tenant. Threads that are in
-    /// monitoring groups of others stay there
+    /// Make monitoring groups of resctrl for the largest tenants, at most N and as many as the CPU
+    /// has RMIDs for, and remove them at the end: their bytes of memory are measured. Where there
+    /// are fewer groups than tenants, a quarter of the groups go from tenant to tenant. Threads
+    /// that are in monitoring groups of others stay there
     #[arg(
         long,
         value_name = "N",
@@ -173,14 +174,15 @@ pub struct Args {
     )]
     pub(super) monitor: Option<u8>,
 
-    /// How long a method that learns waits for later counts before it divides a window; with 0 it uses
-    /// only the counts up to that window; at most 10s and at most half of --flush; a bare number is
-    /// seconds [default: 1s, or half of --flush if that is shorter]
+    /// How long a method that learns waits for later counts before it divides a window; with 0 it
+    /// uses only the counts up to that window; at most 10s and at most half of --flush; a bare
+    /// number is seconds [default: 1s, or half of --flush if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     pub(super) lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total: those of a cgroup
-    /// in one row, those of cgroups that are below it themselves in `other_tasks`; 0 unites none
+    /// Unite processes whose share of a window is below this, in percent of its total: those of a
+    /// cgroup in one row, those of cgroups that are below it themselves in `other_tasks`; 0 unites
+    /// none
     #[arg(
         long,
         value_name = "PERCENT",
@@ -214,13 +216,13 @@ pub struct Args {
     #[command(flatten)]
     pub(super) witness: WitnessArgs,
 
-    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number is
-    /// seconds [default: 2s, or the interval if that is longer]
+    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number
+    /// is seconds [default: 2s, or the interval if that is longer]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = COST)]
     pub(super) flush: Option<Duration>,
 
-    /// Take each line that is written to this FIFO as a mark (TEXT, begin:NAME or end:NAME); if nothing
-    /// is there, the FIFO is made, and removed at the end
+    /// Take each line that is written to this FIFO as a mark (TEXT, begin:NAME or end:NAME); if
+    /// nothing is there, the FIFO is made, and removed at the end
     #[arg(long, value_name = "PATH", help_heading = WRITE)]
     pub(super) marks: Option<PathBuf>,
 
@@ -228,8 +230,9 @@ pub struct Args {
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 
-    /// Type information (BTF) of this very kernel, for one that was built without: a BTF file, or vmlinux
-    /// with a section .BTF [default: the kernel's own, or one in /boot, /lib/modules, /usr/lib/debug]
+    /// Type information (BTF) of this very kernel, for one that was built without: a BTF file, or
+    /// vmlinux with a section .BTF [default: the kernel's own, or one in /boot, /lib/modules,
+    /// /usr/lib/debug]
     #[arg(long, value_name = "FILE", help_heading = COST)]
     pub(super) btf: Option<PathBuf>,
 

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::STDOUT;
-use crate::confine::Needs;
-use crate::record::Options;
+use crate::confine::ThreadNeeds;
+use crate::record::RecordOptions;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
-use crate::view::brief::brief;
+use crate::view::brief::brief_of_recording;
 
 /// Width of the lines if it is not known.
 const COLUMNS: usize = 100;
@@ -20,33 +20,33 @@ const PREFIX: usize = 14;
 
 /// What reading the recording again needs: its directory, since a file is not there yet, or is
 /// replaced.
-pub(super) fn needs(options: &Options) -> Needs {
-    let mut needs = Needs::default();
+pub(super) fn answer_needs(options: &RecordOptions) -> ThreadNeeds {
+    let mut needs = ThreadNeeds::default();
     if has_answer(options) {
-        needs.reads = Needs::to_write(&options.output).writes;
+        needs.reads = ThreadNeeds::to_write(&options.output).writes;
     }
     needs
 }
 
 /// Who had most of what. Nothing for a stream, which is gone, and for parts, each of which is a
 /// recording of its own.
-pub(super) fn answer(options: &Options) -> Vec<String> {
+pub(super) fn answer_lines(options: &RecordOptions) -> Vec<String> {
     if !has_answer(options) {
         return Vec::new();
     }
     let width = terminal::columns().unwrap_or(COLUMNS).saturating_sub(PREFIX);
-    lines(&options.output, width).unwrap_or_else(|error| {
+    brief_lines(&options.output, width).unwrap_or_else(|error| {
         log::warn!("cannot read the recording for its answer: {error:#}");
         Vec::new()
     })
 }
 
-fn lines(output: &Path, width: usize) -> Result<Vec<String>> {
-    brief(&Recording::open(output)?, width)
+fn brief_lines(output: &Path, width: usize) -> Result<Vec<String>> {
+    brief_of_recording(&Recording::open(output)?, width)
 }
 
 /// The commands that show more; `None` for a stream.
-pub(super) fn next(options: &Options) -> Option<String> {
+pub(super) fn next_commands(options: &RecordOptions) -> Option<String> {
     if is_stream(options) {
         return None;
     }
@@ -62,10 +62,10 @@ pub(super) fn next(options: &Options) -> Option<String> {
     Some(format!("next: uncore-trace report {shown}, also with --html; or uncore-trace top"))
 }
 
-fn has_answer(options: &Options) -> bool {
+fn has_answer(options: &RecordOptions) -> bool {
     !is_stream(options) && options.rotate.is_none()
 }
 
-fn is_stream(options: &Options) -> bool {
+fn is_stream(options: &RecordOptions) -> bool {
     options.output == Path::new(STDOUT)
 }

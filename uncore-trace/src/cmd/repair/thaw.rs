@@ -1,8 +1,8 @@
-//! Thaws cgroups that `record --probe` of an older version left frozen. That option is gone: this file
-//! may go after the release that follows 0.1.
+//! Thaws cgroups that `record --probe` of an older version left frozen. That option is gone: this
+//! file may go after the release that follows 0.1.
 //!
-//! Such a version noted in `/run` which cgroups it was about to freeze, so a note of a process that has
-//! gone names those that may still be frozen.
+//! Such a version noted in `/run` which cgroups it was about to freeze, so a note of a process that
+//! has gone names those that may still be frozen.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -34,7 +34,7 @@ fn thaw_noted_in(run: &Path) -> Vec<PathBuf> {
         if line.split(|byte| *byte == 0).next() == Some(PROCESS) {
             continue;
         }
-        let Ok(note) = bounds::bytes(&entry.path(), bounds::TEXT) else { continue };
+        let Ok(note) = bounds::read_bytes(&entry.path(), bounds::TEXT) else { continue };
         let noted = note.split(|byte| *byte == 0).map(|path| Path::new(OsStr::from_bytes(path)));
         for directory in noted.filter(|directory| directory.is_absolute()) {
             let switch = OpenOptions::new().write(true).open(directory.join("cgroup.freeze"));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_that_has_gone_noted_is_thawed() {
+    fn cgroups_frozen_by_a_process_that_is_gone_are_thawed() {
         let run = tempfile::tempdir().unwrap();
         let cgroups = ["a", "b"].map(|name| run.path().join(name));
         for cgroup in &cgroups {

@@ -2,31 +2,40 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Args, print, question};
-use crate::catalog::metric::{self, Value};
-use crate::schema::metric::Planned;
+use super::{Args, build_question, print};
+use crate::catalog::metric::{self, MetricValue};
+use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::view::incomplete::Incomplete;
-use crate::view::latency::{self, Latency, latencies};
+use crate::view::latency::{self, LinkLatency, latencies};
 use crate::view::links::Links;
-use crate::view::render::Style;
+use crate::view::render::TextStyle;
 
 /// The tables, printed below the others; empty if the recording has no latency.
-pub(super) fn tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
-    Ok(latency::text::text(&of(recording, args)?, args.by(), args.top, style))
+pub(super) fn latency_tables(
+    recording: &Recording,
+    args: &Args,
+    style: TextStyle,
+) -> Result<String> {
+    Ok(latency::text::render_text(
+        &read_latencies(recording, args)?,
+        args.grouping(),
+        args.top,
+        style,
+    ))
 }
 
 /// Prints only the latencies; exit code 0.
-pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
+pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> {
     let path = printable(&args.path.display().to_string()).into_owned();
     ensure!(
-        args.by().has_owner(),
+        args.grouping().has_owner(),
         "--latency has lines for tenants only: leave out --by {}, or choose another --by",
-        args.by().name()
+        args.grouping().name()
     );
-    let latencies = of(recording, args)?;
+    let latencies = read_latencies(recording, args)?;
     ensure!(
         !recording.is_rollup(),
         "{path} is a roll-up, which does not keep latencies: ask a recording"
@@ -36,31 +45,43 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
         "{path} has no latency of a link: record with -p mem,latency on a machine that counts one \
          (see `uncore-trace list metrics`)"
     );
-    let incomplete = Incomplete::of(recording)?;
-    if let Some(more) = incomplete.as_ref().and_then(|incomplete| incomplete.more(&path)) {
-        log::warn!("{path} is incomplete: see `{more}`");
+    let incomplete = Incomplete::from_recording(recording)?;
+    if let Some(command) =
+        incomplete.as_ref().and_then(|incomplete| incomplete.check_command(&path))
+    {
+        log::warn!("{path} is incomplete: see `{command}`");
     }
     print(&if args.json {
-        latency::json::json(&latencies, args.by(), incomplete.is_none())
+        latency::json::write_json_lines(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::text(&latencies, args.by(), args.top, Style { ascii: args.ascii, width })
+        latency::text::render_text(
+            &latencies,
+            args.grouping(),
+            args.top,
+            TextStyle { ascii: args.ascii, width },
+        )
     })?;
     Ok(0)
 }
 
-fn of(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
-    latencies(recording, &Links::of(recording)?, &question(recording, args)?, evaluate)
+fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<LinkLatency>> {
+    latencies(
+        recording,
+        &Links::from_recording(recording)?,
+        &build_question(recording, args)?,
+        evaluate_metric,
+    )
 }
 
-fn evaluate(
-    instances: &[&Planned],
+fn evaluate_metric(
+    instances: &[&PlannedMetric],
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Option<f64> {
-    match metric::evaluate(instances, count, duration_ns) {
-        Value::Number(value) => Some(value),
-        Value::Undefined | Value::Missing(_) => None,
+    match metric::evaluate_metric(instances, count, duration_ns) {
+        MetricValue::Number(value) => Some(value),
+        MetricValue::Undefined | MetricValue::Missing(_) => None,
     }
 }

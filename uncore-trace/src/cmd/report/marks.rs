@@ -10,9 +10,9 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::view::mark_list;
-use crate::view::marks::{Mark, Marks};
-use crate::view::render::Style;
-use crate::view::span::Span;
+use crate::view::marks::{RecordedMark, RecordedMarks};
+use crate::view::render::TextStyle;
+use crate::view::span::SelectedTime;
 use crate::view::usage::Usage;
 
 /// Most marks that are printed before the tables.
@@ -23,16 +23,17 @@ pub(super) fn before_tables(
     args: &Args,
     recording: &Recording,
     usage: &Usage,
-    style: Style,
+    style: TextStyle,
 ) -> Result<String> {
-    let all = Marks::read(recording)?;
-    let marks = within(args, &all, usage.span_ns);
-    let mut text = mark_list::table(&marks, usage.start_ns, MARKS, style);
+    let recorded = RecordedMarks::read_marks(recording)?;
+    let marks = marks_within(args, &recorded, usage.span_ns);
+    let mut text = mark_list::draw_marks(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
         let path = printable(&args.path.display().to_string()).into_owned();
-        let more = marks.len() - MARKS;
+        let hidden_count = marks.len() - MARKS;
         // Writing to a String cannot fail.
-        writeln!(text, " and {more} more: uncore-trace report {path} --marks").unwrap_or_default();
+        writeln!(text, " and {hidden_count} more: uncore-trace report {path} --marks")
+            .unwrap_or_default();
     }
     if !text.is_empty() {
         text.push('\n');
@@ -41,40 +42,46 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
-    if all.left_out > 0 {
+fn marks_within<'a>(
+    args: &Args,
+    all_marks: &'a RecordedMarks,
+    (begin_ns, end_ns): (i64, i64),
+) -> Vec<&'a RecordedMark> {
+    if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \
              recorded",
             args.path.display(),
-            all.list.len(),
-            all.left_out
+            all_marks.list.len(),
+            all_marks.left_out
         );
     }
     let begin_ns = args.from.as_ref().map_or(i64::MIN, |_| begin_ns);
     let end_ns = args.to.as_ref().map_or(i64::MAX, |_| end_ns);
-    all.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
+    all_marks.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
 }
 
 /// Prints the marks of the selected time; exit code 0.
-pub(super) fn list(args: &Args, recording: &Recording) -> Result<u8> {
-    let table = recording.table(&fabric::TABLE)?;
-    let span = Span::of(recording, &table, args.from.as_ref(), args.to.as_ref())?;
-    let all = Marks::read(recording)?;
+pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let span =
+        SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
+    let recorded = RecordedMarks::read_marks(recording)?;
     // A recording without rows has no begin: times count from the first mark.
-    let first = all.list.first().map_or(0, |mark| mark.begin_ns);
-    let (start_ns, asked) =
-        span.map_or((first, (i64::MIN, i64::MAX)), |it| (it.start_ns, (it.begin_ns, it.end_ns)));
-    let marks = within(args, &all, asked);
+    let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
+    let (start_ns, span_ns) = span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| {
+        (selected.start_ns, (selected.begin_ns, selected.end_ns))
+    });
+    let marks = marks_within(args, &recorded, span_ns);
     let text = if args.json {
-        mark_list::json(&marks, start_ns).context("cannot write the marks as JSON")?
+        mark_list::marks_as_json(&marks, start_ns).context("cannot write the marks as JSON")?
     } else if args.csv {
-        mark_list::csv(&marks, start_ns)
+        mark_list::marks_as_csv(&marks, start_ns)
     } else if marks.is_empty() {
         "there are no marks\n".to_owned()
     } else {
         let width = terminal::width(args.wide);
-        mark_list::table(&marks, start_ns, usize::MAX, Style { ascii: args.ascii, width })
+        mark_list::draw_marks(&marks, start_ns, usize::MAX, TextStyle { ascii: args.ascii, width })
     };
     print(&text)?;
     Ok(0)

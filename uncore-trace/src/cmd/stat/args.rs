@@ -10,7 +10,7 @@ use super::super::select::SelectArgs;
 use super::perf::Ignored;
 use super::{delay, millis};
 use crate::discover::CpuList;
-use crate::stat::control::Address;
+use crate::stat::control::ControlAddress;
 use crate::stat::options::Delay;
 
 const EXAMPLES: &str = "\
@@ -73,8 +73,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
-    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on
-    /// one CPU of its socket or die
+    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is
+    /// read on one CPU of its socket or die
     #[arg(
         short = 'C',
         long = "cpu",
@@ -137,7 +137,8 @@ pub struct Args {
     )]
     pub(super) delay: Delay,
 
-    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each run
+    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each
+    /// run
     #[arg(
         short = 'r',
         long,
@@ -162,7 +163,7 @@ pub struct Args {
     /// Take `enable`, `disable`, `ping` and `stop` from a FIFO or an inherited descriptor and
     /// answer `ack`; any other command gets a warning and no answer
     #[arg(long, value_name = "fifo:CTL[,ACK]|fd:CTL[,ACK]", help_heading = TIME)]
-    pub(super) control: Option<Address>,
+    pub(super) control: Option<ControlAddress>,
 
     /// A line for each of these cgroups: names or regular expressions, separated by commas
     #[arg(

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::spec::{self, EventSpec, Item, TermValue};
+use crate::catalog::spec::{self, EventItem, EventSpec, TermValue};
 use crate::discover::Machine;
 
 /// The events as typed; planning has already accepted all of them.
-pub(super) fn typed(texts: &[String]) -> Vec<EventSpec> {
+pub(super) fn parse_events(texts: &[String]) -> Vec<EventSpec> {
     let items = texts.iter().filter_map(|text| spec::parse(text).ok()).flatten();
     let events = items.flat_map(|item| match item {
-        Item::One(event) => vec![event],
-        Item::Group { members, .. } => members,
+        EventItem::One(event) => vec![event],
+        EventItem::Group { members, .. } => members,
     });
     events.collect()
 }
 
 /// The name that an event was given: the last one, as in planning.
-pub(super) fn label(event: &EventSpec) -> Option<String> {
+pub(super) fn event_label(event: &EventSpec) -> Option<String> {
     event.terms.iter().rev().find_map(|term| match &term.value {
         TermValue::Symbol(name) if term.name == "name" => Some(name.clone()),
         _ => None,
@@ -24,7 +24,7 @@ pub(super) fn label(event: &EventSpec) -> Option<String> {
 }
 
 /// The PMU instances that were given by their full names.
-pub(super) fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
+pub(super) fn named_pmus(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
     let words: Vec<_> = typed.iter().filter_map(|event| event.pmu.as_deref()).collect();
     let called = machine.pmus.iter().filter(|pmu| words.iter().any(|word| pmu.is_called(word)));
     called.map(|pmu| pmu.name.clone()).collect()

@@ -8,7 +8,7 @@ use super::super::select::NO_PROCESS;
 
 /// What `stat` does with an option of perf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Here {
+pub enum PerfSupport {
     /// It has the option; in which respect it differs from perf's, or nothing.
     Has(&'static str),
     /// It accepts the option, which changes nothing, for this reason.
@@ -17,7 +17,7 @@ pub enum Here {
     Refuses(&'static str),
 }
 
-use Here::{Has, NoEffect, Refuses};
+use PerfSupport::{Has, NoEffect, Refuses};
 
 /// An option of perf: its names, and what becomes of it.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct PerfOption {
     /// As typed, a short one first.
     pub names: &'static [&'static str],
     /// What `stat` does.
-    pub here: Here,
+    pub support: PerfSupport,
 }
 
 const ELSEWHERE: &str =
@@ -36,104 +36,114 @@ const MODES: &str = "a counter counts all that happens on its PMU or CPU: leave 
 const PMU: &str = "name the PMU in the event: -e PMU/EVENT/";
 const GROUPS: &str = "which events of a metric are counted together follows from its formula";
 
-const fn option(names: &'static [&'static str], here: Here) -> PerfOption {
-    PerfOption { names, here }
+const fn perf_option(names: &'static [&'static str], support: PerfSupport) -> PerfOption {
+    PerfOption { names, support }
 }
 
 /// Every option of `perf stat` of Linux 7.3 (release candidate 7), and `-c` of older versions.
 pub const OPTIONS: &[PerfOption] = &[
-    option(&["-e", "--event"], Has("")),
-    option(
+    perf_option(&["-e", "--event"], Has("")),
+    perf_option(
         &["-C", "--cpu"],
         Has(
             "counters that are read on these CPUs; one of an uncore PMU is read on one CPU of its \
              socket or die",
         ),
     ),
-    option(&["-n", "--null"], Has("")),
-    option(&["-r", "--repeat"], Has("not with `-I`")),
-    option(&["--table"], Has("")),
-    option(&["-S", "--sync"], Has("")),
-    option(&["--pre"], Has("a command that fails ends `stat`")),
-    option(&["--post"], Has("a command that fails is a warning")),
-    option(&["-I", "--interval-print"], Has("")),
-    option(&["--interval-count"], Has("")),
-    option(&["--interval-clear"], Has("")),
-    option(&["--summary"], Has("")),
-    option(&["--no-csv-summary"], Has("")),
-    option(&["--timeout"], Has("also with `-I`")),
-    option(&["-D", "--delay"], Has("")),
-    option(&["--control"], Has("without names of events")),
-    option(&["--for-each-cgroup"], Has("uncore counts too, as shares")),
-    option(&["--per-socket"], Has("")),
-    option(&["--per-die"], Has("")),
-    option(&["--per-cluster"], Has("")),
-    option(&["--per-cache"], Has("the last level: no level can be given")),
-    option(&["--per-core"], Has("")),
-    option(&["--per-node"], Has("")),
-    option(&["-A", "--no-aggr"], Has("")),
-    option(&["--no-merge"], Has("a line for each PMU; `-A` has one for each CPU too")),
-    option(&["-M", "--metrics"], Has("the metrics of `list metrics`")),
-    option(&["--metric-only"], Has("a line for each metric")),
-    option(&["--hide-zero-events"], Has("metrics are printed")),
-    option(&["--no-scale"], Has("")),
-    option(&["-x", "--field-separator"], Has("")),
-    option(&["-j", "--json-output"], Has("")),
-    option(&["-o", "--output"], Has("")),
-    option(&["--append"], Has("")),
-    option(&["--log-fd"], Has("")),
-    option(&["-v", "--verbose"], Has("more messages; `-vv` more still")),
-    option(&["--quiet"], Has("errors are printed")),
-    option(&["-a", "--all-cpus"], NoEffect("all CPUs are counted, unless `-C` names some")),
-    option(&["-i", "--no-inherit"], NoEffect("no task has a counter that it could inherit")),
-    option(&["-c", "--scale"], NoEffect("it is so without")),
-    option(&["-B", "--big-num"], NoEffect("it is so without")),
-    option(&["--no-metric-only"], NoEffect("it is so without")),
-    option(&["--metric-no-group"], NoEffect(GROUPS)),
-    option(&["--metric-no-merge"], NoEffect(GROUPS)),
-    option(&["--metric-no-threshold"], NoEffect("metrics have no thresholds")),
-    option(&["--bpf-counters"], NoEffect("counters are read without BPF")),
-    option(&["--affinity"], NoEffect("`stat` does not move to a CPU to read it")),
-    option(&["--no-affinity"], NoEffect("`stat` does not move to a CPU to read it")),
-    option(&["record"], Refuses(ELSEWHERE)),
-    option(&["report"], Refuses(ELSEWHERE)),
-    option(&["-p", "--pid"], Refuses(NO_PROCESS)),
-    option(&["-t", "--tid"], Refuses(NO_PROCESS)),
-    option(&["--per-thread"], Refuses(NO_PROCESS)),
-    option(&["-G", "--cgroup"], Refuses("--for-each-cgroup LIST has a line for each cgroup")),
-    option(&["-b", "--bpf-prog"], Refuses("counts are not limited to a BPF program: leave it out")),
-    option(&["--bpf-attr-map"], Refuses("counters are not shared through a map: leave it out")),
-    option(
+    perf_option(&["-n", "--null"], Has("")),
+    perf_option(&["-r", "--repeat"], Has("not with `-I`")),
+    perf_option(&["--table"], Has("")),
+    perf_option(&["-S", "--sync"], Has("")),
+    perf_option(&["--pre"], Has("a command that fails ends `stat`")),
+    perf_option(&["--post"], Has("a command that fails is a warning")),
+    perf_option(&["-I", "--interval-print"], Has("")),
+    perf_option(&["--interval-count"], Has("")),
+    perf_option(&["--interval-clear"], Has("")),
+    perf_option(&["--summary"], Has("")),
+    perf_option(&["--no-csv-summary"], Has("")),
+    perf_option(&["--timeout"], Has("also with `-I`")),
+    perf_option(&["-D", "--delay"], Has("")),
+    perf_option(&["--control"], Has("without names of events")),
+    perf_option(&["--for-each-cgroup"], Has("uncore counts too, as shares")),
+    perf_option(&["--per-socket"], Has("")),
+    perf_option(&["--per-die"], Has("")),
+    perf_option(&["--per-cluster"], Has("")),
+    perf_option(&["--per-cache"], Has("the last level: no level can be given")),
+    perf_option(&["--per-core"], Has("")),
+    perf_option(&["--per-node"], Has("")),
+    perf_option(&["-A", "--no-aggr"], Has("")),
+    perf_option(&["--no-merge"], Has("a line for each PMU; `-A` has one for each CPU too")),
+    perf_option(&["-M", "--metrics"], Has("the metrics of `list metrics`")),
+    perf_option(&["--metric-only"], Has("a line for each metric")),
+    perf_option(&["--hide-zero-events"], Has("metrics are printed")),
+    perf_option(&["--no-scale"], Has("")),
+    perf_option(&["-x", "--field-separator"], Has("")),
+    perf_option(&["-j", "--json-output"], Has("")),
+    perf_option(&["-o", "--output"], Has("")),
+    perf_option(&["--append"], Has("")),
+    perf_option(&["--log-fd"], Has("")),
+    perf_option(&["-v", "--verbose"], Has("more messages; `-vv` more still")),
+    perf_option(&["--quiet"], Has("errors are printed")),
+    perf_option(&["-a", "--all-cpus"], NoEffect("all CPUs are counted, unless `-C` names some")),
+    perf_option(&["-i", "--no-inherit"], NoEffect("no task has a counter that it could inherit")),
+    perf_option(&["-c", "--scale"], NoEffect("it is so without")),
+    perf_option(&["-B", "--big-num"], NoEffect("it is so without")),
+    perf_option(&["--no-metric-only"], NoEffect("it is so without")),
+    perf_option(&["--metric-no-group"], NoEffect(GROUPS)),
+    perf_option(&["--metric-no-merge"], NoEffect(GROUPS)),
+    perf_option(&["--metric-no-threshold"], NoEffect("metrics have no thresholds")),
+    perf_option(&["--bpf-counters"], NoEffect("counters are read without BPF")),
+    perf_option(&["--affinity"], NoEffect("`stat` does not move to a CPU to read it")),
+    perf_option(&["--no-affinity"], NoEffect("`stat` does not move to a CPU to read it")),
+    perf_option(&["record"], Refuses(ELSEWHERE)),
+    perf_option(&["report"], Refuses(ELSEWHERE)),
+    perf_option(&["-p", "--pid"], Refuses(NO_PROCESS)),
+    perf_option(&["-t", "--tid"], Refuses(NO_PROCESS)),
+    perf_option(&["--per-thread"], Refuses(NO_PROCESS)),
+    perf_option(&["-G", "--cgroup"], Refuses("--for-each-cgroup LIST has a line for each cgroup")),
+    perf_option(
+        &["-b", "--bpf-prog"],
+        Refuses("counts are not limited to a BPF program: leave it out"),
+    ),
+    perf_option(
+        &["--bpf-attr-map"],
+        Refuses("counters are not shared through a map: leave it out"),
+    ),
+    perf_option(
         &["--filter"],
         Refuses("there are no tracepoints: terms narrow an event, -e PMU/EVENT,TERM=VALUE/"),
     ),
-    option(&["--cputype"], Refuses(PMU)),
-    option(&["--pmu-filter"], Refuses(PMU)),
-    option(&["--hybrid-merge"], Refuses("each kind of core has a line of its own: leave it out")),
-    option(&["--pfm-events"], Refuses("-e takes events in the grammar of perf")),
-    option(&["--all-kernel"], Refuses(MODES)),
-    option(&["--all-user"], Refuses(MODES)),
-    option(&["-d", "--detailed"], Refuses(CORE)),
-    option(&["-T", "--transaction"], Refuses(CORE)),
-    option(&["--topdown"], Refuses(CORE)),
-    option(&["--td-level"], Refuses(CORE)),
-    option(&["--record-tpebs"], Refuses(CORE)),
-    option(&["--tpebs-mode"], Refuses(CORE)),
-    option(&["--smi-cost"], Refuses("-e msr/smi/ counts the interrupts")),
-    option(&["--iostat"], Refuses("-p pcie --per port has a line for each root port")),
-    option(&["--percore-show-thread"], Refuses("-A has a line for each CPU")),
-    option(&["--no-big-num"], Refuses("-x and -j print numbers without separators")),
+    perf_option(&["--cputype"], Refuses(PMU)),
+    perf_option(&["--pmu-filter"], Refuses(PMU)),
+    perf_option(
+        &["--hybrid-merge"],
+        Refuses("each kind of core has a line of its own: leave it out"),
+    ),
+    perf_option(&["--pfm-events"], Refuses("-e takes events in the grammar of perf")),
+    perf_option(&["--all-kernel"], Refuses(MODES)),
+    perf_option(&["--all-user"], Refuses(MODES)),
+    perf_option(&["-d", "--detailed"], Refuses(CORE)),
+    perf_option(&["-T", "--transaction"], Refuses(CORE)),
+    perf_option(&["--topdown"], Refuses(CORE)),
+    perf_option(&["--td-level"], Refuses(CORE)),
+    perf_option(&["--record-tpebs"], Refuses(CORE)),
+    perf_option(&["--tpebs-mode"], Refuses(CORE)),
+    perf_option(&["--smi-cost"], Refuses("-e msr/smi/ counts the interrupts")),
+    perf_option(&["--iostat"], Refuses("-p pcie --per port has a line for each root port")),
+    perf_option(&["--percore-show-thread"], Refuses("-A has a line for each CPU")),
+    perf_option(&["--no-big-num"], Refuses("-x and -j print numbers without separators")),
 ];
 
-/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses, or the
-/// beginning of no other option.
-pub fn refused(name: &str) -> Option<&'static str> {
-    let is = |option: &&PerfOption| option.names.contains(&name);
-    let begins = |option: &&PerfOption| option.names.iter().any(|its| its.starts_with(name));
+/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses, or
+/// the beginning of no other option.
+pub fn refusal_reason(name: &str) -> Option<&'static str> {
+    let has_name = |option: &&PerfOption| option.names.contains(&name);
+    let begins =
+        |option: &&PerfOption| option.names.iter().any(|option_name| option_name.starts_with(name));
     let mut begun =
         OPTIONS.iter().filter(|_| name.len() > 2 && name.starts_with("--")).filter(begins);
-    let only = begun.next().filter(|_| begun.next().is_none());
-    match OPTIONS.iter().find(is).or(only)?.here {
+    let unambiguous = begun.next().filter(|_| begun.next().is_none());
+    match OPTIONS.iter().find(has_name).or(unambiguous)?.support {
         Refuses(why) => Some(why),
         Has(_) | NoEffect(_) => None,
     }
@@ -143,13 +153,13 @@ pub fn refused(name: &str) -> Option<&'static str> {
 #[derive(Debug)]
 pub(super) struct Ignored {
     /// Those that were given, with the reason.
-    pub given: Vec<(&'static str, &'static str)>,
+    pub given_options: Vec<(&'static str, &'static str)>,
 }
 
 /// The options without an effect: the long name, the short one, and the reason.
-fn ignored() -> impl Iterator<Item = (&'static str, Option<char>, &'static str)> {
+fn ignored_options() -> impl Iterator<Item = (&'static str, Option<char>, &'static str)> {
     OPTIONS.iter().filter_map(|option| {
-        let NoEffect(why) = option.here else { return None };
+        let NoEffect(why) = option.support else { return None };
         let long = option.names.iter().find_map(|name| name.strip_prefix("--"))?;
         let letter = |name: &&str| name.chars().nth(1).filter(|letter| *letter != '-');
         Some((long, option.names.iter().find_map(letter), why))
@@ -158,7 +168,7 @@ fn ignored() -> impl Iterator<Item = (&'static str, Option<char>, &'static str)>
 
 impl clap::Args for Ignored {
     fn augment_args(command: Command) -> Command {
-        ignored().fold(command, |command, (long, short, _)| {
+        ignored_options().fold(command, |command, (long, short, _)| {
             let arg = Arg::new(long).long(long).short(short).action(ArgAction::Count);
             command.arg(arg.hide(true).help_heading(OTHER))
         })
@@ -171,8 +181,8 @@ impl clap::Args for Ignored {
 
 impl clap::FromArgMatches for Ignored {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = ignored().filter(|(long, ..)| matches.get_count(long) > 0);
-        Ok(Self { given: given.map(|(long, _, why)| (long, why)).collect() })
+        let found_options = ignored_options().filter(|(long, ..)| matches.get_count(long) > 0);
+        Ok(Self { given_options: found_options.map(|(long, _, why)| (long, why)).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -1,15 +1,17 @@
 //! GPUs and accelerators: what each open file of a process used, as the driver writes it to
 //! `/proc/PID/fdinfo/FD` (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
 //!
-//! To read such a file takes the right to trace its process (`proc_fdinfo_permission`, fs/proc/fd.c,
-//! Linux 6.1 to 7.2).
+//! To read such a file takes the right to trace its process (`proc_fdinfo_permission`,
+//! fs/proc/fd.c, Linux 6.1 to 7.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, Accounts, Address, Found, Held, Source, Unit, names};
+use super::{
+    Account, AccountSource, AccountValues, HeldDevices, PciAddress, ReadAccounts, Unit, dir_names,
+};
 use crate::bounds;
 
 /// Files that are read at once, some 10 us each.
@@ -18,74 +20,79 @@ const MOST_FILES: usize = 4096;
 /// Largest number of keys of a client.
 const MOST_KEYS: usize = 64;
 
-/// After so many readings all files of a process are read again, not only those known to be of GPUs.
+/// After so many readings all files of a process are read again, not only those known to be of
+/// GPUs.
 const READINGS: u32 = 10;
 
-/// What is known of a process.
+/// The descriptors of a process that are read.
 #[derive(Debug, Default)]
-struct Process {
+struct ClientProcess {
     /// Its descriptors of GPUs.
     files: Vec<String>,
     /// Readings until all its files are looked at.
-    rest: u32,
+    readings_left: u32,
 }
 
 /// A client: an open file that processes may share.
-type Client = (Address, u64);
+type DrmClient = (PciAddress, u64);
 
 /// Reads clients.
 #[derive(Debug, Default)]
 pub(super) struct Drm {
-    processes: BTreeMap<u32, Process>,
+    processes: BTreeMap<u32, ClientProcess>,
     /// The process whose account each client is.
-    owners: BTreeMap<Client, u32>,
+    owners: BTreeMap<DrmClient, u32>,
 }
 
-/// What a file says.
+/// What a descriptor's file says of the use of a device.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Use {
-    function: Option<Address>,
+struct ClientUse {
+    function: Option<PciAddress>,
     client: Option<u64>,
     values: Vec<(Unit, String, u64)>,
 }
 
-impl Accounts for Drm {
-    fn read(&mut self, root: &Path, held: &Held, found: &mut Found) {
+impl ReadAccounts for Drm {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         self.processes.retain(|pid, _| held.clients.contains_key(pid));
-        let mut rest = MOST_FILES;
-        let mut clients: BTreeMap<Client, BTreeMap<u32, Use>> = BTreeMap::new();
-        for (pid, behind) in &held.clients {
-            for its in self.files(root, *pid, &mut rest, found) {
-                let only = behind.first().filter(|_| behind.len() == 1);
-                let function = its.function.as_ref().or(only).copied();
-                let Some(function) = function.filter(|its| held.functions.contains(its)) else {
+        let mut files_left = MOST_FILES;
+        let mut clients: BTreeMap<DrmClient, BTreeMap<u32, ClientUse>> = BTreeMap::new();
+        for (pid, functions) in &held.clients {
+            for client_use in self.read_uses(root, *pid, &mut files_left, reading) {
+                let only_function = functions.first().filter(|_| functions.len() == 1);
+                let function = client_use.function.as_ref().or(only_function).copied();
+                let Some(function) = function.filter(|address| held.functions.contains(address))
+                else {
                     continue;
                 };
                 // Without a number, files cannot be told from copies.
-                let client = (function, its.client.unwrap_or(u64::from(*pid)));
-                clients.entry(client).or_default().entry(*pid).or_insert(its);
+                let client = (function, client_use.client.unwrap_or(u64::from(*pid)));
+                clients.entry(client).or_default().entry(*pid).or_insert(client_use);
             }
         }
-        if rest == 0 {
-            found.note(Source::Drm, &format!("only {MOST_FILES} files of processes are read"));
+        if files_left == 0 {
+            reading.note_unread(
+                AccountSource::Drm,
+                &format!("only {MOST_FILES} files of processes are read"),
+            );
         }
-        let before = std::mem::take(&mut self.owners);
+        let previous_owners = std::mem::take(&mut self.owners);
         for (client, mut users) in clients {
-            let owner = before.get(&client).filter(|pid| users.contains_key(pid));
+            let owner = previous_owners.get(&client).filter(|pid| users.contains_key(pid));
             let Some(pid) = owner.or(users.keys().next()).copied() else { continue };
-            let Some(its) = users.remove(&pid) else { continue };
+            let Some(client_use) = users.remove(&pid) else { continue };
             self.owners.insert(client, pid);
-            for (unit, name, value) in its.values {
+            for (unit, name, value) in client_use.values {
                 let account = Account {
                     function: client.0,
-                    source: Source::Drm,
+                    source: AccountSource::Drm,
                     name: Arc::from(name),
                     direction: None,
                     unit,
                     pid: Some(pid),
-                    client: its.client,
+                    client: client_use.client,
                 };
-                found.add(account, value);
+                reading.add_account(account, value);
             }
         }
     }
@@ -93,32 +100,41 @@ impl Accounts for Drm {
 
 impl Drm {
     /// What the files of a process say.
-    fn files(&mut self, root: &Path, pid: u32, rest: &mut usize, found: &mut Found) -> Vec<Use> {
+    fn read_uses(
+        &mut self,
+        root: &Path,
+        pid: u32,
+        files_left: &mut usize,
+        reading: &mut AccountValues,
+    ) -> Vec<ClientUse> {
         let dir = root.join("proc").join(pid.to_string()).join("fdinfo");
         let process = self.processes.entry(pid).or_default();
-        let looks = process.rest == 0;
-        if looks {
-            process.files = names(&dir).into_iter().filter(|name| is_number(name)).collect();
-            process.rest = READINGS;
+        let is_full_scan = process.readings_left == 0;
+        if is_full_scan {
+            process.files = dir_names(&dir).into_iter().filter(|name| is_number(name)).collect();
+            process.readings_left = READINGS;
         }
-        process.rest -= 1;
+        process.readings_left -= 1;
         let mut uses = Vec::new();
         process.files.retain(|file| {
-            if *rest == 0 {
-                return !looks;
+            if *files_left == 0 {
+                return !is_full_scan;
             }
-            *rest -= 1;
-            match bounds::bytes(&dir.join(file), super::MOST_BYTES) {
-                Ok(bytes) => match parse(&String::from_utf8_lossy(&bytes)) {
-                    Some(its) => {
-                        uses.push(its);
+            *files_left -= 1;
+            match bounds::read_bytes(&dir.join(file), super::MOST_BYTES) {
+                Ok(bytes) => match parse_use(&String::from_utf8_lossy(&bytes)) {
+                    Some(client_use) => {
+                        uses.push(client_use);
                         true
                     }
                     None => false,
                 },
                 Err(error) if error.kind() == ErrorKind::NotFound => false,
                 Err(error) => {
-                    found.note(Source::Drm, &format!("{}/{file}: {error}", dir.display()));
+                    reading.note_unread(
+                        AccountSource::Drm,
+                        &format!("{}/{file}: {error}", dir.display()),
+                    );
                     false
                 }
             }
@@ -132,10 +148,10 @@ fn is_number(name: &str) -> bool {
 }
 
 /// What a file says; `None` if it is of no GPU.
-fn parse(text: &str) -> Option<Use> {
-    let mut its = Use::default();
+fn parse_use(text: &str) -> Option<ClientUse> {
+    let mut client_use = ClientUse::default();
     let mut is_drm = false;
-    let mut held: BTreeMap<String, (u8, u64)> = BTreeMap::new();
+    let mut resident: BTreeMap<String, (u8, u64)> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let Some(key) = key.trim().strip_prefix("drm-") else { continue };
@@ -145,25 +161,25 @@ fn parse(text: &str) -> Option<Use> {
             continue;
         }
         match key {
-            "pdev" => its.function = value.parse().ok(),
-            "client-id" => its.client = value.parse().ok(),
+            "pdev" => client_use.function = value.parse().ok(),
+            "client-id" => client_use.client = value.parse().ok(),
             _ => {
-                if let Some((unit, sum)) = sum(key, value) {
-                    its.values.push((unit, format!("drm-{key}"), sum));
-                } else if let Some((order, region, bytes)) = memory(key, value) {
-                    let best = held.entry(region.to_owned()).or_insert((order, bytes));
+                if let Some((unit, sum)) = parse_sum(key, value) {
+                    client_use.values.push((unit, format!("drm-{key}"), sum));
+                } else if let Some((order, region, bytes)) = parse_memory(key, value) {
+                    let best = resident.entry(region.to_owned()).or_insert((order, bytes));
                     *best = (*best).min((order, bytes));
                 }
             }
         }
     }
-    let held = held.into_iter();
-    its.values.extend(held.map(|(region, (_, bytes))| (Unit::Resident, region, bytes)));
-    is_drm.then_some(its)
+    let held = resident.into_iter();
+    client_use.values.extend(held.map(|(region, (_, bytes))| (Unit::Resident, region, bytes)));
+    is_drm.then_some(client_use)
 }
 
 /// A sum that grows: the time or the cycles in which an engine worked.
-fn sum(key: &str, value: &str) -> Option<(Unit, u64)> {
+fn parse_sum(key: &str, value: &str) -> Option<(Unit, u64)> {
     if key.starts_with("engine-capacity-") {
         return None;
     }
@@ -174,23 +190,23 @@ fn sum(key: &str, value: &str) -> Option<(Unit, u64)> {
     key.starts_with("cycles-").then(|| Some((Unit::Cycles, value.parse().ok()?)))?
 }
 
-/// Memory of a region in bytes; the smallest order is the best: what is resident, by its older name, or
-/// what was asked for.
-fn memory<'a>(key: &'a str, value: &str) -> Option<(u8, &'a str, u64)> {
+/// Memory of a region in bytes; the smallest order is the best: what is resident, by its older
+/// name, or what was asked for.
+fn parse_memory<'a>(key: &'a str, value: &str) -> Option<(u8, &'a str, u64)> {
     if key.starts_with("total-cycles-") {
         return None;
     }
     let mut orders = ["resident-", "memory-", "total-"].into_iter().zip(0..);
     let (region, order) =
         orders.find_map(|(prefix, order)| Some((key.strip_prefix(prefix)?, order)))?;
-    let (number, unit) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
+    let (number_text, unit) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
     let scale = match unit.trim() {
         "" => 1,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         _ => return None,
     };
-    Some((order, region, number.parse::<u64>().ok()?.checked_mul(scale)?))
+    Some((order, region, number_text.parse::<u64>().ok()?.checked_mul(scale)?))
 }
 
 #[cfg(test)]
@@ -216,24 +232,24 @@ mod tests {
         )
     }
 
-    fn both(clients: &[u32]) -> Held {
-        let functions = held(&["0002:01:00.0"]).functions;
+    fn held_by(clients: &[u32]) -> HeldDevices {
+        let functions = held_functions(&["0002:01:00.0"]).functions;
         let clients = clients.iter().map(|pid| (*pid, functions.clone())).collect();
-        Held { functions, clients }
+        HeldDevices { functions, clients }
     }
 
     #[test]
-    fn what_clients_used() {
-        let tree = Tree::new();
-        tree.write("proc/7/fdinfo/3", AMDGPU);
-        tree.write("proc/7/fdinfo/0", "pos:\t0\nflags:\t02\n");
+    fn drm_clients_have_the_time_and_memory_they_used() {
+        let tree = AccountTree::new();
+        tree.write_file("proc/7/fdinfo/3", AMDGPU);
+        tree.write_file("proc/7/fdinfo/0", "pos:\t0\nflags:\t02\n");
         // A copy, and a process that holds nothing.
-        tree.write("proc/7/fdinfo/4", AMDGPU);
-        tree.write("proc/9/fdinfo/3", client(50, 1));
-        tree.write("proc/8/fdinfo/10", client(35, u64::MAX));
-        let found = tree.read(&mut Drm::default(), &both(&[7, 8]));
+        tree.write_file("proc/7/fdinfo/4", AMDGPU);
+        tree.write_file("proc/9/fdinfo/3", client(50, 1));
+        tree.write_file("proc/8/fdinfo/10", client(35, u64::MAX));
+        let accounts = tree.read_accounts(&mut Drm::default(), &held_by(&[7, 8]));
         assert_eq!(
-            lines(&found),
+            account_lines(&accounts),
             [
                 "0002:01:00.0 drm-cycles-panthor pid 8 client 35: 18446744073709551615 cycles",
                 "0002:01:00.0 drm-engine-dma pid 7 client 34: 17 ns",
@@ -244,42 +260,42 @@ mod tests {
                 "0002:01:00.0 vram pid 7 client 34: 4194304 resident_bytes",
             ]
         );
-        assert!(found.unread.is_empty());
+        assert!(accounts.unread.is_empty());
     }
 
     #[test]
     fn a_client_that_processes_share_is_one_account_and_stays_where_it_is() {
-        let tree = Tree::new();
+        let tree = AccountTree::new();
         let mut drm = Drm::default();
-        let owners = |found: &Found| -> Vec<u32> {
-            let pids: BTreeSet<u32> = found.values.keys().filter_map(|its| its.pid).collect();
+        let owners = |accounts: &AccountValues| -> Vec<u32> {
+            let pids: BTreeSet<u32> = accounts.values.keys().filter_map(|account| account.pid).collect();
             pids.into_iter().collect()
         };
-        tree.write("proc/8/fdinfo/3", client(35, 1));
-        assert_eq!(owners(&tree.read(&mut drm, &both(&[8]))), [8]);
+        tree.write_file("proc/8/fdinfo/3", client(35, 1));
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[8]))), [8]);
         // One that received it, with a smaller number.
-        tree.write("proc/7/fdinfo/3", client(35, 1));
-        assert_eq!(owners(&tree.read(&mut drm, &both(&[7, 8]))), [8]);
-        std::fs::remove_file(tree.root().join("proc/8/fdinfo/3")).unwrap();
-        assert_eq!(owners(&tree.read(&mut drm, &both(&[7, 8]))), [7]);
-        assert!(owners(&tree.read(&mut drm, &both(&[]))).is_empty());
+        tree.write_file("proc/7/fdinfo/3", client(35, 1));
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[7, 8]))), [8]);
+        std::fs::remove_file(tree.root_path().join("proc/8/fdinfo/3")).unwrap();
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[7, 8]))), [7]);
+        assert!(owners(&tree.read_accounts(&mut drm, &held_by(&[]))).is_empty());
     }
 
     #[test]
-    fn other_files_of_a_process_are_looked_at_now_and_then() {
-        let tree = Tree::new();
+    fn other_files_of_a_process_are_checked_now_and_then() {
+        let tree = AccountTree::new();
         let mut drm = Drm::default();
-        tree.write("proc/7/fdinfo/3", "pos:\t0\n");
-        assert!(tree.read(&mut drm, &both(&[7])).values.is_empty());
-        tree.write("proc/7/fdinfo/3", client(35, 1));
+        tree.write_file("proc/7/fdinfo/3", "pos:\t0\n");
+        assert!(tree.read_accounts(&mut drm, &held_by(&[7])).values.is_empty());
+        tree.write_file("proc/7/fdinfo/3", client(35, 1));
         for _ in 1..READINGS {
-            assert!(tree.read(&mut drm, &both(&[7])).values.is_empty());
+            assert!(tree.read_accounts(&mut drm, &held_by(&[7])).values.is_empty());
         }
-        assert_eq!(tree.read(&mut drm, &both(&[7])).values.len(), 3);
+        assert_eq!(tree.read_accounts(&mut drm, &held_by(&[7])).values.len(), 3);
     }
 
     #[test]
-    fn what_is_no_value_gives_none() {
+    fn malformed_lines_of_fdinfo_have_no_value() {
         for line in [
             "drm-engine-gfx:\t5",
             "drm-engine-gfx:\t5 us",
@@ -296,31 +312,34 @@ mod tests {
             "drm-pdev:\tnone",
             "drm-client-id:\t-1",
         ] {
-            let its = parse(line).unwrap_or_default();
-            assert_eq!(its, Use::default(), "{line}");
+            let parsed = parse_use(line).unwrap_or_default();
+            assert_eq!(parsed, ClientUse::default(), "{line}");
         }
-        assert_eq!(parse("pos:\t0\nflags:\t0100000\nmnt_id:\t15\nino:\t1\n"), None);
+        assert_eq!(parse_use("pos:\t0\nflags:\t0100000\nmnt_id:\t15\nino:\t1\n"), None);
         // The first line of a key counts.
-        let its = parse("drm-cycles-a: 1\ndrm-cycles-a: 9\n").unwrap();
-        assert_eq!(its.values, [(Unit::Cycles, "drm-cycles-a".to_owned(), 1)]);
-        let many: Vec<String> = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
-        assert_eq!(parse(&many.concat()).unwrap().values.len(), MOST_KEYS);
+        let parsed = parse_use("drm-cycles-a: 1\ndrm-cycles-a: 9\n").unwrap();
+        assert_eq!(parsed.values, [(Unit::Cycles, "drm-cycles-a".to_owned(), 1)]);
+        let many_lines: Vec<String> = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
+        assert_eq!(parse_use(&many_lines.concat()).unwrap().values.len(), MOST_KEYS);
     }
 
     #[test]
     fn a_client_without_its_function_is_of_the_one_that_is_held() {
-        let tree = Tree::new();
-        tree.write("proc/7/fdinfo/3", "drm-driver: x\ndrm-cycles-a: 1\n");
-        tree.write("proc/7/fdinfo/4", "drm-driver: x\ndrm-cycles-a: 2\n");
-        tree.write("proc/7/fdinfo/5", "drm-driver: x\ndrm-pdev: 0009:00:00.0\ndrm-cycles-a: 3\n");
-        let found = tree.read(&mut Drm::default(), &both(&[7]));
-        assert_eq!(lines(&found), ["0002:01:00.0 drm-cycles-a pid 7: 1 cycles"]);
+        let tree = AccountTree::new();
+        tree.write_file("proc/7/fdinfo/3", "drm-driver: x\ndrm-cycles-a: 1\n");
+        tree.write_file("proc/7/fdinfo/4", "drm-driver: x\ndrm-cycles-a: 2\n");
+        tree.write_file(
+            "proc/7/fdinfo/5",
+            "drm-driver: x\ndrm-pdev: 0009:00:00.0\ndrm-cycles-a: 3\n",
+        );
+        let accounts = tree.read_accounts(&mut Drm::default(), &held_by(&[7]));
+        assert_eq!(account_lines(&accounts), ["0002:01:00.0 drm-cycles-a pid 7: 1 cycles"]);
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
-            let _use = parse(&text);
+        fn no_text_of_fdinfo_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
+            let _use = parse_use(&text);
         }
     }
 }

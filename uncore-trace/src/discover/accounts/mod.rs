@@ -1,8 +1,8 @@
 //! What devices count themselves: bytes of a PCI function, and what a process used of one.
 //!
-//! Each source is a file here and a line in [`Reader::new`]. It reads below a root, only accounts of
-//! functions that somebody holds ([`Held`]), and gives plain numbers ([`Account`]). A file that is
-//! missing or cannot be parsed gives no account, never 0.
+//! Each source is a file here and a line in [`AccountReader::new`]. It reads below a root, only
+//! accounts of functions that somebody holds ([`HeldDevices`]), and gives plain numbers
+//! ([`Account`]). A file that is missing or cannot be parsed gives no account, never 0.
 
 mod drm;
 mod kfd;
@@ -21,10 +21,10 @@ use self::net::Net;
 use self::rdma::Rdma;
 pub use self::vf::Netlink;
 use self::vf::Vf;
-use super::pci::{self, Address};
+use super::pci::{self, PciAddress};
 use crate::bounds;
-pub use crate::schema::accounts::{Source, Unit};
-pub use crate::schema::io::Direction;
+pub use crate::schema::accounts::{AccountSource, Unit};
+pub use crate::schema::io::IoDirection;
 use crate::text::printable;
 
 /// Accounts of a reading; more are left out, and said so.
@@ -43,13 +43,13 @@ const LONGEST_NAME: usize = 80;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
     /// The PCI function.
-    pub function: Address,
+    pub function: PciAddress,
     /// Who counts.
-    pub source: Source,
+    pub source: AccountSource,
     /// As the source calls it.
     pub name: Arc<str>,
     /// Direction of the bytes, if it is known.
-    pub direction: Option<Direction>,
+    pub direction: Option<IoDirection>,
     /// What a value counts.
     pub unit: Unit,
     /// The process; `None`: the whole function.
@@ -58,17 +58,17 @@ pub struct Account {
     pub client: Option<u64>,
 }
 
-/// Who holds what, of which accounts are read.
+/// The functions and clients of which accounts are read: those that somebody holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldDevices {
     /// Functions that some process holds.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// Processes that hold files which describe their use in `/proc/PID/fdinfo`, with the functions
     /// behind these files.
-    pub clients: BTreeMap<u32, BTreeSet<Address>>,
+    pub clients: BTreeMap<u32, BTreeSet<PciAddress>>,
 }
 
-impl Held {
+impl HeldDevices {
     /// Whether a function has several such processes.
     pub fn is_shared(&self) -> bool {
         let mut seen = BTreeSet::new();
@@ -78,57 +78,66 @@ impl Held {
 
 /// A reading of all accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct AccountValues {
     /// The values.
     pub values: BTreeMap<Account, u64>,
     /// What could not be read, by source: one of them, printable.
-    pub unread: BTreeMap<Source, String>,
+    pub unread: BTreeMap<AccountSource, String>,
 }
 
-impl Found {
-    fn add(&mut self, account: Account, value: u64) {
+impl AccountValues {
+    fn add_account(&mut self, account: Account, value: u64) {
         let is_name = |c: char| c.is_ascii_graphic();
         let len = account.name.len();
         if !(1..=LONGEST_NAME).contains(&len) || !account.name.chars().all(is_name) {
             let name: String = account.name.chars().take(LONGEST_NAME).collect();
-            self.note(account.source, &format!("{:?} is no name of an account", printable(&name)));
+            self.note_unread(
+                account.source,
+                &format!("{:?} is no name of an account", printable(&name)),
+            );
         } else if self.values.len() >= MOST {
-            self.note(account.source, &format!("only {MOST} accounts are read"));
+            self.note_unread(account.source, &format!("only {MOST} accounts are read"));
         } else {
             self.values.insert(account, value);
         }
     }
 
     /// Adds a sum of bytes of a function.
-    fn bytes(&mut self, of: (Address, Source), name: &str, direction: Direction, value: u64) {
-        let (function, source) = of;
+    fn add_bytes(
+        &mut self,
+        origin: (PciAddress, AccountSource),
+        name: &str,
+        direction: IoDirection,
+        value: u64,
+    ) {
+        let (function, source) = origin;
         let (direction, unit) = (Some(direction), Unit::Bytes);
         let name = Arc::from(name);
         let account = Account { function, source, name, direction, unit, pid: None, client: None };
-        self.add(account, value);
+        self.add_account(account, value);
     }
 
     /// Notes that something cannot be read; the first note of a source stays.
-    fn note(&mut self, source: Source, why: &str) {
+    fn note_unread(&mut self, source: AccountSource, why: &str) {
         self.unread.entry(source).or_insert_with(|| printable(why).into_owned());
     }
 
     /// The number in a file; `None` if it does not exist, or with a note.
-    fn number(&mut self, source: Source, path: &Path) -> Option<u64> {
-        match bounds::bytes(path, MOST_BYTES) {
+    fn read_number(&mut self, source: AccountSource, path: &Path) -> Option<u64> {
+        match bounds::read_bytes(path, MOST_BYTES) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let number = text.trim().parse().ok();
                 if number.is_none() {
                     let text: String = text.chars().take(LONGEST_NAME).collect();
                     let text = text.trim();
-                    self.note(source, &format!("{}: {text:?} is no number", path.display()));
+                    self.note_unread(source, &format!("{}: {text:?} is no number", path.display()));
                 }
                 number
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
-                self.note(source, &format!("{}: {error}", path.display()));
+                self.note_unread(source, &format!("{}: {error}", path.display()));
                 None
             }
         }
@@ -136,23 +145,23 @@ impl Found {
 }
 
 /// A source of accounts.
-trait Accounts: std::fmt::Debug + Send {
-    /// Adds what it counts of what is held.
-    fn read(&mut self, root: &Path, held: &Held, found: &mut Found);
+trait ReadAccounts: std::fmt::Debug + Send {
+    /// Adds the accounts of this source to the reading.
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues);
 }
 
 /// Reads all sources.
 #[derive(Debug)]
-pub struct Reader {
+pub struct AccountReader {
     root: PathBuf,
-    sources: Vec<Box<dyn Accounts>>,
+    sources: Vec<Box<dyn ReadAccounts>>,
 }
 
-impl Reader {
-    /// A reader below `root`. `netlink` asks the kernel about interfaces; `fdinfo`: what processes tell
-    /// of their files may be read.
+impl AccountReader {
+    /// A reader below `root`. `netlink` asks the kernel about interfaces; `fdinfo`: what processes
+    /// tell of their files may be read.
     pub fn new(root: &Path, netlink: Option<Netlink>, fdinfo: bool) -> Self {
-        let mut sources: Vec<Box<dyn Accounts>> =
+        let mut sources: Vec<Box<dyn ReadAccounts>> =
             vec![Box::new(Net), Box::new(Rdma), Box::new(Kfd)];
         if let Some(netlink) = netlink {
             sources.push(Box::new(Vf::new(netlink)));
@@ -164,38 +173,39 @@ impl Reader {
     }
 
     /// Reads the accounts of what is held.
-    pub fn read(&mut self, held: &Held) -> Found {
-        let mut found = Found::default();
+    pub fn read(&mut self, held: &HeldDevices) -> AccountValues {
+        let mut reading = AccountValues::default();
         for source in &mut self.sources {
-            source.read(&self.root, held, &mut found);
+            source.read(&self.root, held, &mut reading);
         }
-        found
+        reading
     }
 }
 
 /// The directory of a function in `sys/devices`.
-fn directory(root: &Path, function: Address) -> Option<PathBuf> {
+fn function_dir(root: &Path, function: PciAddress) -> Option<PathBuf> {
     let link = fs::read_link(root.join(pci::FUNCTIONS).join(function.to_string())).ok()?;
-    pci::place(root, &link)
+    pci::sysfs_device_dir(root, &link)
 }
 
 /// The devices of a class that a function has, by name: they are in its directory, or in that of a
 /// device between (virtio, auxiliary devices).
-fn devices(root: &Path, function: Address, class: &str) -> Vec<(String, PathBuf)> {
-    let Some(dir) = directory(root, function) else { return Vec::new() };
-    let between = names(&dir).into_iter().filter(|name| name.parse::<Address>().is_err());
+fn class_devices(root: &Path, function: PciAddress, class: &str) -> Vec<(String, PathBuf)> {
+    let Some(dir) = function_dir(root, function) else { return Vec::new() };
+    let between = dir_names(&dir).into_iter().filter(|name| name.parse::<PciAddress>().is_err());
     let dirs = std::iter::once(dir.clone()).chain(between.map(|name| dir.join(name)));
-    let all = dirs.flat_map(|dir| {
+    let named_dirs = dirs.flat_map(|dir| {
         let class = dir.join(class);
-        names(&class).into_iter().map(move |name| (name.clone(), class.join(name)))
+        dir_names(&class).into_iter().map(move |name| (name.clone(), class.join(name)))
     });
-    all.collect()
+    named_dirs.collect()
 }
 
 /// The names in a directory, in order; of a large one only some.
-fn names(dir: &Path) -> Vec<String> {
+fn dir_names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names = entries.take(MOST_ENTRIES).filter_map(|it| it.ok()?.file_name().into_string().ok());
+    let names =
+        entries.take(MOST_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names
@@ -211,66 +221,75 @@ mod fake {
     /// Address of the port above all functions.
     const PORT: &str = "pci0002:00/0002:00:03.0";
 
-    pub(super) struct Tree(tempfile::TempDir);
+    pub(super) struct AccountTree(tempfile::TempDir);
 
-    impl Tree {
+    impl AccountTree {
         pub(super) fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
 
-        pub(super) fn root(&self) -> &Path {
+        pub(super) fn root_path(&self) -> &Path {
             self.0.path()
         }
 
-        pub(super) fn write(&self, path: &str, text: impl AsRef<[u8]>) {
-            let path = self.root().join(path);
+        pub(super) fn write_file(&self, path: &str, text: impl AsRef<[u8]>) {
+            let path = self.root_path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
 
-        pub(super) fn link(&self, path: &str, target: &str) {
-            let path = self.root().join(path);
+        pub(super) fn add_link(&self, path: &str, target: &str) {
+            let path = self.root_path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(target, path).unwrap();
         }
 
         /// Adds a function. Returns its directory below the root.
-        pub(super) fn function(&self, function: &str) -> String {
+        pub(super) fn add_function(&self, function: &str) -> String {
             let dir = format!("sys/devices/{PORT}/{function}");
-            fs::create_dir_all(self.root().join(&dir)).unwrap();
-            self.link(
+            fs::create_dir_all(self.root_path().join(&dir)).unwrap();
+            self.add_link(
                 &format!("sys/bus/pci/devices/{function}"),
                 &format!("../../../devices/{PORT}/{function}"),
             );
             dir
         }
 
-        pub(super) fn read(&self, source: &mut dyn Accounts, held: &Held) -> Found {
-            let mut found = Found::default();
-            source.read(self.root(), held, &mut found);
-            found
+        pub(super) fn read_accounts(
+            &self,
+            source: &mut dyn ReadAccounts,
+            held: &HeldDevices,
+        ) -> AccountValues {
+            let mut reading = AccountValues::default();
+            source.read(self.root_path(), held, &mut reading);
+            reading
         }
     }
 
-    pub(super) fn at(function: &str) -> Address {
+    pub(super) fn parse_address(function: &str) -> PciAddress {
         function.parse().unwrap()
     }
 
-    pub(super) fn held(functions: &[&str]) -> Held {
-        Held { functions: functions.iter().map(|its| at(its)).collect(), ..Held::default() }
+    pub(super) fn held_functions(functions: &[&str]) -> HeldDevices {
+        HeldDevices {
+            functions: functions.iter().map(|address| parse_address(address)).collect(),
+            ..HeldDevices::default()
+        }
     }
 
     /// Accounts as text: function, name, direction, unit, process, client, value.
-    pub(super) fn lines(found: &Found) -> Vec<String> {
+    pub(super) fn account_lines(reading: &AccountValues) -> Vec<String> {
         let line = |(account, value): (&Account, &u64)| {
-            let direction = account.direction.map(|its| format!(" {}", its.name()));
+            let direction = account
+                .direction
+                .map(|bytes_direction| format!(" {}", bytes_direction.direction_name()));
             let pid = account.pid.map(|pid| format!(" pid {pid}"));
             let client = account.client.map(|client| format!(" client {client}"));
-            let more: String = [direction, pid, client].into_iter().flatten().collect();
+            let details: String = [direction, pid, client].into_iter().flatten().collect();
             let Account { function, name, unit, .. } = account;
-            format!("{function} {name}{more}: {value} {}", unit.name())
+            format!("{function} {name}{details}: {value} {}", unit.unit_name())
         };
-        found.values.iter().map(line).collect()
+        reading.values.iter().map(line).collect()
     }
 }
 
@@ -280,44 +299,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_bounded_and_have_plain_names() {
-        let mut found = Found::default();
-        let of = (at("0002:01:00.0"), Source::Net);
+    fn accounts_are_bounded_and_have_printable_names() {
+        let mut found = AccountValues::default();
+        let of = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {
-            found.bytes(of, name, Direction::Read, u64::MAX);
+            found.add_bytes(of, name, IoDirection::Read, u64::MAX);
         }
         let names: Vec<&str> = found.values.keys().map(|its| &*its.name).collect();
         assert_eq!(names, ["eth0/rx_bytes"]);
-        assert!(!found.unread[&Source::Net].contains('\u{1b}'));
+        assert!(!found.unread[&AccountSource::Net].contains('\u{1b}'));
         for number in 0..2 * MOST {
-            found.bytes(of, &number.to_string(), Direction::Read, 1);
+            found.add_bytes(of, &number.to_string(), IoDirection::Read, 1);
         }
         assert_eq!(found.values.len(), MOST);
     }
 
     #[test]
-    fn a_function_is_shared_if_two_processes_have_it() {
-        let one: BTreeSet<Address> = [at("01:00.0"), at("02:00.0")].into();
-        let mut held = Held { clients: [(7, one)].into(), ..Held::default() };
+    fn a_function_is_shared_if_two_processes_hold_it() {
+        let one: BTreeSet<PciAddress> = [parse_address("01:00.0"), parse_address("02:00.0")].into();
+        let mut held = HeldDevices { clients: [(7, one)].into(), ..HeldDevices::default() };
         assert!(!held.is_shared());
-        held.clients.insert(8, [at("02:00.0")].into());
+        held.clients.insert(8, [parse_address("02:00.0")].into());
         assert!(held.is_shared());
     }
 
     /// Whatever this machine has: nothing panics, and no file is followed out of the tree.
     #[test]
-    fn this_machine_is_read() {
+    fn the_accounts_of_this_machine_are_read() {
         let root = Path::new("/");
-        let functions = names(&root.join(pci::FUNCTIONS));
+        let functions = dir_names(&root.join(pci::FUNCTIONS));
         let functions = functions.iter().filter_map(|name| name.parse().ok()).collect();
         let clients = [(std::process::id(), BTreeSet::new())].into();
-        let held = Held { functions, clients };
-        let mut reader = Reader::new(root, Netlink::open().ok(), true);
+        let held = HeldDevices { functions, clients };
+        let mut reader = AccountReader::new(root, Netlink::open().ok(), true);
         let (one, two) = (reader.read(&held), reader.read(&held));
         for (account, value) in one.values.iter().filter(|(its, _)| its.unit == Unit::Bytes) {
             assert!(two.values.get(account).is_none_or(|later| later >= value), "{account:?}");
         }
         // A file that is of no GPU says nothing.
-        assert_eq!(one.unread.get(&Source::Drm), None);
+        assert_eq!(one.unread.get(&AccountSource::Drm), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Virtual functions (SR-IOV): the bytes that their physical function says they received and sent,
-//! whoever drives them. The kernel tells by `RTM_GETLINK` with `RTEXT_FILTER_VF` of an interface of the
-//! physical function: `rtnl_fill_vfinfo`, net/core/rtnetlink.c, Linux 6.1 to 7.2.
+//! whoever drives them. The kernel tells by `RTM_GETLINK` with `RTEXT_FILTER_VF` of an interface of
+//! the physical function: `rtnl_fill_vfinfo`, net/core/rtnetlink.c, Linux 6.1 to 7.2.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,8 +13,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-use super::net::{is_other, text};
-use super::{Accounts, Address, Direction, Found, Held, Source, devices, directory, names};
+use super::net::{is_representor, read_text};
+use super::{
+    AccountSource, AccountValues, HeldDevices, IoDirection, PciAddress, ReadAccounts,
+    class_devices, dir_names, function_dir,
+};
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -59,23 +62,23 @@ impl Netlink {
     ///
     /// There is none for this process.
     pub fn open() -> io::Result<Self> {
-        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let (family, socket_type) = (AddressFamily::NETLINK, SocketType::RAW);
         // NETLINK_ROUTE is protocol 0.
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_with(family, socket_type, SocketFlags::CLOEXEC, None)?;
         Ok(Self { socket, sequence: 0, buffer: Vec::new() })
     }
 }
 
 /// Answers questions about interfaces.
-pub(super) trait Links: Debug + Send {
+pub(super) trait QueryInterface: Debug + Send {
     /// The message about the interface with this index, with its virtual functions.
-    fn ask(&mut self, index: u32) -> io::Result<&[u8]>;
+    fn query_interface(&mut self, index: u32) -> io::Result<&[u8]>;
 }
 
-impl Links for Netlink {
-    fn ask(&mut self, index: u32) -> io::Result<&[u8]> {
+impl QueryInterface for Netlink {
+    fn query_interface(&mut self, index: u32) -> io::Result<&[u8]> {
         self.sequence = self.sequence.wrapping_add(1);
-        send(&self.socket, &request(index, self.sequence), SendFlags::empty())?;
+        send(&self.socket, &link_request(index, self.sequence), SendFlags::empty())?;
         self.buffer.resize(MOST, 0);
         for _ in 0..TRIES {
             // The kernel has answered when `send` returns.
@@ -94,7 +97,7 @@ impl Links for Netlink {
 }
 
 /// The question about an interface.
-fn request(index: u32, sequence: u32) -> Vec<u8> {
+fn link_request(index: u32, sequence: u32) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADERS + 8);
     message.extend((HEADERS as u32 + 8).to_ne_bytes());
     message.extend(uapi::RTM_GETLINK.to_ne_bytes());
@@ -112,9 +115,10 @@ fn request(index: u32, sequence: u32) -> Vec<u8> {
 
 /// Received and sent bytes of the virtual functions in an answer, by their numbers; none where
 /// the driver does not count them, for which the kernel answers with 0.
-fn parse(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
-    let kind = message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
-    match kind {
+fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
+    let message_type =
+        message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+    match message_type {
         Some(uapi::RTM_NEWLINK) => {}
         Some(uapi::NLMSG_ERROR) => {
             let error = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
@@ -124,85 +128,104 @@ fn parse(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
         _ => return Err("the kernel's answer is of another kind".to_owned()),
     }
     let attributes = message.get(HEADERS..).unwrap_or_default();
-    let list = Attributes(attributes).find(|its| its.0 == uapi::IFLA_VFINFO_LIST);
-    let each = Attributes(list.map_or(&[], |(_, bytes)| bytes));
-    let each = each.filter(|its| its.0 == uapi::IFLA_VF_INFO).filter_map(|(_, info)| {
-        let of = |kind| Attributes(info).find(|its| its.0 == kind).map(|its| its.1);
-        let number: [u8; 4] = of(uapi::IFLA_VF_MAC)?.get(..4)?.try_into().ok()?;
-        let statistics = of(uapi::IFLA_VF_STATS)?;
-        let sum = |kind| -> Option<u64> {
-            let (_, bytes) = Attributes(statistics).find(|its| its.0 == kind)?;
-            Some(u64::from_ne_bytes(bytes.try_into().ok()?))
-        };
-        let (received, sent) =
-            (sum(uapi::IFLA_VF_STATS_RX_BYTES)?, sum(uapi::IFLA_VF_STATS_TX_BYTES)?);
-        Some((u32::from_ne_bytes(number), (received, sent)))
-    });
-    let all: BTreeMap<u32, (u64, u64)> = each.collect();
-    let counts = all.values().any(|sums| *sums != (0, 0));
-    Ok(if counts { all } else { BTreeMap::new() })
+    let list = Attributes(attributes).find(|attribute| attribute.0 == uapi::IFLA_VFINFO_LIST);
+    let vf_infos = Attributes(list.map_or(&[], |(_, bytes)| bytes));
+    let vf_sums =
+        vf_infos.filter(|attribute| attribute.0 == uapi::IFLA_VF_INFO).filter_map(|(_, info)| {
+            let find_attribute = |attribute_type| {
+                Attributes(info)
+                    .find(|attribute| attribute.0 == attribute_type)
+                    .map(|attribute| attribute.1)
+            };
+            let number: [u8; 4] = find_attribute(uapi::IFLA_VF_MAC)?.get(..4)?.try_into().ok()?;
+            let statistics = find_attribute(uapi::IFLA_VF_STATS)?;
+            let sum = |counter_type| -> Option<u64> {
+                let (_, bytes) =
+                    Attributes(statistics).find(|attribute| attribute.0 == counter_type)?;
+                Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+            };
+            let (received, sent) =
+                (sum(uapi::IFLA_VF_STATS_RX_BYTES)?, sum(uapi::IFLA_VF_STATS_TX_BYTES)?);
+            Some((u32::from_ne_bytes(number), (received, sent)))
+        });
+    let sums_by_vf: BTreeMap<u32, (u64, u64)> = vf_sums.collect();
+    let is_counted = sums_by_vf.values().any(|sums| *sums != (0, 0));
+    Ok(if is_counted { sums_by_vf } else { BTreeMap::new() })
 }
 
-/// Attributes in a part of a message (`struct nlattr`): a length, a type, and bytes, each at a multiple
-/// of 4. What does not fit ends it.
+/// Attributes in a part of a message (`struct nlattr`): a length, a type, and bytes, each at a
+/// multiple of 4. What does not fit ends it.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let word = |at: usize| Some(u16::from_ne_bytes(self.0.get(at..at + 2)?.try_into().ok()?));
-        let (len, kind) = (usize::from(word(0)?), word(2)? & uapi::NLA_TYPE_MASK);
+        let word = |offset: usize| {
+            Some(u16::from_ne_bytes(self.0.get(offset..offset + 2)?.try_into().ok()?))
+        };
+        let (len, attribute_type) = (usize::from(word(0)?), word(2)? & uapi::NLA_TYPE_MASK);
         let bytes = self.0.get(4..len)?;
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, bytes))
+        Some((attribute_type, bytes))
     }
 }
 
 /// Reads virtual functions.
 #[derive(Debug)]
 pub(super) struct Vf<L> {
-    links: L,
+    interfaces: L,
 }
 
-impl<L: Links> Vf<L> {
-    pub(super) const fn new(links: L) -> Self {
-        Self { links }
+impl<L: QueryInterface> Vf<L> {
+    pub(super) const fn new(interfaces: L) -> Self {
+        Self { interfaces }
     }
 
     /// The sums of all virtual functions of a physical one.
-    fn ask(
+    fn read_sums(
         &mut self,
         root: &Path,
-        physical: Address,
-        found: &mut Found,
+        physical: PciAddress,
+        reading: &mut AccountValues,
     ) -> BTreeMap<u32, (u64, u64)> {
-        for (name, dir) in devices(root, physical, "net") {
-            let index = text(&dir, "ifindex").and_then(|text| text.parse().ok());
-            let Some(index) = index.filter(|_| !is_other(&dir)) else { continue };
-            let answer = self.links.ask(index).map_err(|error| error.to_string()).and_then(parse);
+        for (name, dir) in class_devices(root, physical, "net") {
+            let index = read_text(&dir, "ifindex").and_then(|text| text.parse().ok());
+            let Some(index) = index.filter(|_| !is_representor(&dir)) else { continue };
+            let answer = self
+                .interfaces
+                .query_interface(index)
+                .map_err(|error| error.to_string())
+                .and_then(parse_answer);
             match answer {
                 Ok(sums) if sums.is_empty() => {}
                 Ok(sums) => return sums,
-                Err(error) => found.note(Source::Vf, &format!("{name}: {error}")),
+                Err(error) => reading.note_unread(AccountSource::Vf, &format!("{name}: {error}")),
             }
         }
         BTreeMap::new()
     }
 }
 
-impl<L: Links> Accounts for Vf<L> {
-    fn read(&mut self, root: &Path, held: &Held, found: &mut Found) {
-        let mut all: BTreeMap<Address, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+impl<L: QueryInterface> ReadAccounts for Vf<L> {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
+        let mut sums_by_physical: BTreeMap<PciAddress, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for function in &held.functions {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
-            let sums = all.entry(physical).or_insert_with(|| self.ask(root, physical, found));
+            let sums = sums_by_physical
+                .entry(physical)
+                .or_insert_with(|| self.read_sums(root, physical, reading));
             let Some((received, sent)) = sums.get(&number).copied() else { continue };
-            let of = (*function, Source::Vf);
-            for (what, direction, bytes) in
-                [("rx_bytes", Direction::Read, received), ("tx_bytes", Direction::Write, sent)]
+            let origin = (*function, AccountSource::Vf);
+            for (file_name, direction, bytes) in
+                [("rx_bytes", IoDirection::Read, received), ("tx_bytes", IoDirection::Write, sent)]
             {
-                found.bytes(of, &format!("{physical}/{number}/{what}"), direction, bytes);
+                reading.add_bytes(
+                    origin,
+                    &format!("{physical}/{number}/{file_name}"),
+                    direction,
+                    bytes,
+                );
             }
         }
     }
@@ -210,13 +233,13 @@ impl<L: Links> Accounts for Vf<L> {
 
 /// The physical function of a virtual one, and its number there: that of the link `virtfnN`
 /// (`Documentation/ABI/testing/sysfs-bus-pci`, Linux 7.2).
-fn virtual_number(root: &Path, function: Address) -> Option<(Address, u32)> {
-    let leads_to = |link: &Path| -> Option<Address> {
+fn virtual_number(root: &Path, function: PciAddress) -> Option<(PciAddress, u32)> {
+    let leads_to = |link: &Path| -> Option<PciAddress> {
         fs::read_link(link).ok()?.file_name()?.to_str()?.parse().ok()
     };
-    let physical = leads_to(&directory(root, function)?.join("physfn"))?;
-    let dir = directory(root, physical)?;
-    let number = names(&dir).into_iter().find_map(|name| {
+    let physical = leads_to(&function_dir(root, function)?.join("physfn"))?;
+    let dir = function_dir(root, physical)?;
+    let number = dir_names(&dir).into_iter().find_map(|name| {
         let number = name.strip_prefix("virtfn")?.parse().ok()?;
         (leads_to(&dir.join(&name)) == Some(function)).then_some(number)
     });
@@ -273,19 +296,22 @@ mod tests {
     #[test]
     fn sums_of_virtual_functions_are_read_and_zeros_of_a_driver_that_counts_none_are_not() {
         let some = message(&[(0, Some((0, 0))), (1, Some((u64::MAX, 5))), (2, None)]);
-        assert_eq!(parse(&some).unwrap(), [(0, (0, 0)), (1, (u64::MAX, 5))].into());
-        assert_eq!(parse(&message(&[(0, Some((0, 0))), (1, Some((0, 0)))])).unwrap(), [].into());
-        assert_eq!(parse(&message(&[])).unwrap(), [].into());
+        assert_eq!(parse_answer(&some).unwrap(), [(0, (0, 0)), (1, (u64::MAX, 5))].into());
+        assert_eq!(
+            parse_answer(&message(&[(0, Some((0, 0))), (1, Some((0, 0)))])).unwrap(),
+            [].into()
+        );
+        assert_eq!(parse_answer(&message(&[])).unwrap(), [].into());
         let mut refused = vec![0; HEADERS];
         refused[4..6].copy_from_slice(&uapi::NLMSG_ERROR.to_ne_bytes());
         refused[16..20].copy_from_slice(&(-libc::ENODEV).to_ne_bytes());
-        assert!(parse(&refused).unwrap_err().contains("No such device"));
-        assert!(parse(&[]).is_err());
+        assert!(parse_answer(&refused).unwrap_err().contains("No such device"));
+        assert!(parse_answer(&[]).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_message_panics(
+        fn no_netlink_message_panics(
             flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8),
             len in any::<usize>(),
         ) {
@@ -294,7 +320,7 @@ mod tests {
                 let at = at % message.len();
                 message[at] = byte;
             }
-            let _sums = parse(&message[..len % (message.len() + 1)]);
+            let _sums = parse_answer(&message[..len % (message.len() + 1)]);
         }
     }
 
@@ -302,8 +328,8 @@ mod tests {
     #[derive(Debug)]
     struct Told(BTreeMap<u32, Vec<u8>>, Vec<u32>);
 
-    impl Links for Told {
-        fn ask(&mut self, index: u32) -> io::Result<&[u8]> {
+    impl QueryInterface for Told {
+        fn query_interface(&mut self, index: u32) -> io::Result<&[u8]> {
             self.1.push(index);
             self.0.get(&index).map(Vec::as_slice).ok_or_else(|| io::Error::other("it is gone"))
         }
@@ -311,24 +337,24 @@ mod tests {
 
     #[test]
     fn a_virtual_function_has_the_sums_of_its_number() {
-        let tree = Tree::new();
-        let physical = tree.function("0002:01:00.0");
+        let tree = AccountTree::new();
+        let physical = tree.add_function("0002:01:00.0");
         for (number, function) in [(0, "0002:01:00.2"), (11, "0002:01:01.5")] {
-            let dir = tree.function(function);
-            tree.link(&format!("{dir}/physfn"), "../0002:01:00.0");
-            tree.link(&format!("{physical}/virtfn{number}"), &format!("../{function}"));
+            let dir = tree.add_function(function);
+            tree.add_link(&format!("{dir}/physfn"), "../0002:01:00.0");
+            tree.add_link(&format!("{physical}/virtfn{number}"), &format!("../{function}"));
         }
         for (name, index) in [("eth0", 4), ("eth0_1", 5), ("eth9", 6)] {
-            tree.write(&format!("{physical}/net/{name}/ifindex"), format!("{index}\n"));
+            tree.write_file(&format!("{physical}/net/{name}/ifindex"), format!("{index}\n"));
         }
-        tree.write(&format!("{physical}/net/eth0_1/phys_port_name"), "pf0vf1\n");
+        tree.write_file(&format!("{physical}/net/eth0_1/phys_port_name"), "pf0vf1\n");
         let sums = message(&[(0, Some((1, 2))), (1, Some((8, 8))), (11, Some((3, 4)))]);
         let told = Told([(6, sums)].into(), Vec::new());
         let mut source = Vf::new(told);
         let all = ["0002:01:00.0", "0002:01:00.2", "0002:01:01.5"];
-        let found = tree.read(&mut source, &held(&all));
+        let found = tree.read_accounts(&mut source, &held_functions(&all));
         assert_eq!(
-            lines(&found),
+            account_lines(&found),
             [
                 "0002:01:00.2 0002:01:00.0/0/rx_bytes read: 1 bytes",
                 "0002:01:00.2 0002:01:00.0/0/tx_bytes write: 2 bytes",
@@ -336,26 +362,26 @@ mod tests {
                 "0002:01:01.5 0002:01:00.0/11/tx_bytes write: 4 bytes",
             ]
         );
-        assert_eq!(found.unread[&Source::Vf], "eth0: it is gone");
+        assert_eq!(found.unread[&AccountSource::Vf], "eth0: it is gone");
         // Once for both functions, and not the one that stands for another.
-        assert_eq!(source.links.1, [4, 6]);
+        assert_eq!(source.interfaces.1, [4, 6]);
     }
 
     /// The kernel of this machine answers about each interface, and about one that is not there.
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_answers_about_each_interface() {
         let Ok(mut netlink) = Netlink::open() else { return };
         let dir = Path::new("/sys/class/net");
-        for name in names(dir) {
-            let index = text(&dir.join(&name), "ifindex").unwrap().parse().unwrap();
-            let answer = netlink.ask(index).unwrap();
+        for name in dir_names(dir) {
+            let index = read_text(&dir.join(&name), "ifindex").unwrap().parse().unwrap();
+            let answer = netlink.query_interface(index).unwrap();
             let has_name = Attributes(&answer[HEADERS..]).any(|(kind, bytes)| {
                 kind == 3 && bytes.strip_suffix(b"\0") == Some(name.as_bytes())
             });
             assert!(has_name, "{name}");
-            parse(answer).unwrap();
+            parse_answer(answer).unwrap();
         }
-        let error = parse(netlink.ask(0x7fff_fffe).unwrap()).unwrap_err();
+        let error = parse_answer(netlink.query_interface(0x7fff_fffe).unwrap()).unwrap_err();
         assert!(error.contains("No such device"), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use crate::discover::read;
 
 /// A last-level cache whose traffic is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Domain {
+pub struct CacheDomain {
     /// The cache's id in sysfs, the number in `mon_L3_NN`.
     pub id: u32,
     /// Package of its CPUs.
@@ -17,19 +17,19 @@ pub struct Domain {
 
 /// The level-3 caches of the online CPUs below `root`, by id. Those of an unknown package are left
 /// out.
-pub fn domains(root: &Path, cpus: &Cpus) -> Vec<Domain> {
-    let mut found = BTreeMap::new();
+pub fn domains(root: &Path, cpus: &Cpus) -> Vec<CacheDomain> {
+    let mut socket_by_cache = BTreeMap::new();
     for cpu in cpus.online.iter() {
-        let place = cpus.place(cpu);
+        let location = cpus.cpu_location(cpu);
         // One CPU of each cache.
-        if place.cache.is_some_and(|cache| cache.first != cpu) {
+        if location.cache.is_some_and(|cache| cache.first_cpu != cpu) {
             continue;
         }
-        if let (Some(socket), Some(id)) = (place.package, cache_id(root, cpu)) {
-            found.entry(id).or_insert(socket);
+        if let (Some(socket), Some(id)) = (location.package, cache_id(root, cpu)) {
+            socket_by_cache.entry(id).or_insert(socket);
         }
     }
-    found.into_iter().map(|(id, socket)| Domain { id, socket }).collect()
+    socket_by_cache.into_iter().map(|(id, socket)| CacheDomain { id, socket }).collect()
 }
 
 /// Id of the level-3 cache of a CPU.
@@ -39,7 +39,7 @@ fn cache_id(root: &Path, cpu: u32) -> Option<u32> {
     (0..8).find_map(|index| {
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}"));
         let number = |file: &str| {
-            let text = String::from_utf8(read::bytes(&dir.join(file)).ok()?).ok()?;
+            let text = String::from_utf8(read::read_bytes(&dir.join(file)).ok()?).ok()?;
             text.trim().parse::<u32>().ok()
         };
         number("level").filter(|level| *level == 3).and_then(|_| number("id"))

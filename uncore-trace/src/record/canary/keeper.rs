@@ -1,10 +1,10 @@
-//! The keeper of the canary's cgroup: a process that takes the canary out of it at the end and removes
-//! it, so that the canary itself, which moves bytes, keeps no right for that.
+//! The keeper of the canary's cgroup: a process that takes the canary out of it at the end and
+//! removes it, so that the canary itself, which moves bytes, keeps no right for that.
 //!
-//! The directory of the root cgroup has the mode 0555 (`kernfs`), so root needs `CAP_DAC_OVERRIDE` to
-//! remove a cgroup in it. The keeper keeps that capability only there, and may write in that directory
-//! only. Guarantee: it removes the cgroup when the canary says so, and ends when the canary does, as its
-//! standard input ends then.
+//! The directory of the root cgroup has the mode 0555 (`kernfs`), so root needs `CAP_DAC_OVERRIDE`
+//! to remove a cgroup in it. The keeper keeps that capability only there, and may write in that
+//! directory only. Guarantee: it removes the cgroup when the canary says so, and ends when the
+//! canary does, as its standard input ends then.
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::super::child::{self, Child, LOOK, Lines, tell};
-use crate::confine::{self, Needs};
+use super::super::child::{self, Child, LOOK, OrderLines, send_line};
+use crate::confine::{self, ThreadNeeds};
 
 /// The program's name, `argv[0]`, in the process.
 pub(super) const NAME: &str = "uncore-trace-keeper";
@@ -41,7 +41,7 @@ struct Entrusted {
 /// What the keeper says once it is confined.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Answer {
+enum KeeperAnswer {
     Ready,
     Failed { why: String },
 }
@@ -52,14 +52,14 @@ pub(super) struct Keeper(Child);
 
 impl Keeper {
     /// Starts the process for a cgroup of this process, which it is not in.
-    pub(super) fn start(cgroup: &Path) -> Result<Self> {
+    pub(super) fn start_process(cgroup: &Path) -> Result<Self> {
         let entrusted = Entrusted { cgroup: cgroup.to_owned(), pid: std::process::id() };
-        let mut child = Child::start(NAME, ABOUT, &entrusted)?;
+        let mut child = Child::start_process(NAME, ABOUT, &entrusted)?;
         let begin = Instant::now();
         while begin.elapsed() < BEGINS {
-            match child.told()?.into_iter().next() {
-                Some(Answer::Ready) => return Ok(Self(child)),
-                Some(Answer::Failed { why }) => bail!("{ABOUT} failed: {why}"),
+            match child.take_answers()?.into_iter().next() {
+                Some(KeeperAnswer::Ready) => return Ok(Self(child)),
+                Some(KeeperAnswer::Failed { why }) => bail!("{ABOUT} failed: {why}"),
                 None if child.has_ended => bail!("{ABOUT} ended early"),
                 None => thread::sleep(LOOK),
             }
@@ -67,29 +67,32 @@ impl Keeper {
         bail!("{ABOUT} did not begin in {} s", BEGINS.as_secs())
     }
 
-    /// Has it take this process out of the cgroup and remove it.
-    pub(super) fn remove(&mut self) {
-        self.0.order("remove");
-        self.0.dismiss();
-        self.0.wait(2 * REMOVES);
+    /// Has the keeper take this process out of the cgroup, and remove the cgroup.
+    pub(super) fn remove_cgroup(&mut self) {
+        self.0.send_order("remove");
+        self.0.close_orders();
+        self.0.wait_for_exit(2 * REMOVES);
     }
 }
 
 /// The process.
 pub(super) fn main() -> ExitCode {
-    child::serve(c"uncore-keeper", run, |why| Answer::Failed { why })
+    child::run_child(c"uncore-keeper", run_keeper, |why| KeeperAnswer::Failed { why })
 }
 
-fn run() -> Result<()> {
-    let mut lines = Lines::default();
-    let first = lines.wait(i64::MAX)?.context("there are no orders")?;
+fn run_keeper() -> Result<()> {
+    let mut lines = OrderLines::default();
+    let order_line = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let Entrusted { cgroup, pid } =
-        serde_json::from_str(&first).context("cannot understand orders")?;
-    let above = cgroup.parent().context("the cgroup has no parent")?;
-    confine::process(&Needs { writes: vec![above.to_owned()], ..Needs::default() });
-    tell(&Answer::Ready)?;
-    if lines.wait(i64::MAX)?.is_some() {
-        fs::write(above.join("cgroup.procs"), pid.to_string()).ok();
+        serde_json::from_str(&order_line).context("cannot understand orders")?;
+    let cgroup_parent = cgroup.parent().context("the cgroup has no parent")?;
+    confine::restrict_process(&ThreadNeeds {
+        writes: vec![cgroup_parent.to_owned()],
+        ..ThreadNeeds::default()
+    });
+    send_line(&KeeperAnswer::Ready)?;
+    if lines.wait_for_line(i64::MAX)?.is_some() {
+        fs::write(cgroup_parent.join("cgroup.procs"), pid.to_string()).ok();
         let begin = Instant::now();
         // The kernel refuses it for a moment while a process leaves.
         while fs::remove_dir(&cgroup).is_err_and(|error| is_busy(&error))

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::orders::{self, Node};
+use super::orders::{self, CanaryNode};
 use crate::bounds;
 
 /// Bytes that are read at once, between two pauses.
@@ -26,8 +26,8 @@ const PREFERRED: libc::c_long = 1;
 
 /// The arrays, and the CPUs that read them.
 #[derive(Debug)]
-pub(super) struct Memory {
-    nodes: Vec<(Node, Array)>,
+pub(super) struct MemoryReader {
+    nodes: Vec<(CanaryNode, Array)>,
     bytes_per_s: f64,
 }
 
@@ -35,25 +35,26 @@ pub(super) struct Memory {
 struct Array {
     numbers: Vec<u64>,
     /// Where the next read begins.
-    at: usize,
+    next_index: usize,
 }
 
-impl Memory {
-    /// Fills an array on each node. The limits of the cgroup leave `room` bytes; `None`: no limit.
-    pub(super) fn new(orders: orders::Memory, room: Option<u64>) -> Result<Self> {
-        let all = orders.array_bytes * orders.nodes.len() as u64;
-        let available = available().context("/proc/meminfo does not say what is available")?;
+impl MemoryReader {
+    /// Fills an array on each node. The limits of the cgroup leave `free_bytes`; `None`: no limit.
+    pub(super) fn new(orders: orders::MemoryOrders, free_bytes: Option<u64>) -> Result<Self> {
+        let total_bytes = orders.array_bytes * orders.nodes.len() as u64;
+        let available =
+            available_memory().context("/proc/meminfo does not say what is available")?;
         ensure!(
-            all <= available / PART_OF_MEMORY,
+            total_bytes <= available / PART_OF_MEMORY,
             "arrays larger than the caches take {} MiB, and a sixteenth of the available memory is {} MiB",
-            all >> 20,
+            total_bytes >> 20,
             (available / PART_OF_MEMORY) >> 20
         );
-        if let Some(room) = room {
+        if let Some(room) = free_bytes {
             ensure!(
-                all <= room / 2,
+                total_bytes <= room / 2,
                 "arrays larger than the caches take {} MiB, and half of what the cgroup's limit leaves is {} MiB",
-                all >> 20,
+                total_bytes >> 20,
                 (room / 2) >> 20
             );
         }
@@ -62,19 +63,19 @@ impl Memory {
         let mut nodes = Vec::new();
         for node in orders.nodes {
             if let Some(node) = node.node.filter(|_| has_choice) {
-                prefer(node).with_context(|| format!("cannot use memory of node {node}"))?;
+                prefer_node(node).with_context(|| format!("cannot use memory of node {node}"))?;
             }
             let mut numbers = vec![0_u64; length as usize];
             // Pages that were never written are one page of zeros.
             numbers.iter_mut().step_by(PAGE).for_each(|number| *number = 1);
-            nodes.push((node, Array { numbers, at: 0 }));
+            nodes.push((node, Array { numbers, next_index: 0 }));
         }
         Ok(Self { nodes, bytes_per_s: orders.bytes_per_s })
     }
 
     /// Chooses a node and one of its CPUs, moves this process there, and chooses an array. Returns
-    /// the CPU, the node of the array, and the array's place.
-    pub(super) fn choose(&self, random: &mut Rng) -> Result<(u32, Option<u32>, usize)> {
+    /// the CPU, the node of the array, and the array's index.
+    pub(super) fn choose_array(&self, random: &mut Rng) -> Result<(u32, Option<u32>, usize)> {
         let (near, _) = random.choice(&self.nodes).context("no node")?;
         let cpu = *random.choice(&near.cpus).context("the node has no CPU")?;
         run_on(cpu)?;
@@ -84,24 +85,24 @@ impl Memory {
     }
 
     /// Number of chunks of a burst of this length.
-    pub(super) fn chunks(&self, seconds: f64) -> u64 {
-        chunks(self.bytes_per_s * seconds, CHUNK)
+    pub(super) fn chunks_in(&self, seconds: f64) -> u64 {
+        whole_chunks(self.bytes_per_s * seconds, CHUNK)
     }
 
     /// Reads the next chunk of an array; returns its bytes.
-    pub(super) fn read(&mut self, place: usize) -> u64 {
-        let Some((_, array)) = self.nodes.get_mut(place) else { return 0 };
+    pub(super) fn read_chunk(&mut self, array_index: usize) -> u64 {
+        let Some((_, array)) = self.nodes.get_mut(array_index) else { return 0 };
         let length = CHUNK as usize / size_of::<u64>();
-        let end = (array.at + length).min(array.numbers.len());
-        let part = &array.numbers[array.at..end];
-        black_box(part.iter().fold(0, |sum: u64, number| sum.wrapping_add(*number)));
-        array.at = if end == array.numbers.len() { 0 } else { end };
-        size_of_val(part) as u64
+        let end = (array.next_index + length).min(array.numbers.len());
+        let chunk = &array.numbers[array.next_index..end];
+        black_box(chunk.iter().fold(0, |sum: u64, number| sum.wrapping_add(*number)));
+        array.next_index = if end == array.numbers.len() { 0 } else { end };
+        size_of_val(chunk) as u64
     }
 }
 
 /// The whole chunks in `bytes`; at least one.
-pub(super) fn chunks(bytes: f64, chunk: u64) -> u64 {
+pub(super) fn whole_chunks(bytes: f64, chunk: u64) -> u64 {
     ((bytes / chunk as f64) as u64).max(1)
 }
 
@@ -113,7 +114,7 @@ pub(super) fn run_on(cpu: u32) -> Result<()> {
 }
 
 /// `MemAvailable`, bytes.
-fn available() -> Option<u64> {
+fn available_memory() -> Option<u64> {
     let text = bounds::system_text("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
@@ -122,7 +123,7 @@ fn available() -> Option<u64> {
 /// New pages come from this node while it has any. Pages under this policy are not moved by
 /// automatic NUMA balancing, as those under the default policy are (`mpol_misplaced`,
 /// mm/mempolicy.c, Linux 7.2).
-fn prefer(node: u32) -> io::Result<()> {
+fn prefer_node(node: u32) -> io::Result<()> {
     let mut mask = [0_u64; 16];
     let word = mask.get_mut(node as usize / 64).ok_or(io::ErrorKind::InvalidInput)?;
     *word = 1 << (node % 64);
@@ -137,31 +138,31 @@ fn prefer(node: u32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn orders(array_bytes: u64) -> orders::Memory {
-        let nodes = vec![Node { node: None, cpus: vec![0] }];
-        orders::Memory { nodes, array_bytes, bytes_per_s: 1e9 }
+    fn orders(array_bytes: u64) -> orders::MemoryOrders {
+        let nodes = vec![CanaryNode { node: None, cpus: vec![0] }];
+        orders::MemoryOrders { nodes, array_bytes, bytes_per_s: 1e9 }
     }
 
     #[test]
     fn an_array_is_read_from_end_to_end_again_and_again() {
-        let mut memory = Memory::new(orders(3 * CHUNK), Some(1 << 20)).unwrap();
-        assert_eq!(memory.choose(&mut Rng::new()).unwrap(), (0, None, 0));
-        assert_eq!(memory.chunks(0.01), 152);
+        let mut memory = MemoryReader::new(orders(3 * CHUNK), Some(1 << 20)).unwrap();
+        assert_eq!(memory.choose_array(&mut Rng::new()).unwrap(), (0, None, 0));
+        assert_eq!(memory.chunks_in(0.01), 152);
         let mut ends = Vec::new();
         for _ in 0..4 {
-            assert_eq!(memory.read(0), CHUNK);
-            ends.push(memory.nodes[0].1.at / PAGE);
+            assert_eq!(memory.read_chunk(0), CHUNK);
+            ends.push(memory.nodes[0].1.next_index / PAGE);
         }
         assert_eq!(ends, [16, 32, 0, 16]);
-        assert_eq!(chunks(10.0, CHUNK), 1);
+        assert_eq!(whole_chunks(10.0, CHUNK), 1);
     }
 
     #[test]
     fn an_array_that_memory_has_no_room_for_is_not_made() {
-        let error = Memory::new(orders(1 << 50), None).unwrap_err().to_string();
+        let error = MemoryReader::new(orders(1 << 50), None).unwrap_err().to_string();
         assert!(error.contains("a sixteenth of the available memory"), "{error}");
-        let error = Memory::new(orders(1 << 20), Some(1 << 20)).unwrap_err().to_string();
+        let error = MemoryReader::new(orders(1 << 20), Some(1 << 20)).unwrap_err().to_string();
         assert!(error.contains("the cgroup's limit"), "{error}");
-        assert!(prefer(5000).is_err());
+        assert!(prefer_node(5000).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! The canary: a process of this program in a cgroup of its own that moves known numbers of bytes
 //! at random times, so that a recording holds the truth about one of its tenants.
 //!
-//! [`Canary`] is the recorder's end. It says what may be moved ([`routes`]: only what a counter of
-//! the plan counts), starts the process ([`process`]), and takes a line for each burst. Guarantees:
-//! the process moves bytes only between [`Canary::go`] and [`Canary::stop`]; it ends when the
-//! recorder does, also by `kill -9`, because its standard input ends then; its
-//! cgroup is removed then ([`keeper`]). If both are killed, the next canary or `repair` removes it ([`place::remove_left`]).
+//! [`CanaryProcess`] is the recorder's end. It says what may be moved ([`routes`]: only what a
+//! counter of the plan counts), starts the process ([`process`]), and takes a line for each burst.
+//! Guarantees: the process moves bytes only between [`CanaryProcess::start_moving`] and
+//! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
+//! standard input ends; then [`keeper`] or [`place::remove_left_cgroups`] removes its cgroup.
 
 mod disk;
 mod keeper;
@@ -25,14 +25,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use self::orders::Told;
-pub use self::place::remove_left;
+use self::orders::CanaryMessage;
+pub use self::place::remove_left_cgroups;
 use self::routes::Routes;
 use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::schema::canary::{self, Burst, Skipped, Way};
-use crate::tables::writer::Target;
+use crate::schema::canary::{self, Burst, LinkDirection, Skipped};
+use crate::tables::writer::RecordingTarget;
 
 /// The program's name, `argv[0]`, in the process.
 const NAME: &str = "uncore-trace-canary";
@@ -43,7 +43,8 @@ const PREPARES: Duration = Duration::from_secs(30);
 /// How long it may take to end a burst, which is a read of a disk at most.
 const ENDS: Duration = Duration::from_secs(2);
 
-/// Runs the canary or the keeper of its cgroup if this process was started as one; `None` otherwise.
+/// Runs the canary or the keeper of its cgroup if this process was started as one; `None`
+/// otherwise.
 pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
     match name? {
         name if name == NAME => Some(process::main()),
@@ -57,59 +58,64 @@ pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
 /// # Errors
 ///
 /// There is nothing, or no cgroup v2.
-pub(super) fn check(machine: &Machine, plan: &Plan, directory: &Path) -> Result<()> {
-    Routes::of(machine, plan, Some(directory)).map(drop)
+pub(super) fn check_canary(machine: &Machine, plan: &Plan, directory: &Path) -> Result<()> {
+    Routes::find_routes(machine, plan, Some(directory)).map(drop)
 }
 
 /// A burst that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedBurst {
     pub burst: Burst,
     /// The disk or interface that moved its bytes; `None` for memory.
     pub device: Option<String>,
     /// The links whose counters count them.
-    pub links: Vec<Way>,
+    pub links: Vec<LinkDirection>,
 }
 
 /// A running canary.
 #[derive(Debug)]
-pub(super) struct Canary {
+pub(super) struct CanaryProcess {
     child: Child,
     routes: Routes,
     /// Its cgroup, and what it does not move.
-    about: canary::Canary,
+    summary: canary::CanarySummary,
 }
 
-impl Canary {
-    /// Starts the process and waits until it is ready. It moves nothing until [`Self::go`].
+impl CanaryProcess {
+    /// Starts the process and waits until it is ready. It moves bytes after [`Self::start_moving`].
     ///
     /// # Errors
     ///
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
-    pub(super) fn start(machine: &Machine, plan: &Plan, target: &Target) -> Result<Self> {
-        let (routes, orders) = Routes::of(machine, plan, directory(target))?;
-        let child = Child::start(NAME, "the canary", &orders)?;
-        let about = canary::Canary { skipped: orders.skipped, ..canary::Canary::default() };
-        let mut canary = Self { child, routes, about };
-        canary.ready()?;
+    pub(super) fn start_process(
+        machine: &Machine,
+        plan: &Plan,
+        target: &RecordingTarget,
+    ) -> Result<Self> {
+        let (routes, orders) = Routes::find_routes(machine, plan, file_directory(target))?;
+        let child = Child::start_process(NAME, "the canary", &orders)?;
+        let summary =
+            canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
+        let mut canary = Self { child, routes, summary };
+        canary.wait_until_ready()?;
         Ok(canary)
     }
 
     /// Waits for the first line.
-    fn ready(&mut self) -> Result<()> {
+    fn wait_until_ready(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < PREPARES {
-            match self.told()?.into_iter().next() {
-                Some(Told::Ready { cgroup, skipped }) => {
-                    self.about.cgroup = cgroup;
-                    for Skipped { kind, why } in &skipped {
-                        log::warn!("the canary moves nothing of {}: {why}", kind.name());
+            match self.take_messages()?.into_iter().next() {
+                Some(CanaryMessage::Ready { cgroup, skipped }) => {
+                    self.summary.cgroup = cgroup;
+                    for Skipped { kind: traffic, why } in &skipped {
+                        log::warn!("the canary moves nothing of {}: {why}", traffic.kind_name());
                     }
-                    self.about.skipped.extend(skipped);
-                    self.about.skipped.sort_by_key(|its| its.kind);
+                    self.summary.skipped.extend(skipped);
+                    self.summary.skipped.sort_by_key(|entry| entry.kind);
                     return Ok(());
                 }
-                Some(Told::Failed { why }) => bail!("{why}"),
+                Some(CanaryMessage::Failed { why }) => bail!("{why}"),
                 _ if self.child.has_ended => bail!("the canary ended before it was ready"),
                 _ => thread::sleep(LOOK),
             }
@@ -117,78 +123,82 @@ impl Canary {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// What the metadata say of it before it moved anything.
-    pub(super) const fn about(&self) -> &canary::Canary {
-        &self.about
+    /// What the metadata say of the canary before it has moved any bytes.
+    pub(super) const fn summary(&self) -> &canary::CanarySummary {
+        &self.summary
     }
 
-    /// Lets it move bytes from here on.
-    pub(super) fn go(&mut self) {
-        self.child.order("go");
+    /// Lets the process move bytes from now on.
+    pub(super) fn start_moving(&mut self) {
+        self.child.send_order("go");
     }
 
     /// The bursts that have ended since the last call, with their devices and links.
-    pub(super) fn take(&mut self) -> Vec<Ended> {
+    pub(super) fn take_bursts(&mut self) -> Vec<EndedBurst> {
         let was_running = !self.child.has_ended;
-        let told = self.told().unwrap_or_else(|error| {
+        let messages = self.take_messages().unwrap_or_else(|error| {
             log::warn!("cannot read what the canary moved: {error:#}");
             self.child.has_ended = true;
             Vec::new()
         });
         if was_running && self.child.has_ended && !self.child.is_dismissed() {
             log::warn!("the canary ended early: nothing more is known of what it was credited");
-            self.child.wait(ENDS);
-            remove_left();
+            self.child.wait_for_exit(ENDS);
+            remove_left_cgroups();
         }
         let mut bursts = Vec::new();
-        for told in told {
-            match told {
-                Told::Burst(burst) => bursts.push(self.routes.routed(burst)),
-                Told::GaveUp { kind, why } => {
-                    log::warn!("the canary moves nothing more of {}: {why}", kind.name());
+        for message in messages {
+            match message {
+                CanaryMessage::Burst(burst) => bursts.push(self.routes.route_burst(burst)),
+                CanaryMessage::GaveUp { kind: traffic, why } => {
+                    log::warn!("the canary moves nothing more of {}: {why}", traffic.kind_name());
                 }
-                Told::Failed { why } => log::warn!("the canary failed: {why}"),
-                Told::Ready { .. } | Told::Ended => {}
+                CanaryMessage::Failed { why } => log::warn!("the canary failed: {why}"),
+                CanaryMessage::Ready { .. } | CanaryMessage::Ended => {}
             }
         }
         bursts
     }
 
     /// Ends its last burst, and returns the bursts that have ended since the last call.
-    pub(super) fn stop(&mut self) -> Vec<Ended> {
-        self.child.dismiss();
+    pub(super) fn stop_moving(&mut self) -> Vec<EndedBurst> {
+        self.child.close_orders();
         let begin = Instant::now();
-        let mut bursts = self.take();
+        let mut bursts = self.take_bursts();
         while !self.child.has_ended && begin.elapsed() < ENDS {
             thread::sleep(LOOK);
-            bursts.extend(self.take());
+            bursts.extend(self.take_bursts());
         }
         bursts
     }
 
-    /// The lines that have come.
-    fn told(&mut self) -> Result<Vec<Told>> {
-        let told: Vec<Told> = self.child.told()?;
+    /// The messages that have arrived since the last call.
+    fn take_messages(&mut self) -> Result<Vec<CanaryMessage>> {
+        let messages: Vec<CanaryMessage> = self.child.take_answers()?;
         // Its exit takes longer: it frees its arrays.
-        self.child.has_ended |= matches!(told.last(), Some(Told::Ended));
-        Ok(told)
+        self.child.has_ended |= matches!(messages.last(), Some(CanaryMessage::Ended));
+        Ok(messages)
     }
 }
 
-impl Drop for Canary {
+impl Drop for CanaryProcess {
     /// The process has removed its cgroup when it has ended.
     fn drop(&mut self) {
-        self.child.dismiss();
-        self.child.wait(ENDS);
+        self.child.close_orders();
+        self.child.wait_for_exit(ENDS);
     }
 }
 
 /// The directory in which it may have a file: that of the output.
-fn directory(target: &Target) -> Option<&Path> {
+fn file_directory(target: &RecordingTarget) -> Option<&Path> {
     let path = match target {
-        Target::Dataset(path) if path.is_dir() => return Some(path),
-        Target::File(path) | Target::Table(_, path) | Target::Dataset(path) => path,
-        Target::Stream(_) | Target::Pieces(_) | Target::Nowhere => return None,
+        RecordingTarget::Dataset(path) if path.is_dir() => return Some(path),
+        RecordingTarget::File(path)
+        | RecordingTarget::Table(_, path)
+        | RecordingTarget::Dataset(path) => path,
+        RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Nowhere => {
+            return None;
+        }
     };
-    path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
+    path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::memory::chunks;
+use super::memory::whole_chunks;
 
 /// Bytes of a packet without headers. Receivers are credited with what they read, which has no
 /// headers, so packets are large. A packet of 16 KiB or less (`SKB_MAX_ALLOC`) would be received in
@@ -21,33 +21,36 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Both ends.
 #[derive(Debug)]
-pub(super) struct Network {
-    from: UdpSocket,
-    to: UdpSocket,
+pub(super) struct LoopbackSender {
+    sender: UdpSocket,
+    receiver: UdpSocket,
     data: Vec<u8>,
     bytes_per_s: f64,
 }
 
-impl Network {
+impl LoopbackSender {
     pub(super) fn new(bytes_per_s: f64) -> Result<Self> {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-        let sockets = bind().and_then(|from| bind().map(|to| (from, to)));
-        let (from, to) = sockets.context("cannot open a socket on the loopback interface")?;
-        let joined = to.local_addr().and_then(|address| from.connect(address));
-        let joined = joined.and_then(|()| to.connect(from.local_addr()?));
-        joined.and_then(|()| to.set_read_timeout(Some(PATIENCE))).context("cannot use a socket")?;
-        Ok(Self { from, to, data: vec![0; DATA], bytes_per_s })
+        let sockets = bind().and_then(|sender| bind().map(|receiver| (sender, receiver)));
+        let (send_socket, receive_socket) =
+            sockets.context("cannot open a socket on the loopback interface")?;
+        let joined = receive_socket.local_addr().and_then(|address| send_socket.connect(address));
+        let joined = joined.and_then(|()| receive_socket.connect(send_socket.local_addr()?));
+        joined
+            .and_then(|()| receive_socket.set_read_timeout(Some(PATIENCE)))
+            .context("cannot use a socket")?;
+        Ok(Self { sender: send_socket, receiver: receive_socket, data: vec![0; DATA], bytes_per_s })
     }
 
     /// Number of packets of a burst of this length.
-    pub(super) fn packets(&self, seconds: f64) -> u64 {
-        chunks(self.bytes_per_s * seconds, DATA as u64 + HEADERS)
+    pub(super) fn packets_in(&self, seconds: f64) -> u64 {
+        whole_chunks(self.bytes_per_s * seconds, DATA as u64 + HEADERS)
     }
 
     /// Sends a packet and receives it; returns its bytes with headers.
-    pub(super) fn send(&mut self) -> Result<u64> {
-        self.from.send(&self.data).context("cannot send a packet")?;
-        let received = self.to.recv(&mut self.data).context("a packet was lost")?;
+    pub(super) fn send_packet(&mut self) -> Result<u64> {
+        self.sender.send(&self.data).context("cannot send a packet")?;
+        let received = self.receiver.recv(&mut self.data).context("a packet was lost")?;
         Ok(received as u64 + HEADERS)
     }
 }
@@ -58,8 +61,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_received() {
-        let mut network = Network::new(1e6).unwrap();
-        assert_eq!(network.send().unwrap(), 32_796);
-        assert_eq!((network.packets(0.08), network.packets(0.0)), (2, 1));
+        let mut network = LoopbackSender::new(1e6).unwrap();
+        assert_eq!(network.send_packet().unwrap(), 32_796);
+        assert_eq!((network.packets_in(0.08), network.packets_in(0.0)), (2, 1));
     }
 }

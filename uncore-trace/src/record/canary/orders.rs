@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::discover::CgroupView;
-use crate::schema::canary::{Burst, Kind, Skipped};
+use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
 /// What to move. A kind without orders is not moved.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,18 +16,18 @@ pub(super) struct Orders {
     pub view: CgroupView,
     /// CPUs to run on, for other kinds than memory.
     pub cpus: Vec<u32>,
-    pub memory: Option<Memory>,
-    pub disk: Option<Disk>,
-    pub network: Option<Network>,
+    pub memory: Option<MemoryOrders>,
+    pub disk: Option<DiskOrders>,
+    pub network: Option<NetworkOrders>,
     /// The kinds without orders.
     pub skipped: Vec<Skipped>,
 }
 
 /// Reads of memory.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Memory {
+pub(super) struct MemoryOrders {
     /// The nodes that have an array, and whose CPUs read them.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<CanaryNode>,
     /// Size of each array, bytes.
     pub array_bytes: u64,
     /// Highest rate during a burst.
@@ -36,14 +36,14 @@ pub(super) struct Memory {
 
 /// A NUMA node; the whole machine if it has none.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Node {
+pub(super) struct CanaryNode {
     pub node: Option<u32>,
     pub cpus: Vec<u32>,
 }
 
 /// Reads of a file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Disk {
+pub(super) struct DiskOrders {
     /// The directory of the file.
     pub directory: PathBuf,
     /// Highest rate during a burst.
@@ -52,7 +52,7 @@ pub(super) struct Disk {
 
 /// Packets over the loopback interface.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Network {
+pub(super) struct NetworkOrders {
     /// Highest rate during a burst.
     pub bytes_per_s: f64,
 }
@@ -60,7 +60,7 @@ pub(super) struct Network {
 /// What the canary tells.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Told {
+pub(super) enum CanaryMessage {
     /// It is in its cgroup, and has its arrays and files.
     Ready { cgroup: String, skipped: Vec<Skipped> },
     /// It cannot begin.
@@ -68,7 +68,7 @@ pub(super) enum Told {
     /// A burst has ended.
     Burst(Burst),
     /// A burst failed, and its kind is not moved again.
-    GaveUp { kind: Kind, why: String },
+    GaveUp { kind: CanaryKind, why: String },
     /// All bursts have ended.
     Ended,
 }

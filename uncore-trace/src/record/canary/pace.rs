@@ -1,8 +1,8 @@
 //! When the canary moves bytes, and for how long.
 //!
 //! Bursts begin at random, so that no tenant's period can be in step with them. Guarantee: at the
-//! end of each burst the lengths of all bursts so far are at most [`PART_OF_TIME`] of the time since
-//! the begin. A burst that has to wait for its CPU or disk takes longer, and moves no more.
+//! end of each burst the lengths of all bursts so far are at most [`PART_OF_TIME`] of the time
+//! since the begin. A burst that has to wait for its CPU or disk takes longer, and moves no more.
 
 use fastrand::Rng;
 
@@ -32,17 +32,17 @@ impl Pace {
     }
 
     /// Begin and length of the next burst, ns; now is `now_ns`.
-    pub(super) fn next(&self, now_ns: i64, random: &mut Rng) -> (i64, i64) {
+    pub(super) fn next_burst(&self, now_ns: i64, random: &mut Rng) -> (i64, i64) {
         let (shortest, longest) = LENGTH_NS;
         let length = (shortest + (longest - shortest) * random.f64()) as i64;
         let pause = (-PAUSE_NS * (1.0 - random.f64()).ln()).min(LONGEST_PAUSE_NS) as i64;
         let used = (self.used_ns + length) as f64;
-        let least = self.begin_ns + (used / PART_OF_TIME) as i64 - length;
-        ((now_ns + pause).max(least), length)
+        let earliest_begin = self.begin_ns + (used / PART_OF_TIME) as i64 - length;
+        ((now_ns + pause).max(earliest_begin), length)
     }
 
     /// Notes a burst of this length.
-    pub(super) const fn took(&mut self, ns: i64) {
+    pub(super) const fn note_burst(&mut self, ns: i64) {
         self.used_ns += ns;
     }
 }
@@ -59,11 +59,11 @@ mod tests {
             let mut used = 0;
             let mut begins = Vec::new();
             while begins.len() < 400 {
-                let (begin, length) = pace.next(now, &mut random);
+                let (begin, length) = pace.next_burst(now, &mut random);
                 assert!(begin > now && (5_000_000..20_000_001).contains(&length));
                 now = begin + length;
                 used += length;
-                pace.took(length);
+                pace.note_burst(length);
                 let part = used as f64 / (now - 7) as f64;
                 assert!(part < PART_OF_TIME + 1e-9, "{part}");
                 begins.push(begin);

@@ -18,10 +18,10 @@ const PREFIX: &str = "uncore-trace-canary-";
 const REMEDY: &str = "record as root with a cgroup v2 hierarchy that can be written (systemd: \
                       Delegate=yes and ProtectControlGroups=no), or leave out the canary";
 
-/// The cgroup with this process in it. When it is dropped, the keeper takes the process back and removes
-/// the cgroup.
+/// The cgroup with this process in it. When it is dropped, the keeper takes the process back and
+/// removes the cgroup.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct CanaryCgroup {
     /// Its path in the hierarchy.
     pub path: String,
     directory: PathBuf,
@@ -29,58 +29,60 @@ pub(super) struct Place {
     keeper: Option<Keeper>,
 }
 
-impl Place {
-    /// Makes it below the cgroup of this process, and moves this process there.
-    pub(super) fn enter(mount: &Path, view: &CgroupView) -> Result<Self> {
+impl CanaryCgroup {
+    /// Makes a cgroup below the cgroup of this process, and moves this process there.
+    pub(super) fn enter_new(mount: &Path, view: &CgroupView) -> Result<Self> {
         let memberships =
             bounds::system_text("/proc/self/cgroup").context("cannot read cgroups")?;
-        Self::below(mount, &own(&memberships, view)?)
+        Self::make_below(mount, &own_cgroup(&memberships, view)?)
     }
 
-    fn below(mount: &Path, own: &str) -> Result<Self> {
+    fn make_below(mount: &Path, own_path: &str) -> Result<Self> {
         remove_below(mount);
         let name = format!("{PREFIX}{}", process::id());
-        let above = mount.join(own.trim_start_matches('/'));
-        let directory = above.join(&name);
+        let parent = mount.join(own_path.trim_start_matches('/'));
+        let directory = parent.join(&name);
         let failed = |act| {
-            let shown = above.display();
+            let shown = parent.display();
             format!("cannot {act} a cgroup for the canary in {shown}: {REMEDY}")
         };
         fs::create_dir(&directory).with_context(|| failed("make"))?;
         // It is started before, so that it stays outside.
-        let started = Keeper::start(&directory).and_then(|keeper| {
+        let started = Keeper::start_process(&directory).and_then(|keeper| {
             fs::write(directory.join("cgroup.procs"), process::id().to_string())
                 .with_context(|| failed("enter"))?;
             Ok(keeper)
         });
         let keeper = started.inspect_err(|_| drop(fs::remove_dir(&directory)))?;
-        let path = format!("{}/{name}", own.trim_end_matches('/'));
+        let path = format!("{}/{name}", own_path.trim_end_matches('/'));
         Ok(Self { path, directory, keeper: Some(keeper) })
     }
 
     /// Bytes that the memory limits of the cgroups up to the mount point leave; `None`: no limit.
-    pub(super) fn room(&self, mount: &Path) -> Option<u64> {
-        let number =
-            |path: PathBuf| bounds::text(&path, bounds::ATTRIBUTE).ok()?.trim().parse::<u64>().ok();
-        let left = |directory: &Path| {
-            // A file without a limit has the word `max`.
-            let most = number(directory.join("memory.max"))?;
-            Some(most.saturating_sub(number(directory.join("memory.current"))?))
+    pub(super) fn free_memory(&self, mount: &Path) -> Option<u64> {
+        let number = |path: PathBuf| {
+            bounds::read_text(&path, bounds::ATTRIBUTE).ok()?.trim().parse::<u64>().ok()
         };
-        let all = self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
-        all.filter_map(left).min()
+        let free_bytes = |directory: &Path| {
+            // A file without a limit has the word `max`.
+            let limit = number(directory.join("memory.max"))?;
+            Some(limit.saturating_sub(number(directory.join("memory.current"))?))
+        };
+        let levels =
+            self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
+        levels.filter_map(free_bytes).min()
     }
 }
 
-impl Drop for Place {
+impl Drop for CanaryCgroup {
     fn drop(&mut self) {
         // If this fails the next canary removes it.
-        self.keeper.iter_mut().for_each(Keeper::remove);
+        self.keeper.iter_mut().for_each(Keeper::remove_cgroup);
     }
 }
 
 /// The path of a process's own cgroup below the mount point, from its `/proc/PID/cgroup`.
-fn own(memberships: &str, view: &CgroupView) -> Result<String> {
+fn own_cgroup(memberships: &str, view: &CgroupView) -> Result<String> {
     let membership = memberships.lines().find_map(|line| line.strip_prefix("0::"));
     let path = membership.and_then(|path| view.path_of(Path::new(path)));
     path.and_then(|path| path.into_os_string().into_string().ok())
@@ -89,20 +91,20 @@ fn own(memberships: &str, view: &CgroupView) -> Result<String> {
 
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
 /// be removed. Errors are ignored: without permission nothing is removed. Returns what was removed.
-pub fn remove_left() -> Vec<PathBuf> {
+pub fn remove_left_cgroups() -> Vec<PathBuf> {
     let mounts = bounds::system_bytes("/proc/self/mountinfo").unwrap_or_default();
     let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
-    let mount = CgroupMounts::of(Path::new("/"), &mounts).v2;
+    let mount = CgroupMounts::from_mounts(Path::new("/"), &mounts).v2;
     mount.map(|mount| remove_below(&mount)).unwrap_or_default()
 }
 
-/// As [`remove_left`], below a mount point.
+/// As [`remove_left_cgroups`], below a mount point.
 fn remove_below(mount: &Path) -> Vec<PathBuf> {
     let mut removed = Vec::new();
     let mut waiting = vec![mount.to_owned()];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if !entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
                 continue;
             }
             if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_own_cgroup_is_that_of_the_second_hierarchy() {
-        let own = |memberships| own(memberships, &CgroupView::default());
+        let own = |memberships| own_cgroup(memberships, &CgroupView::default());
         assert_eq!(own("4:memory:/a\n0::/system.slice/b\n").unwrap(), "/system.slice/b");
         for wrong in ["4:memory:/a\n", "0::/../b\n", ""] {
             assert!(own(wrong).unwrap_err().to_string().contains("leave out the canary"));
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn an_error_names_the_place_and_the_way_out() {
-        let error = Place::below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
+        let error =
+            CanaryCgroup::make_below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
         assert!(error.contains("in /nowhere/a/b: record as root"), "{error}");
     }
 
@@ -139,8 +142,8 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let directory = mount.path().join("a/b");
         fs::create_dir_all(&directory).unwrap();
-        let place = Place { path: "/a/b".to_owned(), directory, keeper: None };
-        assert_eq!(place.room(mount.path()), None);
+        let place = CanaryCgroup { path: "/a/b".to_owned(), directory, keeper: None };
+        assert_eq!(place.free_memory(mount.path()), None);
         for (file, text) in [
             ("a/memory.max", "1000\n"),
             ("a/memory.current", "300\n"),
@@ -149,7 +152,7 @@ mod tests {
         ] {
             fs::write(mount.path().join(file), text).unwrap();
         }
-        assert_eq!(place.room(mount.path()), Some(700));
+        assert_eq!(place.free_memory(mount.path()), Some(700));
     }
 
     #[test]

@@ -6,82 +6,89 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
-use super::super::child::{self, Lines, tell};
-use super::disk::Disk;
-use super::memory::{Memory, run_on};
-use super::network::Network;
-use super::orders::{Orders, Told};
+use super::super::child::{self, OrderLines, send_line};
+use super::disk::DiskReader;
+use super::memory::{MemoryReader, run_on};
+use super::network::LoopbackSender;
+use super::orders::{CanaryMessage, Orders};
 use super::pace::Pace;
-use super::place::Place;
+use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
-use crate::schema::canary::{Burst, Kind, Skipped};
+use crate::confine::{self, ThreadNeeds};
+use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
-/// What it can move.
+/// The kinds of traffic that the canary can make.
 #[derive(Debug)]
 struct Movers {
-    memory: Option<Memory>,
-    disk: Option<Disk>,
-    network: Option<Network>,
+    memory: Option<MemoryReader>,
+    disk: Option<DiskReader>,
+    network: Option<LoopbackSender>,
     /// For other kinds than memory.
     cpus: Vec<u32>,
 }
 
 pub(super) fn main() -> ExitCode {
-    child::serve(c"uncore-canary", run, |why| Told::Failed { why })
+    child::run_child(c"uncore-canary", run_canary, |why| CanaryMessage::Failed { why })
 }
 
-fn run() -> Result<()> {
-    let mut lines = Lines::default();
-    let orders = lines.wait(i64::MAX)?.context("there are no orders")?;
+fn run_canary() -> Result<()> {
+    let mut lines = OrderLines::default();
+    let orders = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
-    let place = Place::enter(&orders.mount, &orders.view)?;
+    let cgroup = CanaryCgroup::enter_new(&orders.mount, &orders.view)?;
     let mut random = Rng::new();
     let mut skipped = Vec::new();
-    let room = place.room(&orders.mount);
-    let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
+    let free_memory = cgroup.free_memory(&orders.mount);
+    let mut movers = Movers::new(orders, free_memory, &mut random, &mut skipped);
     // Its cgroup is left and removed by the keeper: all else that it uses is open.
-    confine::process(&Needs::default());
-    tell(&Told::Ready { cgroup: place.path.clone(), skipped })?;
+    confine::restrict_process(&ThreadNeeds::default());
+    send_line(&CanaryMessage::Ready { cgroup: cgroup.path.clone(), skipped })?;
     // No line is the end: the recording never began.
-    if lines.wait(i64::MAX)?.is_some() {
-        bursts(&mut movers, &mut lines, &mut random)?;
+    if lines.wait_for_line(i64::MAX)?.is_some() {
+        move_bursts(&mut movers, &mut lines, &mut random)?;
     }
-    tell(&Told::Ended)
+    send_line(&CanaryMessage::Ended)
 }
 
 /// Moves bytes until standard input ends.
-fn bursts(movers: &mut Movers, lines: &mut Lines, random: &mut Rng) -> Result<()> {
+fn move_bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
-    let mut round: Vec<Kind> = Vec::new();
+    let mut round: Vec<CanaryKind> = Vec::new();
     loop {
         if round.is_empty() {
-            round = movers.kinds();
+            round = movers.possible_kinds();
             random.shuffle(&mut round);
         }
-        let (begin, length) = pace.next(mono_ns(), random);
+        let (burst_begin_ns, length_ns) = pace.next_burst(mono_ns(), random);
         // No other orders follow.
-        lines.wait(begin)?;
+        lines.wait_for_line(burst_begin_ns)?;
         if lines.has_ended {
             return Ok(());
         }
-        let Some(kind) = round.pop() else {
+        let Some(traffic) = round.pop() else {
             // There is nothing to move: only the end is waited for.
             continue;
         };
         let begin_ns = mono_ns();
-        let moved = movers.burst(kind, length, random);
+        let moved = movers.move_burst(traffic, length_ns, random);
         let end_ns = mono_ns();
         // Not the time that it took: while it waits for its CPU or disk it moves nothing.
-        pace.took(length);
+        pace.note_burst(length_ns);
         // A burst that failed moved an unknown number of bytes: it has no row.
         match moved {
             Ok((cpu, node, bytes)) => {
-                tell(&Told::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
+                send_line(&CanaryMessage::Burst(Burst {
+                    kind: traffic,
+                    begin_ns,
+                    end_ns,
+                    cpu,
+                    node,
+                    bytes,
+                }))?;
             }
             Err(error) => {
-                movers.give_up(kind);
-                tell(&Told::GaveUp { kind, why: format!("{error:#}") })?;
+                movers.give_up(traffic);
+                send_line(&CanaryMessage::GaveUp { kind: traffic, why: format!("{error:#}") })?;
             }
         }
     }
@@ -91,98 +98,111 @@ impl Movers {
     /// Prepares what the orders ask for. What cannot be moved is in `skipped`.
     fn new(
         orders: Orders,
-        room: Option<u64>,
+        free_memory: Option<u64>,
         random: &mut Rng,
         skipped: &mut Vec<Skipped>,
     ) -> Self {
-        let mut or_skip = |kind, error: anyhow::Error| {
-            skipped.push(Skipped { kind, why: format!("{error:#}") });
+        let mut or_skip = |traffic, error: anyhow::Error| {
+            skipped.push(Skipped { kind: traffic, why: format!("{error:#}") });
         };
-        let disk = orders.disk.map(|its| Disk::new(&its, random)).transpose();
+        let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random)).transpose();
         let disk = disk.unwrap_or_else(|error| {
-            or_skip(Kind::Disk, error);
+            or_skip(CanaryKind::Disk, error);
             None
         });
-        let network = orders.network.map(|its| Network::new(its.bytes_per_s)).transpose();
+        let network = orders
+            .network
+            .map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s))
+            .transpose();
         let network = network.unwrap_or_else(|error| {
-            or_skip(Kind::Network, error);
+            or_skip(CanaryKind::Network, error);
             None
         });
-        let memory = orders.memory.map(|its| Memory::new(its, room)).transpose();
+        let memory = orders
+            .memory
+            .map(|memory_orders| MemoryReader::new(memory_orders, free_memory))
+            .transpose();
         let memory = memory.unwrap_or_else(|error| {
-            or_skip(Kind::Memory, error);
+            or_skip(CanaryKind::Memory, error);
             None
         });
         Self { memory, disk, network, cpus: orders.cpus }
     }
 
-    fn kinds(&self) -> Vec<Kind> {
-        let has = [
-            (Kind::Memory, self.memory.is_some()),
-            (Kind::Disk, self.disk.is_some()),
-            (Kind::Network, self.network.is_some()),
+    fn possible_kinds(&self) -> Vec<CanaryKind> {
+        let movers = [
+            (CanaryKind::Memory, self.memory.is_some()),
+            (CanaryKind::Disk, self.disk.is_some()),
+            (CanaryKind::Network, self.network.is_some()),
         ];
-        has.into_iter().filter_map(|(kind, has)| has.then_some(kind)).collect()
+        movers
+            .into_iter()
+            .filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move))
+            .collect()
     }
 
     /// Does not move this kind again.
-    fn give_up(&mut self, kind: Kind) {
-        match kind {
-            Kind::Memory => self.memory = None,
-            Kind::Disk => self.disk = None,
-            Kind::Network => self.network = None,
+    fn give_up(&mut self, traffic: CanaryKind) {
+        match traffic {
+            CanaryKind::Memory => self.memory = None,
+            CanaryKind::Disk => self.disk = None,
+            CanaryKind::Network => self.network = None,
         }
     }
 
     /// Moves bytes of a kind for `length_ns`. Returns the CPU, the node of an array, and the bytes.
-    fn burst(
+    fn move_burst(
         &mut self,
-        kind: Kind,
+        traffic: CanaryKind,
         length_ns: i64,
         random: &mut Rng,
     ) -> Result<(u32, Option<u32>, u64)> {
         let seconds = length_ns as f64 / 1e9;
-        match kind {
-            Kind::Memory => {
+        match traffic {
+            CanaryKind::Memory => {
                 let memory = self.memory.as_mut().context("no memory")?;
-                let (cpu, node, array) = memory.choose(random)?;
-                let chunks = memory.chunks(seconds);
-                let bytes = spread(chunks, length_ns, || Ok(memory.read(array)))?;
+                let (cpu, node, array) = memory.choose_array(random)?;
+                let chunks = memory.chunks_in(seconds);
+                let bytes = move_evenly(chunks, length_ns, || Ok(memory.read_chunk(array)))?;
                 Ok((cpu, node, bytes))
             }
-            Kind::Disk => {
-                let cpu = any(&self.cpus, random)?;
+            CanaryKind::Disk => {
+                let cpu = run_on_any(&self.cpus, random)?;
                 let disk = self.disk.as_mut().context("no disk")?;
-                let chunks = disk.chunks(seconds);
-                Ok((cpu, None, spread(chunks, length_ns, || disk.read())?))
+                let chunks = disk.chunks_in(seconds);
+                Ok((cpu, None, move_evenly(chunks, length_ns, || disk.read_chunk())?))
             }
-            Kind::Network => {
-                let cpu = any(&self.cpus, random)?;
+            CanaryKind::Network => {
+                let cpu = run_on_any(&self.cpus, random)?;
                 let network = self.network.as_mut().context("no network")?;
-                let packets = network.packets(seconds);
-                Ok((cpu, None, spread(packets, length_ns, || network.send())?))
+                let packets = network.packets_in(seconds);
+                Ok((cpu, None, move_evenly(packets, length_ns, || network.send_packet())?))
             }
         }
     }
 }
 
 /// Moves this process to any of these CPUs.
-fn any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
+fn run_on_any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
     let cpu = *random.choice(cpus).context("no CPU")?;
     run_on(cpu)?;
     Ok(cpu)
 }
 
 /// Moves `count` chunks in equal steps over `length_ns`; returns their bytes.
-fn spread(count: u64, length_ns: i64, mut moved: impl FnMut() -> Result<u64>) -> Result<u64> {
-    let begin = mono_ns();
+fn move_evenly(
+    count: u64,
+    length_ns: i64,
+    mut move_chunk: impl FnMut() -> Result<u64>,
+) -> Result<u64> {
+    let begin_ns = mono_ns();
     let mut bytes = 0;
     for done in 1..=count {
-        bytes += moved()?;
-        let due = begin + (length_ns as f64 * done as f64 / count as f64) as i64;
-        let left = u64::try_from(due - mono_ns()).unwrap_or(0);
-        if done < count && left > 0 {
-            std::thread::sleep(Duration::from_nanos(left));
+        bytes += move_chunk()?;
+        let due_ns = begin_ns + (length_ns as f64 * done as f64 / count as f64) as i64;
+        let left_ns = u64::try_from(due_ns - mono_ns()).unwrap_or(0);
+        if done < count && left_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(left_ns));
         }
     }
     Ok(bytes)
@@ -195,9 +215,9 @@ mod tests {
     #[test]
     fn chunks_are_spread_over_the_burst() {
         let begin = mono_ns();
-        let bytes = spread(4, 8_000_000, || Ok(10)).unwrap();
+        let bytes = move_evenly(4, 8_000_000, || Ok(10)).unwrap();
         let took = mono_ns() - begin;
         assert!(bytes == 40 && took >= 6_000_000, "{bytes} {took}");
-        assert!(spread(1, 1, || anyhow::bail!("no")).is_err());
+        assert!(move_evenly(1, 1, || anyhow::bail!("no")).is_err());
     }
 }

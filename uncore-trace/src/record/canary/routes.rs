@@ -13,12 +13,12 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{major, minor};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::Ended;
-use super::orders::{Disk, Memory, Network, Node, Orders};
+use super::EndedBurst;
+use super::orders::{CanaryNode, DiskOrders, MemoryOrders, NetworkOrders, Orders};
 use crate::bounds;
 use crate::discover::Machine;
-use crate::plan::{Counter, Direction as Io, Plan};
-use crate::schema::canary::{Burst, Kind, Skipped, Way};
+use crate::plan::{Counter, IoDirection as Io, Plan};
+use crate::schema::canary::{Burst, CanaryKind, LinkDirection, Skipped};
 use crate::schema::link::{Direction, Link};
 
 /// Largest part of a link's peak that a burst takes.
@@ -28,7 +28,8 @@ const PART_OF_PEAK: f64 = 0.005;
 /// server has.
 const LEAST_MEMORY: f64 = 17.0e9;
 
-/// Peak of a disk, bytes/s: what hard disks read. The peak of the PCIe link is never that of a disk.
+/// Peak of a disk, bytes/s: what hard disks read. The peak of the PCIe link is never that of a
+/// disk.
 const LEAST_DISK: f64 = 200.0e6;
 
 /// Peak of the loopback interface, which has no line rate, bytes/s: 10 Gb/s.
@@ -52,8 +53,8 @@ const LOOPBACK: &str = "lo";
 /// One direction of a link, and what its counters can see.
 #[derive(Debug)]
 struct Lane {
-    way: Way,
-    kind: String,
+    link_way: LinkDirection,
+    link_kind: String,
     socket: Option<i16>,
     /// CPUs that all its counters see.
     sees: BTreeSet<u32>,
@@ -75,13 +76,13 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// The routes that the counters of `plan` count, and what the canary is told. Its file is in
+    /// The routes that the counters of `plan` count, and the canary's orders. Its file is in
     /// `directory`; `None`: the output is no file.
     ///
     /// # Errors
     ///
     /// There is nothing to move, or no cgroup v2.
-    pub(super) fn of(
+    pub(super) fn find_routes(
         machine: &Machine,
         plan: &Plan,
         directory: Option<&Path>,
@@ -91,25 +92,28 @@ impl Routes {
              or leave out the canary",
         )?;
         let mut routes = Self::new(machine, plan);
-        let cpus: Vec<u32> = allowed(machine);
+        let cpus: Vec<u32> = allowed_cpus(machine);
         let mut skipped = Vec::new();
         let mut or_skip = |kind, why: String| skipped.push(Skipped { kind, why });
-        let memory = routes.memory(machine, plan, &cpus);
+        let memory = routes.memory_orders(machine, plan, &cpus);
         if memory.is_none() {
-            or_skip(Kind::Memory, "no counter of this recording counts it".to_owned());
+            or_skip(CanaryKind::Memory, "no counter of this recording counts it".to_owned());
         }
-        let disk = match directory.map(|directory| routes.disk(machine, directory)) {
+        let disk = match directory.map(|directory| routes.disk_orders(machine, directory)) {
             None => Err("the output is not in a directory of a disk".to_owned()),
-            Some(found) => found,
+            Some(orders_or_reason) => orders_or_reason,
         };
-        let disk = disk.map_err(|why| or_skip(Kind::Disk, why)).ok();
-        let has_loopback = !routes.of_device(&[LOOPBACK.to_owned()]).is_empty();
-        let network = has_loopback.then_some(Network { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
+        let disk = disk.map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
+        let has_loopback = !routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty();
+        let network =
+            has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
         if network.is_none() {
-            or_skip(Kind::Network, "no counter of this recording counts it".to_owned());
+            or_skip(CanaryKind::Network, "no counter of this recording counts it".to_owned());
         }
-        let reasons: Vec<_> =
-            skipped.iter().map(|its| format!("{}: {}", its.kind.name(), its.why)).collect();
+        let reasons: Vec<_> = skipped
+            .iter()
+            .map(|entry| format!("{}: {}", entry.kind.kind_name(), entry.why))
+            .collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
             "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the canary",
@@ -121,115 +125,126 @@ impl Routes {
     }
 
     fn new(machine: &Machine, plan: &Plan) -> Self {
-        let places = machine.cpus.places();
+        let cpu_locations = machine.cpus.cpu_locations();
         let sockets: BTreeMap<_, _> =
-            places.iter().map(|(cpu, place)| (*cpu, place.package)).collect();
-        let nodes =
-            places.values().filter_map(|place| Some((place.node?, place.package))).collect();
+            cpu_locations.iter().map(|(cpu, cpu_location)| (*cpu, cpu_location.package)).collect();
+        let nodes = cpu_locations
+            .values()
+            .filter_map(|cpu_location| Some((cpu_location.node?, cpu_location.package)))
+            .collect();
         let different: BTreeSet<_> = sockets.values().flatten().collect();
         let has_one_socket = different.len() <= 1;
-        Self { lanes: lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
+        Self { lanes: find_lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
     }
 
     /// A burst with its device, and the links that count it.
-    pub(super) fn routed(&self, burst: Burst) -> Ended {
+    pub(super) fn route_burst(&self, burst: Burst) -> EndedBurst {
         let (device, links) = match burst.kind {
-            Kind::Memory => (None, self.of_memory(burst.cpu, burst.node)),
-            Kind::Disk => (self.disks.first().cloned(), self.of_device(&self.disks)),
-            Kind::Network => {
+            CanaryKind::Memory => (None, self.links_of_memory(burst.cpu, burst.node)),
+            CanaryKind::Disk => (self.disks.first().cloned(), self.links_of_device(&self.disks)),
+            CanaryKind::Network => {
                 let device = LOOPBACK.to_owned();
-                let links = self.of_device(std::slice::from_ref(&device));
+                let links = self.links_of_device(std::slice::from_ref(&device));
                 (Some(device), links)
             }
         };
-        Ended { burst, device, links }
+        EndedBurst { burst, device, links }
     }
 
     /// The links that count reads by `cpu` of memory of `node`.
-    fn of_memory(&self, cpu: u32, node: Option<u32>) -> Vec<Way> {
+    fn links_of_memory(&self, cpu: u32, node: Option<u32>) -> Vec<LinkDirection> {
         let near = self.sockets.get(&cpu).copied().flatten();
         let far = node.and_then(|node| self.nodes.get(&node).copied().flatten()).or(near);
         let counts = |lane: &&Lane| {
             let is_there = |socket: Option<i16>| match lane.socket {
-                Some(its) => socket == Some(its),
+                Some(lane_socket) => socket == Some(lane_socket),
                 None => self.has_one_socket,
             };
             // A read is towards the CPU.
-            lane.way.direction != Direction::Out
+            lane.link_way.direction != Direction::Out
                 && lane.sees.contains(&cpu)
-                && match lane.kind.as_str() {
+                && match lane.link_kind.as_str() {
                     OWN_MEMORY => is_there(far),
                     FAR_MEMORY => near != far && is_there(near),
                     _ => false,
                 }
         };
-        self.lanes.iter().filter(counts).map(|lane| lane.way.clone()).collect()
+        self.lanes.iter().filter(counts).map(|lane| lane.link_way.clone()).collect()
     }
 
     /// The links that count what is read from one of these devices.
-    fn of_device(&self, names: &[String]) -> Vec<Way> {
+    fn links_of_device(&self, names: &[String]) -> Vec<LinkDirection> {
         let counts = |lane: &&Lane| names.iter().any(|name| lane.devices.contains(name));
         // What is sent over the loopback interface is also received; a disk is only read.
-        let is_moved =
-            |lane: &&Lane| lane.way.direction != Direction::Out || names == [LOOPBACK.to_owned()];
-        self.lanes.iter().filter(counts).filter(is_moved).map(|lane| lane.way.clone()).collect()
+        let is_moved = |lane: &&Lane| {
+            lane.link_way.direction != Direction::Out || names == [LOOPBACK.to_owned()]
+        };
+        self.lanes
+            .iter()
+            .filter(counts)
+            .filter(is_moved)
+            .map(|lane| lane.link_way.clone())
+            .collect()
     }
 
-    fn memory(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<Memory> {
+    fn memory_orders(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<MemoryOrders> {
         let kinds = [OWN_MEMORY, FAR_MEMORY];
         let links: Vec<&Link> =
             plan.links.iter().filter(|link| kinds.contains(&link.kind.as_str())).collect();
-        let nodes = nodes(machine, cpus);
+        let nodes = choose_nodes(machine, cpus);
         let routes = nodes.iter().flat_map(|near| nodes.iter().map(move |far| (near, far)));
-        let is_counted = |(near, far): (&Node, &Node)| {
-            near.cpus.iter().any(|cpu| !self.of_memory(*cpu, far.node).is_empty())
+        let is_counted = |(near, far): (&CanaryNode, &CanaryNode)| {
+            near.cpus.iter().any(|cpu| !self.links_of_memory(*cpu, far.node).is_empty())
         };
         if !routes.into_iter().any(is_counted) {
             return None;
         }
         let peaks = links.iter().flat_map(|link| link.peaks_of(Direction::In));
         let peak = peaks.map(|peak| peak.bytes_per_s).reduce(f64::min).unwrap_or(LEAST_MEMORY);
-        let array_bytes = TIMES_CACHE * cache(&machine.root).unwrap_or(CACHE);
-        Some(Memory { nodes, array_bytes, bytes_per_s: PART_OF_PEAK * peak })
+        let array_bytes = TIMES_CACHE * last_level_cache(&machine.root).unwrap_or(CACHE);
+        Some(MemoryOrders { nodes, array_bytes, bytes_per_s: PART_OF_PEAK * peak })
     }
 
     /// What is read from the disk of this directory.
-    fn disk(&mut self, machine: &Machine, directory: &Path) -> Result<Disk, String> {
+    fn disk_orders(&mut self, machine: &Machine, directory: &Path) -> Result<DiskOrders, String> {
         let shown = directory.display();
         let directory = fs::canonicalize(directory).map_err(|error| format!("{shown}: {error}"))?;
         let number = fs::metadata(&directory).map_err(|error| format!("{shown}: {error}"))?.dev();
-        self.disks = disks(&machine.root, number);
+        self.disks = disk_names(&machine.root, number);
         if self.disks.is_empty() {
             return Err(format!("the file system of {shown} is on no disk"));
         }
-        if self.of_device(&self.disks).is_empty() {
+        if self.links_of_device(&self.disks).is_empty() {
             let name = &self.disks[0];
             return Err(format!("no counter of this recording counts the disk {name}"));
         }
-        Ok(Disk { directory, bytes_per_s: PART_OF_PEAK * LEAST_DISK })
+        Ok(DiskOrders { directory, bytes_per_s: PART_OF_PEAK * LEAST_DISK })
     }
 }
 
-fn lanes(plan: &Plan) -> Vec<Lane> {
+fn find_lanes(plan: &Plan) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for link in &plan.links {
         for direction in [Direction::In, Direction::Out, Direction::Both] {
-            let its = link.counters.iter().filter(|its| its.direction == direction);
-            let counters: Vec<&Counter> =
-                its.filter_map(|its| plan.counters.get(its.counter as usize)).collect();
-            let Some(first) = counters.first() else { continue };
-            let seen_by_all = |cpu: &u32| counters.iter().all(|its| its.sees.contains(*cpu));
-            let scopes = counters.iter().filter_map(|its| its.io.as_ref());
+            let counted =
+                link.counters.iter().filter(|link_counter| link_counter.direction == direction);
+            let counters: Vec<&Counter> = counted
+                .filter_map(|link_counter| plan.counters.get(link_counter.counter as usize))
+                .collect();
+            let Some(first_counter) = counters.first() else { continue };
+            let seen_by_all =
+                |cpu: &u32| counters.iter().all(|counter| counter.sees.contains(*cpu));
+            let scopes = counters.iter().filter_map(|counter_of_link| counter_of_link.io.as_ref());
             let sure = scopes.filter(|io| !io.is_shared).filter(|io| match direction {
                 Direction::In => io.direction == Io::Read,
                 Direction::Out => io.direction == Io::Write,
                 Direction::Both => false,
             });
             lanes.push(Lane {
-                way: Way { link: link.name.clone(), direction },
-                kind: link.kind.clone(),
+                link_way: LinkDirection { link: link.name.clone(), direction },
+                link_kind: link.kind.clone(),
                 socket: link.socket,
-                sees: first.sees.iter().filter(seen_by_all).collect(),
+                sees: first_counter.sees.iter().filter(seen_by_all).collect(),
                 devices: sure.flat_map(|io| io.devices.iter().cloned()).collect(),
             });
         }
@@ -238,19 +253,22 @@ fn lanes(plan: &Plan) -> Vec<Lane> {
 }
 
 /// The online CPUs on which this process may run: not those that are isolated.
-fn allowed(machine: &Machine) -> Vec<u32> {
-    let may = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+fn allowed_cpus(machine: &Machine) -> Vec<u32> {
+    let affinity = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     let online = machine.cpus.online.iter();
-    online.filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU && may.is_set(*cpu as usize)).collect()
+    online
+        .filter(|cpu| (*cpu as usize) < CpuSet::MAX_CPU && affinity.is_set(*cpu as usize))
+        .collect()
 }
 
 /// Up to two nodes with CPUs, of different sockets if there are several: the first and the last.
-fn nodes(machine: &Machine, cpus: &[u32]) -> Vec<Node> {
-    let mut all: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
+fn choose_nodes(machine: &Machine, cpus: &[u32]) -> Vec<CanaryNode> {
+    let mut cpus_by_node: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
     for cpu in cpus {
-        all.entry(machine.cpus.place(*cpu).node).or_default().push(*cpu);
+        cpus_by_node.entry(machine.cpus.cpu_location(*cpu).node).or_default().push(*cpu);
     }
-    let mut nodes: Vec<Node> = all.into_iter().map(|(node, cpus)| Node { node, cpus }).collect();
+    let mut nodes: Vec<CanaryNode> =
+        cpus_by_node.into_iter().map(|(node, cpus)| CanaryNode { node, cpus }).collect();
     if nodes.len() > 2 {
         nodes.drain(1..nodes.len() - 1);
     }
@@ -258,12 +276,12 @@ fn nodes(machine: &Machine, cpus: &[u32]) -> Vec<Node> {
 }
 
 /// Size of the last-level cache of the first CPU, bytes.
-fn cache(root: &Path) -> Option<u64> {
+fn last_level_cache(root: &Path) -> Option<u64> {
     let caches = root.join("sys/devices/system/cpu/cpu0/cache");
     let size = |dir: PathBuf| {
-        let number = |name| bounds::text(&dir.join(name), bounds::ATTRIBUTE).ok();
-        let level: u32 = number("level")?.trim().parse().ok()?;
-        let size = number("size")?;
+        let attribute = |name| bounds::read_text(&dir.join(name), bounds::ATTRIBUTE).ok();
+        let level: u32 = attribute("level")?.trim().parse().ok()?;
+        let size = attribute("size")?;
         Some((level, size.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10))
     };
     let entries = fs::read_dir(caches).ok()?.flatten();
@@ -272,7 +290,7 @@ fn cache(root: &Path) -> Option<u64> {
 
 /// The names of the block device with this number: its own, that of the whole disk if it is a
 /// partition, and those that it is built on while that is one device each.
-fn disks(root: &Path, number: u64) -> Vec<String> {
+fn disk_names(root: &Path, number: u64) -> Vec<String> {
     let blocks = root.join("sys/dev/block");
     let link = blocks.join(format!("{}:{}", major(number), minor(number)));
     let Ok(mut dir) = fs::canonicalize(link) else { return Vec::new() };
@@ -282,13 +300,13 @@ fn disks(root: &Path, number: u64) -> Vec<String> {
         names.extend(dir.file_name().map(|name| name.to_string_lossy().into_owned()));
         let slaves = fs::read_dir(dir.join("slaves")).into_iter().flatten().flatten();
         let slaves: Vec<PathBuf> = slaves.map(|entry| entry.path()).collect();
-        let below = match (slaves.as_slice(), dir.parent()) {
-            ([one], _) => fs::canonicalize(one).ok(),
+        let lower = match (slaves.as_slice(), dir.parent()) {
+            ([underlying], _) => fs::canonicalize(underlying).ok(),
             ([], Some(parent)) if dir.join("partition").exists() => Some(parent.to_owned()),
             _ => None,
         };
-        match below {
-            Some(below) => dir = below,
+        match lower {
+            Some(lower_dir) => dir = lower_dir,
             None => break,
         }
     }
@@ -299,38 +317,40 @@ fn disks(root: &Path, number: u64) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
-    use crate::plan::{Request, plan};
+    use crate::discover::captured_machine;
+    use crate::plan::{PlanRequest, plan};
 
     /// The plan of these groups on a captured machine.
     fn planned(machine: &Machine, groups: &[&str]) -> Plan {
-        let request = Request {
+        let request = PlanRequest {
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
-        plan(machine, &Catalog::embedded().unwrap(), &request).unwrap()
+        plan(machine, &Catalog::load_embedded().unwrap(), &request).unwrap()
     }
 
-    fn names(ways: Vec<Way>) -> Vec<String> {
-        ways.into_iter().map(|way| format!("{} {}", way.link, way.direction.name())).collect()
+    fn names(ways: Vec<LinkDirection>) -> Vec<String> {
+        ways.into_iter()
+            .map(|way| format!("{} {}", way.link, way.direction.direction_name()))
+            .collect()
     }
 
     #[test]
     fn memory_is_counted_where_it_is_and_by_who_sees_the_reader() {
-        let machine = captured("grace-2s");
+        let machine = captured_machine("grace-2s");
         let plan = planned(&machine, &["mem", "c2c"]);
         let routes = Routes::new(&machine, &plan);
-        let node = |cpu| machine.cpus.place(cpu).node;
+        let node = |cpu| machine.cpus.cpu_location(cpu).node;
         let last = machine.cpus.online.iter().max().unwrap();
-        let own = names(routes.of_memory(0, node(0)));
+        let own = names(routes.links_of_memory(0, node(0)));
         assert_eq!(own, ["memory 0 in"]);
-        let far = names(routes.of_memory(0, node(last)));
+        let far = names(routes.links_of_memory(0, node(last)));
         assert!(far.contains(&"memory of other sockets 0 in".to_owned()), "{far:?}");
         assert!(!far.contains(&"memory 0 in".to_owned()), "{far:?}");
         let cpus: Vec<u32> = machine.cpus.online.iter().collect();
-        let memory = routes.memory(&machine, &plan, &cpus).unwrap();
+        let memory = routes.memory_orders(&machine, &plan, &cpus).unwrap();
         assert_eq!(memory.nodes.len(), 2);
         // Half a percent of the 512 GB/s of the data sheet.
         assert!((memory.bytes_per_s / 2.56e9 - 1.0).abs() < 1e-9, "{}", memory.bytes_per_s);
@@ -339,12 +359,12 @@ mod tests {
 
     #[test]
     fn what_no_counter_counts_is_not_moved() {
-        let machine = captured("bare");
+        let machine = captured_machine("bare");
         let plan = planned(&machine, &["host"]);
         let routes = Routes::new(&machine, &plan);
-        assert!(routes.memory(&machine, &plan, &[0]).is_none());
-        assert!(routes.of_device(&[LOOPBACK.to_owned()]).is_empty());
-        let error = Routes::of(&machine, &plan, None).unwrap_err().to_string();
+        assert!(routes.memory_orders(&machine, &plan, &[0]).is_none());
+        assert!(routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty());
+        let error = Routes::find_routes(&machine, &plan, None).unwrap_err().to_string();
         assert!(error.contains("leave out the canary"), "{error}");
     }
 
@@ -360,7 +380,7 @@ mod tests {
         link("sys/devices/dm-0", "sys/dev/block/252:0");
         link("sys/devices/sda/sda2", "sys/devices/dm-0/slaves/sda2");
         let number = rustix::fs::makedev(252, 0);
-        assert_eq!(disks(root.path(), number), ["dm-0", "sda2", "sda"]);
-        assert!(disks(root.path(), rustix::fs::makedev(0, 44)).is_empty());
+        assert_eq!(disk_names(root.path(), number), ["dm-0", "sda2", "sda"]);
+        assert!(disk_names(root.path(), rustix::fs::makedev(0, 44)).is_empty());
     }
 }

@@ -1,16 +1,16 @@
 //! The marks of a recording: finished ones, open spans, and rejected ones.
 //!
 //! Guarantees: memory is bounded by [`MOST_OPEN`], by [`MOST_PER_SECOND`] for each second between
-//! two calls of [`Book::take_rows`], and by the limit of the metadata. The time of a mark is never
-//! before the begin of the recording nor after the moment at which the mark was received. Rejected
-//! marks are counted.
+//! two calls of [`MarkBook::take_rows`], and by the limit of the metadata. The time of a mark is
+//! never before the begin of the recording nor after the moment at which the mark was received.
+//! Rejected marks are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 
-use super::wire::Act;
-use crate::schema::marks::{Kind, LISTED_BYTES, LISTED_MARKS, Listed, Mark, TEXT_BYTES};
+use super::wire::MarkAct;
+use crate::schema::marks::{LISTED_BYTES, LISTED_MARKS, ListedMarks, Mark, MarkKind, TEXT_BYTES};
 use crate::schema::metadata;
 
 /// Largest number of open spans.
@@ -26,7 +26,7 @@ const END_BYTES: usize = 15;
 
 /// Where marks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum MarkStorage {
     /// In the table; the first ones also in the metadata.
     Table,
     /// In the metadata only.
@@ -37,7 +37,7 @@ pub(super) enum Room {
 
 /// Why a mark was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Refusal {
+pub(super) enum MarkRefusal {
     Empty,
     TooLong,
     NotText,
@@ -48,9 +48,9 @@ pub(super) enum Refusal {
     Stream,
 }
 
-impl Refusal {
+impl MarkRefusal {
     /// The reason, as it follows "not taken: ".
-    pub(super) fn words(self) -> String {
+    pub(super) fn reason(self) -> String {
         match self {
             Self::Empty => "it has no text".to_owned(),
             Self::TooLong => format!("it is longer than {TEXT_BYTES} bytes"),
@@ -80,9 +80,9 @@ impl Refusal {
 
 /// A requested mark.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish<'a> {
+pub(super) struct MarkRequest<'a> {
     /// Kind of the request.
-    pub act: Act,
+    pub act: MarkAct,
     /// The name.
     pub text: &'a str,
     /// Tells spans of the same name apart, if the sender knows which one it ends.
@@ -101,145 +101,155 @@ struct OpenMark {
     mark: Mark,
     id: Option<String>,
     /// Its index in the metadata's list.
-    place: Option<usize>,
+    list_index: Option<usize>,
 }
 
 /// The marks of a recording.
 #[derive(Debug)]
-pub(super) struct Book {
-    room: Room,
+pub(super) struct MarkBook {
+    storage: MarkStorage,
     /// Begin of the recording, ns on `CLOCK_MONOTONIC`; `i64::MIN` until it is known.
     start_ns: i64,
-    open: Vec<OpenMark>,
+    open_spans: Vec<OpenMark>,
     /// Marks that are final and not in the table yet.
     rows: Vec<Mark>,
-    listed: Listed,
+    listed: ListedMarks,
     listed_bytes: usize,
     /// Whether the list changed since the metadata were written.
-    changed: bool,
-    /// Marks that were rejected since the last call of [`Book::take_lost`].
-    lost: BTreeMap<Refusal, u64>,
+    has_changed: bool,
+    /// Marks that were rejected since the last call of [`MarkBook::take_lost`].
+    lost: BTreeMap<MarkRefusal, u64>,
     /// Reasons that a warning was given for.
-    told: BTreeSet<Refusal>,
+    warned: BTreeSet<MarkRefusal>,
     /// A second, and the number of marks in it.
     second: (i64, u32),
 }
 
-impl Book {
-    pub(super) fn new(room: Room) -> Self {
+impl MarkBook {
+    pub(super) fn new(storage: MarkStorage) -> Self {
         Self {
-            room,
+            storage,
             start_ns: i64::MIN,
-            open: Vec::new(),
+            open_spans: Vec::new(),
             rows: Vec::new(),
-            listed: Listed::default(),
+            listed: ListedMarks::default(),
             listed_bytes: 0,
-            changed: false,
+            has_changed: false,
             lost: BTreeMap::new(),
-            told: BTreeSet::new(),
+            warned: BTreeSet::new(),
             second: (i64::MIN, 0),
         }
     }
 
     /// Begins the recording at `start_ns`. Earlier marks get that time.
-    pub(super) fn begin(&mut self, start_ns: i64) {
+    pub(super) fn begin_recording(&mut self, start_ns: i64) {
         self.start_ns = start_ns;
-        let open = self.open.iter_mut().map(|open| &mut open.mark);
-        for mark in open.chain(&mut self.rows).chain(&mut self.listed.marks) {
+        let open_marks = self.open_spans.iter_mut().map(|open| &mut open.mark);
+        for mark in open_marks.chain(&mut self.rows).chain(&mut self.listed.marks) {
             mark.mono_ns = mark.mono_ns.max(start_ns);
-            mark.end_ns = mark.end_ns.map(|end| end.max(start_ns));
+            mark.end_ns = mark.end_ns.map(|end_ns| end_ns.max(start_ns));
         }
     }
 
-    /// Takes a mark at the time `now`, ns on `CLOCK_MONOTONIC`.
+    /// Takes a mark at the time `now_ns` on `CLOCK_MONOTONIC`.
     ///
     /// # Errors
     ///
     /// The mark is rejected. If there was no room for it, it is counted.
-    pub(super) fn take(&mut self, wish: Wish<'_>, now: i64) -> Result<(), Refusal> {
-        let taken = self.try_take(wish, now);
-        if let Err(refusal) = taken
+    pub(super) fn take_mark(
+        &mut self,
+        request: MarkRequest<'_>,
+        now_ns: i64,
+    ) -> Result<(), MarkRefusal> {
+        let outcome = self.try_take(request, now_ns);
+        if let Err(refusal) = outcome
             && refusal.is_lack_of_room()
         {
             *self.lost.entry(refusal).or_default() += 1;
         }
-        taken
+        outcome
     }
 
     /// Counts a rejected line, whose sender gets no answer. `true` the first time for this reason.
-    pub(super) fn count_line(&mut self, refusal: Refusal) -> bool {
+    pub(super) fn count_line(&mut self, refusal: MarkRefusal) -> bool {
         if !refusal.is_lack_of_room() {
             *self.lost.entry(refusal).or_default() += 1;
         }
-        self.told.insert(refusal)
+        self.warned.insert(refusal)
     }
 
-    fn try_take(&mut self, wish: Wish<'_>, now: i64) -> Result<(), Refusal> {
-        if self.room == Room::Nowhere {
-            return Err(Refusal::Stream);
+    fn try_take(&mut self, request: MarkRequest<'_>, now_ns: i64) -> Result<(), MarkRefusal> {
+        if self.storage == MarkStorage::Nowhere {
+            return Err(MarkRefusal::Stream);
         }
-        if wish.text.is_empty() {
-            return Err(Refusal::Empty);
+        if request.text.is_empty() {
+            return Err(MarkRefusal::Empty);
         }
-        if wish.text.len() > TEXT_BYTES {
-            return Err(Refusal::TooLong);
+        if request.text.len() > TEXT_BYTES {
+            return Err(MarkRefusal::TooLong);
         }
-        let time = wish.mono_ns.min(now).max(self.start_ns);
-        if wish.act == Act::End {
-            return self.end(wish.text, wish.id, time);
+        let time_ns = request.mono_ns.min(now_ns).max(self.start_ns);
+        if request.act == MarkAct::End {
+            return self.end_span(request.text, request.id, time_ns);
         }
-        if wish.act == Act::Begin && self.open.len() >= MOST_OPEN {
-            return Err(Refusal::TooManyOpen);
+        if request.act == MarkAct::Begin && self.open_spans.len() >= MOST_OPEN {
+            return Err(MarkRefusal::TooManyOpen);
         }
-        let second = now.div_euclid(1_000_000_000);
+        let second = now_ns.div_euclid(1_000_000_000);
         if self.second.0 != second {
             self.second = (second, 0);
         }
         if self.second.1 >= MOST_PER_SECOND {
-            return Err(Refusal::TooMany);
+            return Err(MarkRefusal::TooMany);
         }
         let mark = Mark {
-            mono_ns: time,
+            mono_ns: time_ns,
             end_ns: None,
-            kind: if wish.act == Act::Begin { Kind::Span } else { Kind::Instant },
-            text: wish.text.to_owned(),
-            source: wish.source.to_owned(),
-            pid: wish.pid,
+            kind: if request.act == MarkAct::Begin { MarkKind::Span } else { MarkKind::Instant },
+            text: request.text.to_owned(),
+            source: request.source.to_owned(),
+            pid: request.pid,
         };
-        let place = self.list(&mark);
-        if place.is_none() && self.room == Room::Metadata {
-            return Err(Refusal::NoRoom);
+        let list_index = self.add_to_list(&mark);
+        if list_index.is_none() && self.storage == MarkStorage::Metadata {
+            return Err(MarkRefusal::NoRoom);
         }
         self.second.1 += 1;
-        if place.is_none() {
+        if list_index.is_none() {
             self.listed.left_out += 1;
         }
-        self.changed = true;
+        self.has_changed = true;
         match mark.kind {
-            Kind::Span => {
-                self.open.push(OpenMark { mark, id: wish.id.map(str::to_owned), place });
+            MarkKind::Span => {
+                self.open_spans.push(OpenMark {
+                    mark,
+                    id: request.id.map(str::to_owned),
+                    list_index,
+                });
             }
-            Kind::Instant => self.keep(mark),
+            MarkKind::Instant => self.keep_row(mark),
         }
         Ok(())
     }
 
     /// Ends the span of this name that was begun last.
-    fn end(&mut self, text: &str, id: Option<&str>, time: i64) -> Result<(), Refusal> {
-        let is_it = |open: &OpenMark| open.mark.text == text && open.id.as_deref() == id;
-        let at = self.open.iter().rposition(is_it).ok_or(Refusal::NotBegun)?;
-        let OpenMark { mut mark, place, .. } = self.open.remove(at);
-        mark.end_ns = Some(time.max(mark.mono_ns));
-        if let Some(listed) = place.and_then(|place| self.listed.marks.get_mut(place)) {
+    fn end_span(&mut self, text: &str, id: Option<&str>, time_ns: i64) -> Result<(), MarkRefusal> {
+        let is_named = |open: &OpenMark| open.mark.text == text && open.id.as_deref() == id;
+        let index = self.open_spans.iter().rposition(is_named).ok_or(MarkRefusal::NotBegun)?;
+        let OpenMark { mut mark, list_index: listed_index, .. } = self.open_spans.remove(index);
+        mark.end_ns = Some(time_ns.max(mark.mono_ns));
+        if let Some(listed) =
+            listed_index.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list))
+        {
             listed.end_ns = mark.end_ns;
-            self.changed = true;
+            self.has_changed = true;
         }
-        self.keep(mark);
+        self.keep_row(mark);
         Ok(())
     }
 
     /// Adds a mark to the list in the metadata, if there is room. Returns its index.
-    fn list(&mut self, mark: &Mark) -> Option<usize> {
+    fn add_to_list(&mut self, mark: &Mark) -> Option<usize> {
         let json = serde_json::to_string(mark).ok()?;
         let bytes = self.listed_bytes + json.len() + END_BYTES + 1;
         // Once a mark was left out, later ones are too: the list has the first marks.
@@ -254,8 +264,8 @@ impl Book {
         Some(self.listed.marks.len() - 1)
     }
 
-    fn keep(&mut self, mark: Mark) {
-        if self.room == Room::Table {
+    fn keep_row(&mut self, mark: Mark) {
+        if self.storage == MarkStorage::Table {
             self.rows.push(mark);
         }
     }
@@ -263,29 +273,29 @@ impl Book {
     /// Ends a part of the recording at `at_ns`. Returns the book of the part that ends; this
     /// becomes the book of the next part. An open span is in both: it has no end in the first part,
     /// and begins at `at_ns` in the second.
-    pub(super) fn turn(&mut self, at_ns: i64) -> Self {
-        let mut next = Self {
+    pub(super) fn end_part(&mut self, at_ns: i64) -> Self {
+        let mut next_book = Self {
             start_ns: at_ns,
-            told: std::mem::take(&mut self.told),
+            warned: std::mem::take(&mut self.warned),
             second: self.second,
-            ..Self::new(self.room)
+            ..Self::new(self.storage)
         };
-        for OpenMark { mark, id, .. } in &self.open {
+        for OpenMark { mark, id, .. } in &self.open_spans {
             let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
-            let place = next.list(&mark);
-            next.listed.left_out += u64::from(place.is_none());
-            next.open.push(OpenMark { mark, id: id.clone(), place });
+            let list_index = next_book.add_to_list(&mark);
+            next_book.listed.left_out += u64::from(list_index.is_none());
+            next_book.open_spans.push(OpenMark { mark, id: id.clone(), list_index });
         }
-        next.changed = !next.open.is_empty();
-        let mut ended = std::mem::replace(self, next);
-        ended.close();
+        next_book.has_changed = !next_book.open_spans.is_empty();
+        let mut ended = std::mem::replace(self, next_book);
+        ended.close_spans();
         ended
     }
 
     /// Ends the recording. Open spans stay without an end.
-    pub(super) fn close(&mut self) {
-        for open in std::mem::take(&mut self.open) {
-            self.keep(open.mark);
+    pub(super) fn close_spans(&mut self) {
+        for open in std::mem::take(&mut self.open_spans) {
+            self.keep_row(open.mark);
         }
     }
 
@@ -295,14 +305,17 @@ impl Book {
     }
 
     /// Marks that were rejected since the last call.
-    pub(super) fn take_lost(&mut self) -> BTreeMap<Refusal, u64> {
+    pub(super) fn take_lost(&mut self) -> BTreeMap<MarkRefusal, u64> {
         std::mem::take(&mut self.lost)
     }
 
     /// Writes the marks into the metadata, if they changed since the last call. Returns whether
     /// they had.
-    pub(super) fn note(&mut self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
-        if std::mem::take(&mut self.changed) {
+    pub(super) fn note_in_metadata(
+        &mut self,
+        pairs: &mut BTreeMap<String, String>,
+    ) -> Result<bool> {
+        if std::mem::take(&mut self.has_changed) {
             let json = serde_json::to_string(&self.listed)
                 .context("cannot write the recording's marks as JSON")?;
             pairs.insert(metadata::MARKS.to_owned(), json);

@@ -1,8 +1,9 @@
 //! Marks: instants and spans that users name while a recording runs.
 //!
 //! They come from `uncore-trace mark` and from the lines of `record --marks`, and go into the table
-//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed but
-//! the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of `loss`.
+//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed
+//! but the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of
+//! `loss`.
 
 mod book;
 mod line;
@@ -16,102 +17,110 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use self::book::{Book, Room};
-use self::listen::{Made, Shared, lock};
-use super::args::Options;
+use self::book::{MarkBook, MarkStorage};
+use self::listen::{OwnFifo, SharedBook, lock_book};
+use super::args::RecordOptions;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 
 /// The marks of a recording, and the tasks that receive them.
 #[derive(Debug)]
-pub(super) struct Marks {
-    book: Shared,
+pub(super) struct RecordingMarks {
+    book: SharedBook,
     /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
     /// The FIFO, if it was made here.
-    made: Option<Made>,
+    own_fifo: Option<OwnFifo>,
 }
 
-impl Marks {
+impl RecordingMarks {
     /// Listens as `options` say. Needs a tokio runtime.
     ///
     /// # Errors
     ///
     /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
     /// mark` cannot be opened, that is only a warning.
-    pub(super) fn open(options: &Options, target: &Target) -> Result<Self> {
-        let room = match target {
-            Target::Dataset(_) => Room::Table,
-            Target::File(_) => Room::Metadata,
-            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
-                Room::Nowhere
-            }
+    pub(super) fn open_listeners(
+        options: &RecordOptions,
+        target: &RecordingTarget,
+    ) -> Result<Self> {
+        let storage = match target {
+            RecordingTarget::Dataset(_) => MarkStorage::Table,
+            RecordingTarget::File(_) => MarkStorage::Metadata,
+            RecordingTarget::Stream(_)
+            | RecordingTarget::Pieces(_)
+            | RecordingTarget::Table(..)
+            | RecordingTarget::Nowhere => MarkStorage::Nowhere,
         };
-        let book = Arc::new(Mutex::new(Book::new(room)));
+        let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
-        let mut made = None;
+        let mut own_fifo = None;
         if let Some(path) = &options.marks {
-            let (receiver, file) = listen::source(path)?;
-            made = file;
-            listeners.spawn(listen::fifo(receiver, Arc::clone(&book)));
+            let (receiver, file) = listen::open_fifo(path)?;
+            own_fifo = file;
+            listeners.spawn(listen::read_fifo(receiver, Arc::clone(&book)));
         }
         if options.listen {
-            match listen::own() {
+            match listen::bind_own_socket() {
                 Ok(listener) => {
-                    listeners.spawn(listen::commands(listener, Arc::clone(&book)));
+                    listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
                 }
                 Err(error) => {
                     log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
                 }
             }
         }
-        Ok(Self { book, listeners, made })
+        Ok(Self { book, listeners, own_fifo })
     }
 
     /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
-    pub(super) fn begin(&self, start_ns: i64) {
-        lock(&self.book).begin(start_ns);
+    pub(super) fn begin_recording(&self, start_ns: i64) {
+        lock_book(&self.book).begin_recording(start_ns);
     }
 
     /// Stops taking marks. Open spans stay without an end.
-    pub(super) fn close(&mut self) {
+    pub(super) fn stop_listening(&mut self) {
         self.listeners.abort_all();
-        self.made = None;
-        lock(&self.book).close();
+        self.own_fifo = None;
+        lock_book(&self.book).close_spans();
     }
 
     /// Ends a part of the recording at `at_ns`, `CLOCK_MONOTONIC`. Returns the marks of that part
     /// that were taken so far.
-    pub(super) fn turn(&self, at_ns: i64) -> Taken {
-        Taken(Mutex::new(lock(&self.book).turn(at_ns)).into())
+    pub(super) fn end_part(&self, at_ns: i64) -> PartMarks {
+        PartMarks(Mutex::new(lock_book(&self.book).end_part(at_ns)).into())
     }
 
     /// The marks of the live part.
-    pub(super) fn taken(&self) -> Taken {
-        Taken(Arc::clone(&self.book))
+    pub(super) fn live_marks(&self) -> PartMarks {
+        PartMarks(Arc::clone(&self.book))
     }
 }
 
 /// The marks of a part of the recording.
 #[derive(Debug)]
-pub(super) struct Taken(Shared);
+pub(super) struct PartMarks(SharedBook);
 
-impl Taken {
+impl PartMarks {
     /// Moves final marks to the table, and rejected ones to the losses.
     pub(super) fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
-        let mut book = lock(&self.0);
+        let mut book = lock_book(&self.0);
         for mark in book.take_rows() {
-            sink.rows.marks.append(&mark.row(&sink.origin));
+            sink.rows.marks.append(&mark.to_row(&sink.origin));
         }
         for (refusal, count) in book.take_lost() {
-            ledger.not_marked(mono_ns() as u64, count, &format!("not taken: {}", refusal.words()));
+            ledger.add_rejected_marks(
+                mono_ns() as u64,
+                count,
+                &format!("not taken: {}", refusal.reason()),
+            );
         }
     }
 
     /// Writes the marks into the metadata, if they changed since the last call. Returns whether
     /// they had.
-    pub(super) fn note(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
-        lock(&self.0).note(pairs)
+    pub(super) fn note_in_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
+        lock_book(&self.0).note_in_metadata(pairs)
     }
 }

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The answer to a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum MarkAnswer {
     /// The recorder has taken it.
     Taken,
     /// The recorder has rejected it, with the reason.
@@ -30,35 +30,35 @@ pub enum Sent {
 /// # Errors
 ///
 /// The connection fails for another reason than a missing recorder.
-pub async fn send(pid: u32, message: &Message) -> Result<Sent> {
+pub async fn send_to_recorder(pid: u32, message: &Message) -> Result<MarkAnswer> {
     let talk = async {
-        let Some(stream) = connect(pid).await? else { return Ok(Sent::Gone) };
+        let Some(stream) = connect_recorder(pid).await? else { return Ok(MarkAnswer::Gone) };
         // Any user may create a socket with a recorder's name.
-        let (own, peer) = (geteuid().as_raw(), stream.peer_cred()?.uid());
-        if own != 0 && peer != 0 && peer != own {
-            return Ok(Sent::Refused(format!("it is of another user (uid {peer})")));
+        let (own_uid, peer) = (geteuid().as_raw(), stream.peer_cred()?.uid());
+        if own_uid != 0 && peer != 0 && peer != own_uid {
+            return Ok(MarkAnswer::Refused(format!("it is of another user (uid {peer})")));
         }
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        write(&stream, &line).await;
-        let answer = read(&stream).await;
+        write_line(&stream, &line).await;
+        let answer = read_answer(&stream).await;
         Ok(match answer.strip_prefix(REFUSED) {
-            _ if answer == TAKEN => Sent::Taken,
-            Some(reason) => Sent::Refused(reason.to_owned()),
-            None if answer.is_empty() => Sent::Gone,
-            None => Sent::Refused("its answer is not one of a recorder".to_owned()),
+            _ if answer == TAKEN => MarkAnswer::Taken,
+            Some(reason) => MarkAnswer::Refused(reason.to_owned()),
+            None if answer.is_empty() => MarkAnswer::Gone,
+            None => MarkAnswer::Refused("its answer is not one of a recorder".to_owned()),
         })
     };
     match timeout(PATIENCE, talk).await {
         Ok(sent) => sent,
-        Err(_) => Ok(Sent::Refused(format!("no answer within {} s", PATIENCE.as_secs()))),
+        Err(_) => Ok(MarkAnswer::Refused(format!("no answer within {} s", PATIENCE.as_secs()))),
     }
 }
 
 /// Connects to the recorder; `None` if no process listens on its socket.
-async fn connect(pid: u32) -> Result<Option<UnixStream>> {
+async fn connect_recorder(pid: u32) -> Result<Option<UnixStream>> {
     loop {
-        match UnixStream::connect(wire::path(pid)).await {
+        match UnixStream::connect(wire::marks_socket_path(pid)).await {
             Ok(stream) => return Ok(Some(stream)),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
             // Too many connections are waiting to be accepted (unix(7)).
@@ -71,7 +71,7 @@ async fn connect(pid: u32) -> Result<Option<UnixStream>> {
 }
 
 /// Writes all bytes. A recorder that rejects the sender does not read them, but it has answered.
-async fn write(stream: &UnixStream, mut bytes: &[u8]) {
+async fn write_line(stream: &UnixStream, mut bytes: &[u8]) {
     while !bytes.is_empty() && stream.writable().await.is_ok() {
         match stream.try_write(bytes) {
             Ok(written) => bytes = &bytes[written..],
@@ -82,7 +82,7 @@ async fn write(stream: &UnixStream, mut bytes: &[u8]) {
 }
 
 /// Reads to the end, or to an error: what was received is the answer.
-async fn read(stream: &UnixStream) -> String {
+async fn read_answer(stream: &UnixStream) -> String {
     let mut answer = Vec::new();
     let mut bytes = [0; ANSWER_BYTES];
     while answer.len() < ANSWER_BYTES && stream.readable().await.is_ok() {

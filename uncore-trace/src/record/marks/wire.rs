@@ -1,8 +1,8 @@
 //! The protocol between `uncore-trace mark` and a recorder.
 //!
-//! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with it. The
-//! sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or [`REFUSED`] and
-//! the reason, and closes the connection.
+//! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with
+//! it. The sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or
+//! [`REFUSED`] and the reason, and closes the connection.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub const ANSWER_BYTES: usize = 1024;
 /// Kind of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Act {
+pub enum MarkAct {
     /// A point in time.
     Instant,
     /// The begin of a span.
@@ -42,7 +42,7 @@ pub enum Act {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// Kind of the mark.
-    pub act: Act,
+    pub act: MarkAct,
     /// Its time, ns on the sender's `CLOCK_MONOTONIC`.
     pub mono_ns: i64,
     /// The name of the instant or the span.
@@ -53,21 +53,21 @@ pub struct Message {
 
 /// The socket of the recorder with this pid. The leading zero byte makes it an abstract socket
 /// (unix(7)).
-pub fn path(pid: u32) -> PathBuf {
+pub fn marks_socket_path(pid: u32) -> PathBuf {
     format!("\0{NAME}{pid}").into()
 }
 
 /// The pids of the listening recorders, from `/proc/net/unix`.
 ///
-/// Its lines end with the socket's path, an `@` for the zero byte of an abstract one (`unix_seq_show`,
-/// `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but not `__SO_ACCEPTCON`
-/// (bit 16) in the flags.
-pub fn listening(unix: &str) -> BTreeSet<u32> {
+/// Its lines end with the socket's path, an `@` for the zero byte of an abstract one
+/// (`unix_seq_show`, `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but
+/// not `__SO_ACCEPTCON` (bit 16) in the flags.
+pub fn listening_pids(unix: &str) -> BTreeSet<u32> {
     let pid = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let path = fields.nth(3)?.strip_prefix('@')?;
-        (flags >> 16 & 1 == 1).then(|| path.strip_prefix(NAME)?.parse().ok()).flatten()
+        let abstract_name = fields.nth(3)?.strip_prefix('@')?;
+        (flags >> 16 & 1 == 1).then(|| abstract_name.strip_prefix(NAME)?.parse().ok()).flatten()
     };
     unix.lines().filter_map(pid).collect()
 }
@@ -93,21 +93,21 @@ Num       RefCount Protocol Flags    Type St Inode Path
 00000000c8ba2a6a: 00000002 00000000 00010000 0001 01 26291
 00000000c8ba2a6b: 00000002 00000000
 ";
-        assert_eq!(listening(unix), [9, 77].into());
+        assert_eq!(listening_pids(unix), [9, 77].into());
     }
 
     #[test]
     fn the_longest_text_fits_into_a_message() {
         let text = "\u{1}".repeat(TEXT_BYTES);
         let message =
-            Message { act: Act::Instant, mono_ns: i64::MIN, text, id: Some("x".repeat(60)) };
+            Message { act: MarkAct::Instant, mono_ns: i64::MIN, text, id: Some("x".repeat(60)) };
         assert!(serde_json::to_string(&message).unwrap().len() <= MESSAGE_BYTES);
     }
 
     proptest! {
         #[test]
         fn no_list_of_sockets_panics(unix in "(\\PC{0,40}|[0-9a-f: @\n]{0,80}){0,5}") {
-            listening(&unix);
+            listening_pids(&unix);
         }
     }
 }

@@ -12,63 +12,72 @@ const ROTATES: usize = 4;
 
 /// A tenant that has a group.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct GroupedTenant {
     pub(super) cgroup: Arc<str>,
     /// When the group was made, ns.
-    pub(super) since: u64,
+    pub(super) made_ns: u64,
 }
 
-/// What to change.
+/// The groups to remove and to make.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct GroupChange {
     /// Indexes of the groups to remove.
     pub(super) remove: Vec<usize>,
     /// The tenants to make groups for.
-    pub(super) make: Vec<Arc<str>>,
+    pub(super) add: Vec<Arc<str>>,
 }
 
 /// When each tenant had a group last, ns.
 #[derive(Debug, Default)]
-pub(super) struct Turns(HashMap<Arc<str>, u64>);
+pub(super) struct GroupTurns(HashMap<Arc<str>, u64>);
 
-impl Turns {
+impl GroupTurns {
     /// Chooses among `tenants`, the largest first, none of them below another one. There can be
-    /// `most` groups.
-    pub(super) fn choose(
+    /// `max_groups` groups.
+    pub(super) fn choose_groups(
         &mut self,
-        held: &[Held],
+        grouped: &[GroupedTenant],
         tenants: &[Arc<str>],
-        most: usize,
-        now: u64,
-    ) -> Change {
+        max_groups: usize,
+        now_ns: u64,
+    ) -> GroupChange {
         self.0.retain(|cgroup, _| tenants.contains(cgroup));
-        for its in held {
-            self.0.insert(Arc::clone(&its.cgroup), now);
+        for tenant in grouped {
+            self.0.insert(Arc::clone(&tenant.cgroup), now_ns);
         }
-        let rotating = match most {
+        let rotating = match max_groups {
             0 | 1 => 0,
-            _ if tenants.len() > most => most.div_ceil(ROTATES),
+            _ if tenants.len() > max_groups => max_groups.div_ceil(ROTATES),
             _ => 0,
         };
-        let (largest, rest) = tenants.split_at(tenants.len().min(most - rotating));
-        let is_held = |cgroup: &Arc<str>| held.iter().any(|its| its.cgroup == *cgroup);
-        let stays = |its: &Held| largest.contains(&its.cgroup) || now < its.since + STAYS_NS;
-        let mut free = most.saturating_sub(held.iter().filter(|its| stays(its)).count());
-        let mut change = Change::default();
+        let (largest, smaller) = tenants.split_at(tenants.len().min(max_groups - rotating));
+        let is_held = |cgroup: &Arc<str>| grouped.iter().any(|tenant| tenant.cgroup == *cgroup);
+        let stays = |tenant: &GroupedTenant| {
+            largest.contains(&tenant.cgroup) || now_ns < tenant.made_ns + STAYS_NS
+        };
+        let mut free =
+            max_groups.saturating_sub(grouped.iter().filter(|tenant| stays(tenant)).count());
+        let mut change = GroupChange::default();
         for cgroup in largest.iter().filter(|cgroup| !is_held(cgroup)).take(free) {
-            change.make.push(Arc::clone(cgroup));
+            change.add.push(Arc::clone(cgroup));
         }
-        free -= change.make.len();
+        free -= change.add.len();
         // Those that have waited for longest, and of these the largest. The sort is stable.
-        let mut others: Vec<&Arc<str>> = rest.iter().collect();
-        others.retain(|cgroup| !held.iter().any(|its| its.cgroup == **cgroup && stays(its)));
-        others.sort_by_key(|cgroup| self.0.get(*cgroup).copied().unwrap_or_default());
-        others.truncate(free);
-        let keeps = |its: &Held| stays(its) || others.contains(&&its.cgroup);
-        change.remove = (0..held.len()).filter(|at| !keeps(&held[*at])).collect();
-        change
-            .make
-            .extend(others.iter().filter(|cgroup| !is_held(cgroup)).map(|its| Arc::clone(its)));
+        let mut longest_waiting: Vec<&Arc<str>> = smaller.iter().collect();
+        longest_waiting.retain(|cgroup| {
+            !grouped.iter().any(|tenant| tenant.cgroup == **cgroup && stays(tenant))
+        });
+        longest_waiting.sort_by_key(|cgroup| self.0.get(*cgroup).copied().unwrap_or_default());
+        longest_waiting.truncate(free);
+        let keeps =
+            |tenant: &GroupedTenant| stays(tenant) || longest_waiting.contains(&&tenant.cgroup);
+        change.remove = (0..grouped.len()).filter(|index| !keeps(&grouped[*index])).collect();
+        change.add.extend(
+            longest_waiting
+                .iter()
+                .filter(|cgroup| !is_held(cgroup))
+                .map(|waiting_tenant| Arc::clone(waiting_tenant)),
+        );
         change
     }
 }
@@ -80,14 +89,16 @@ mod tests {
     /// Who has a group at the end of each second.
     fn run(tenants: &str, most: usize, seconds: u64) -> Vec<String> {
         let tenants: Vec<Arc<str>> = tenants.chars().map(|its| its.to_string().into()).collect();
-        let (mut turns, mut held) = (Turns::default(), Vec::<Held>::new());
+        let (mut turns, mut held) = (GroupTurns::default(), Vec::<GroupedTenant>::new());
         let second = |second: u64| {
             let now = second * 1_000_000_000;
-            let change = turns.choose(&held, &tenants, most, now);
+            let change = turns.choose_groups(&held, &tenants, most, now);
             for at in change.remove.iter().rev() {
                 held.remove(*at);
             }
-            held.extend(change.make.into_iter().map(|cgroup| Held { cgroup, since: now }));
+            held.extend(
+                change.add.into_iter().map(|cgroup| GroupedTenant { cgroup, made_ns: now }),
+            );
             let mut names: Vec<&str> = held.iter().map(|its| &*its.cgroup).collect();
             names.sort_unstable();
             names.concat()
@@ -110,13 +121,14 @@ mod tests {
         let of = |names: &str| -> Vec<Arc<str>> {
             names.chars().map(|its| its.to_string().into()).collect()
         };
-        let held: Vec<Held> =
-            of("ab").into_iter().map(|cgroup| Held { cgroup, since: 1 }).collect();
-        let choose = |names: &str, now: u64| Turns::default().choose(&held, &of(names), 2, now);
+        let held: Vec<GroupedTenant> =
+            of("ab").into_iter().map(|cgroup| GroupedTenant { cgroup, made_ns: 1 }).collect();
+        let choose =
+            |names: &str, now: u64| GroupTurns::default().choose_groups(&held, &of(names), 2, now);
         // One group of two rotates, so `c` has the other.
         let later = STAYS_NS + 1;
-        assert_eq!(choose("cab", later), Change { remove: vec![1], make: of("c") });
-        assert_eq!(choose("cab", later - 1), Change::default());
-        assert_eq!(choose("b", later), Change { remove: vec![0], make: Vec::new() });
+        assert_eq!(choose("cab", later), GroupChange { remove: vec![1], add: of("c") });
+        assert_eq!(choose("cab", later - 1), GroupChange::default());
+        assert_eq!(choose("b", later), GroupChange { remove: vec![0], add: Vec::new() });
     }
 }

@@ -2,86 +2,99 @@
 
 use std::collections::HashMap;
 
-use crate::assemble::{Measured, MonitorLost};
+use crate::assemble::{MonitorLoss, MonitorReading};
 
 /// A loss that lasts is entered once in this time, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Readings of a group that are missing.
+/// Successive readings of a group that are missing.
 #[derive(Debug)]
-struct Run {
+struct LossRun {
     group: String,
     why: String,
     /// When the group was read last, ns.
-    since: u64,
+    since_ns: u64,
     count: u64,
 }
 
 /// The groups that cannot be read.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct LossRuns {
     /// By inode of the group.
-    open: HashMap<u64, Run>,
-    ended: Vec<MonitorLost>,
+    open_runs: HashMap<u64, LossRun>,
+    ended_losses: Vec<MonitorLoss>,
 }
 
-impl Runs {
-    /// A reading of a group at `now` is missing. The one before it was at `before`.
-    pub(super) fn missing(&mut self, inode: u64, group: &str, why: String, before: u64, now: u64) {
-        let new = || Run { group: shown(group), why, since: before, count: 0 };
-        let run = self.open.entry(inode).or_insert_with(new);
+impl LossRuns {
+    /// A reading of a group at `now_ns` is missing. The one before it was at `previous_ns`.
+    pub(super) fn note_missing(
+        &mut self,
+        inode: u64,
+        group: &str,
+        why: String,
+        previous_ns: u64,
+        now_ns: u64,
+    ) {
+        let new = || LossRun { group: group_label(group), why, since_ns: previous_ns, count: 0 };
+        let run = self.open_runs.entry(inode).or_insert_with(new);
         run.count += 1;
-        if now >= run.since + LONGEST_NS {
-            self.end(inode, now);
+        if now_ns >= run.since_ns + LONGEST_NS {
+            self.end_run(inode, now_ns);
         }
     }
 
     /// A window of a group that is read again has no bytes, because it has no begin.
-    pub(super) fn begins(&mut self, inode: u64) {
-        if let Some(run) = self.open.get_mut(&inode) {
+    pub(super) fn note_begin(&mut self, inode: u64) {
+        if let Some(run) = self.open_runs.get_mut(&inode) {
             run.count += 1;
         }
     }
 
-    /// A group has bytes at `now`, or does not exist any more.
-    pub(super) fn end(&mut self, inode: u64, now: u64) {
-        if let Some(Run { group, why, since, count }) = self.open.remove(&inode) {
+    /// A group has bytes at `now_ns`, or does not exist any more.
+    pub(super) fn end_run(&mut self, inode: u64, now_ns: u64) {
+        if let Some(LossRun { group, why, since_ns: since, count }) = self.open_runs.remove(&inode)
+        {
             let detail = format!("{group}: {why}");
-            self.ended.push(MonitorLost { time: now, span_ns: now - since, count, detail });
+            self.ended_losses.push(MonitorLoss {
+                time_ns: now_ns,
+                span_ns: now_ns - since,
+                count,
+                detail,
+            });
         }
     }
 
     /// Somebody removed a group that had all threads of a cgroup.
-    pub(super) fn removed(&mut self, inode: u64, group: &str, before: u64, now: u64) {
-        self.end(inode, now);
-        self.missing(inode, group, "the group was removed".to_owned(), before, now);
-        self.end(inode, now);
+    pub(super) fn note_removed(&mut self, inode: u64, group: &str, previous_ns: u64, now_ns: u64) {
+        self.end_run(inode, now_ns);
+        self.note_missing(inode, group, "the group was removed".to_owned(), previous_ns, now_ns);
+        self.end_run(inode, now_ns);
     }
 
     /// A reading of all groups did not reach the recorder.
-    pub(super) fn dropped(&mut self, measured: Measured) {
-        let Measured { time, span_ns, bytes: _, lost } = measured;
-        self.ended.extend(lost);
+    pub(super) fn note_dropped(&mut self, measured: MonitorReading) {
+        let MonitorReading { time_ns: time, span_ns, bytes: _, lost } = measured;
+        self.ended_losses.extend(lost);
         let detail = "all groups: the recorder was behind".to_owned();
-        self.ended.push(MonitorLost { time, span_ns, count: 1, detail });
+        self.ended_losses.push(MonitorLoss { time_ns: time, span_ns, count: 1, detail });
     }
 
-    /// The recording ends at `now`.
-    pub(super) fn end_all(&mut self, now: u64) {
-        let mut open: Vec<u64> = self.open.keys().copied().collect();
+    /// The recording ends at `now_ns`.
+    pub(super) fn end_all_runs(&mut self, now_ns: u64) {
+        let mut open: Vec<u64> = self.open_runs.keys().copied().collect();
         open.sort_unstable();
         for inode in open {
-            self.end(inode, now);
+            self.end_run(inode, now_ns);
         }
     }
 
     /// The losses since the last call.
-    pub(super) fn take(&mut self) -> Vec<MonitorLost> {
-        std::mem::take(&mut self.ended)
+    pub(super) fn take_losses(&mut self) -> Vec<MonitorLoss> {
+        std::mem::take(&mut self.ended_losses)
     }
 }
 
 /// The default group has an empty name.
-fn shown(group: &str) -> String {
+fn group_label(group: &str) -> String {
     if group.is_empty() { "the default group".to_owned() } else { format!("group {group}") }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each group is locked by who made it, for as long as it runs: flock(2) ends with the process,
 //! also by `kill -9`. So a group by the name of this program that can be locked was left, and
-//! [`remove_left`] removes it: the kernel gives its threads back to the control group. The file
-//! system itself is locked during each change, as Documentation/filesystems/resctrl.rst asks.
+//! [`remove_left_groups`] removes it: the kernel gives its threads back to the control group. The
+//! file system itself is locked during each change, as Documentation/filesystems/resctrl.rst asks.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -12,37 +12,37 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::discover::resctrl::{Group, Resctrl};
+use crate::discover::resctrl::{Resctrl, ResctrlGroup};
 
 /// Begin of the names of the groups that this program makes: the process's id and a number follow.
 pub(super) const PREFIX: &str = "uncore-trace-";
 
-/// What the kernel does for whom changes its files.
-pub(super) trait Tree: Debug + Send {
+/// The changes that the kernel makes when files of resctrl are written.
+pub(super) trait ResctrlTree: Debug + Send {
     /// Makes a group; the kernel fills its directory.
-    fn make(&mut self, group: &Path) -> io::Result<()>;
+    fn make_group(&mut self, group: &Path) -> io::Result<()>;
 
     /// Removes a group with the files that the kernel made in it.
-    fn remove(&mut self, group: &Path) -> io::Result<()>;
+    fn remove_group(&mut self, group: &Path) -> io::Result<()>;
 
     /// Moves a thread to a group.
-    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()>;
+    fn move_thread(&mut self, thread: u32, group: &Path) -> io::Result<()>;
 }
 
 /// The file system resctrl.
 #[derive(Debug)]
-pub(super) struct Kernel;
+pub(super) struct KernelTree;
 
-impl Tree for Kernel {
-    fn make(&mut self, group: &Path) -> io::Result<()> {
+impl ResctrlTree for KernelTree {
+    fn make_group(&mut self, group: &Path) -> io::Result<()> {
         fs::create_dir(group)
     }
 
-    fn remove(&mut self, group: &Path) -> io::Result<()> {
+    fn remove_group(&mut self, group: &Path) -> io::Result<()> {
         fs::remove_dir(group)
     }
 
-    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()> {
+    fn move_thread(&mut self, thread: u32, group: &Path) -> io::Result<()> {
         // One thread at a time: a list ends at the first that has exited.
         let mut tasks = OpenOptions::new().write(true).open(group.join("tasks"))?;
         tasks.write_all(thread.to_string().as_bytes())
@@ -50,39 +50,39 @@ impl Tree for Kernel {
 }
 
 /// Locks a directory until the file is dropped; `None` if somebody else has locked it.
-pub(super) fn lock(dir: &Path) -> Option<File> {
+pub(super) fn lock_dir(dir: &Path) -> Option<File> {
     let file = File::open(dir).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
 /// Removes the groups that recorders which were killed have left on this machine. Errors are
 /// ignored: without permission no group was made. Returns what was removed.
-pub fn remove_left() -> Vec<PathBuf> {
-    let resctrl = Resctrl::find(Path::new("/"));
-    resctrl.map(|resctrl| remove_left_in(&resctrl, &mut Kernel)).unwrap_or_default()
+pub fn remove_left_groups() -> Vec<PathBuf> {
+    let resctrl = Resctrl::find_mounted(Path::new("/"));
+    resctrl.map(|resctrl| remove_left_groups_in(&resctrl, &mut KernelTree)).unwrap_or_default()
 }
 
-pub(super) fn remove_left_in(resctrl: &Resctrl, tree: &mut dyn Tree) -> Vec<PathBuf> {
+pub(super) fn remove_left_groups_in(resctrl: &Resctrl, tree: &mut dyn ResctrlTree) -> Vec<PathBuf> {
     let mut removed = Vec::new();
-    let groups = resctrl.groups().unwrap_or_default();
-    let mut left = groups.iter().filter(|group| is_own(group)).peekable();
-    if left.peek().is_none() {
+    let groups = resctrl.read_groups().unwrap_or_default();
+    let mut left_groups = groups.iter().filter(|group| is_own_name(group)).peekable();
+    if left_groups.peek().is_none() {
         return removed;
     }
     // A recorder that makes a group has locked the file system, until the group is locked too.
-    let Some(_changes) = lock(resctrl.dir()) else { return removed };
-    for group in left {
-        if let Some(_unused) = lock(group.dir())
-            && tree.remove(group.dir()).is_ok()
+    let Some(_changes) = lock_dir(resctrl.mount_dir()) else { return removed };
+    for group in left_groups {
+        if let Some(_unused) = lock_dir(group.group_dir())
+            && tree.remove_group(group.group_dir()).is_ok()
         {
-            removed.push(group.dir().to_owned());
+            removed.push(group.group_dir().to_owned());
         }
     }
     removed
 }
 
 /// Whether this program made a group.
-pub(super) fn is_own(group: &Group) -> bool {
+pub(super) fn is_own_name(group: &ResctrlGroup) -> bool {
     let name = group.name.rsplit('/').next().unwrap_or_default();
     let ids = name.strip_prefix(PREFIX).and_then(|ids| ids.split_once('-'));
     let is_number = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
@@ -90,17 +90,17 @@ pub(super) fn is_own(group: &Group) -> bool {
 }
 
 #[cfg(test)]
-impl Tree for crate::discover::resctrl::fake::Fake {
-    fn make(&mut self, group: &Path) -> io::Result<()> {
-        Self::make(self, group)
+impl ResctrlTree for crate::discover::resctrl::fake::FakeResctrl {
+    fn make_group(&mut self, group: &Path) -> io::Result<()> {
+        Self::make_group(self, group)
     }
 
-    fn remove(&mut self, group: &Path) -> io::Result<()> {
-        Self::remove(self, group)
+    fn remove_group(&mut self, group: &Path) -> io::Result<()> {
+        Self::remove_group(self, group)
     }
 
-    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()> {
-        Self::put(self, thread, group)
+    fn move_thread(&mut self, thread: u32, group: &Path) -> io::Result<()> {
+        Self::move_thread(self, thread, group)
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::discover::resctrl::fake::Fake;
+    use crate::discover::resctrl::fake::FakeResctrl;
 
     /// A process that holds a lock; it is killed with `kill -9`.
     struct Holder(Child);
@@ -125,41 +125,41 @@ mod tests {
     fn the_kernels_files_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let group = dir.path().join("group");
-        Kernel.make(&group).unwrap();
-        assert!(Kernel.make(&group).is_err());
-        assert!(Kernel.put(7, &group).is_err());
+        KernelTree.make_group(&group).unwrap();
+        assert!(KernelTree.make_group(&group).is_err());
+        assert!(KernelTree.move_thread(7, &group).is_err());
         fs::write(group.join("tasks"), "").unwrap();
-        Kernel.put(7, &group).unwrap();
+        KernelTree.move_thread(7, &group).unwrap();
         assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "7");
         fs::remove_file(group.join("tasks")).unwrap();
-        Kernel.remove(&group).unwrap();
+        KernelTree.remove_group(&group).unwrap();
         assert!(!group.exists());
     }
 
     #[test]
     fn what_a_killed_recorder_left_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let mut fake = Fake::new(dir.path());
-        fake.group("", &[1, 5], "0-1");
-        fake.group("web", &[2, 3], "");
-        fake.group("mon_groups/uncore-trace-7-0", &[1], "");
-        fake.group("web/mon_groups/uncore-trace-7-1", &[2], "");
+        let mut fake = FakeResctrl::new(dir.path());
+        fake.add_group("", &[1, 5], "0-1");
+        fake.add_group("web", &[2, 3], "");
+        fake.add_group("mon_groups/uncore-trace-7-0", &[1], "");
+        fake.add_group("web/mon_groups/uncore-trace-7-1", &[2], "");
         let foreign = ["mon_groups/a", "mon_groups/uncore-trace-x", "uncore-trace-7-2"];
         for name in foreign {
-            fake.group(name, &[], "");
+            fake.add_group(name, &[], "");
         }
-        let resctrl = Resctrl::find(dir.path()).unwrap();
-        let left = fake.dir().join("mon_groups/uncore-trace-7-0");
+        let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
+        let left = fake.mount_dir().join("mon_groups/uncore-trace-7-0");
         let mut flock = Command::new("flock");
         let holder = Holder(flock.arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap());
-        while lock(&left).is_some() {
+        while lock_dir(&left).is_some() {
             std::thread::yield_now();
         }
         let names = || {
-            let groups = resctrl.groups().unwrap();
+            let groups = resctrl.read_groups().unwrap();
             groups.into_iter().map(|its| its.name).collect::<Vec<_>>()
         };
-        remove_left_in(&resctrl, &mut fake);
+        remove_left_groups_in(&resctrl, &mut fake);
         let with = |own: &[&'static str]| {
             let mut all = [&["", "web"], &foreign[..], own].concat();
             all.sort_unstable();
@@ -171,10 +171,10 @@ mod tests {
             names
         };
         assert_eq!(sorted(), with(&["mon_groups/uncore-trace-7-0"]));
-        assert_eq!(fake.tasks("web"), [2, 3]);
+        assert_eq!(fake.read_tasks("web"), [2, 3]);
         drop(holder);
-        remove_left_in(&resctrl, &mut fake);
+        remove_left_groups_in(&resctrl, &mut fake);
         assert_eq!(sorted(), with(&[]));
-        assert_eq!(fake.tasks(""), [1, 5]);
+        assert_eq!(fake.read_tasks(""), [1, 5]);
     }
 }

@@ -6,9 +6,9 @@ use super::monitored::{Rows, made_again, rows};
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{Held, Owner, Reading, Trigger, Value};
+use crate::entries::{CounterReading, CounterValue, DeviceHold, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, held};
 
 const LAST: i64 = START + 5;
@@ -52,33 +52,34 @@ fn live() -> Rows {
         methods: Methods::default(),
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
     for tick in START..=LAST {
-        let value = Ok(Value { value: count(tick), times: None });
-        let (time, trigger) = ((tick * TICK_NS) as u64, Trigger::Timer);
+        let value = Ok(CounterValue { value: count(tick), times: None });
+        let (time, trigger) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer);
         let (counter, cpu, owner) = (0, 0, None);
-        let reading = Reading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
-        take(Entry::Reading(reading));
+        let reading =
+            CounterReading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
+        take(LogEntry::Reading(reading));
         if tick == START {
             continue;
         }
         for &(cgroup_id, ns) in changes(tick) {
             let owner = Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
-            take(Entry::Held(&Held { function: GPU.parse().unwrap(), owner, ns }));
+            take(LogEntry::Held(&DeviceHold { function: GPU.parse().unwrap(), owner, ns }));
         }
         if tick == START + 1 {
             for (id, path) in [(1, "/a"), (2, "/b")] {
                 let names = CgroupNames { path: path.into(), ..CgroupNames::default() };
-                take(Entry::Cgroup { id, names: &Arc::new(names) });
+                take(LogEntry::Cgroup { id, names: &Arc::new(names) });
             }
         }
-        take(Entry::EndOfTick { tick: tick as u64, is_last: tick == LAST });
+        take(LogEntry::EndOfTick { tick: tick as u64, is_last: tick == LAST });
     }
-    while !attributor.more(&mut fabric) {}
+    while !attributor.make_rows(&mut fabric) {}
     rows(&fabric.finish())
 }
 
@@ -88,7 +89,8 @@ fn replayed() -> Rows {
     metadata.insert(metadata::INTERVAL_NS.to_owned(), (3 * TICK_NS).to_string());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata)
+            .unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut held) = (cgroups::Builder::default(), held::Builder::default());
     for tick in START..=LAST {
@@ -130,7 +132,7 @@ fn replayed() -> Rows {
 }
 
 #[test]
-fn who_held_it_has_its_bytes_again_as_live() {
+fn the_holder_of_a_device_has_its_bytes_replayed_as_live() {
     let live = live();
     let lines: Vec<_> = live
         .iter()
@@ -144,7 +146,8 @@ fn who_held_it_has_its_bytes_again_as_live() {
             )
         })
         .collect();
-    // Counts of the ticks are 1, 3, 5, 7 and 9 thousand; windows end after the second and the fifth.
+    // Counts of the ticks are 1, 3, 5, 7 and 9 thousand; windows end after the second and the
+    // fifth.
     let (held, source) = ("held", "source");
     let expected = [
         (2, "/a", 3700.0, held),

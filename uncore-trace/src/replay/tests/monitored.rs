@@ -8,10 +8,10 @@ use arrow::array::RecordBatch;
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{Monitored, Owner, Reading, Trigger, Value};
+use crate::entries::{CounterReading, CounterValue, Monitored, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32s, f64s, get, i64s, words};
-use crate::schema::origin::Origin;
+use crate::schema::columns::{f32_column, f64_column, i64_column, nullable_value, word_column};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, monitors};
 
 const LAST: i64 = START + 5;
@@ -40,16 +40,18 @@ fn moved(tick: i64) -> Option<u64> {
 pub(super) type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
 
 pub(super) fn rows(batch: &RecordBatch) -> Rows {
-    let (end, cgroup) = (i64s(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
-    let (value, method) = (f64s(batch, "value").unwrap(), words(batch, "method").unwrap());
-    let sure = f32s(batch, "confidence").unwrap();
+    let (end, cgroup) =
+        (i64_column(batch, "mono_ns").unwrap(), word_column(batch, "cgroup").unwrap());
+    let (value, method) =
+        (f64_column(batch, "value").unwrap(), word_column(batch, "method").unwrap());
+    let sure = f32_column(batch, "confidence").unwrap();
     let row = |row| {
         (
             end.value(row),
             cgroup.get(row).map(str::to_owned),
-            get(value, row).unwrap().to_bits(),
+            nullable_value(value, row).unwrap().to_bits(),
             method.get(row).unwrap().to_owned(),
-            get(sure, row).map(f32::to_bits),
+            nullable_value(sure, row).map(f32::to_bits),
         )
     };
     (0..batch.num_rows()).map(row).collect()
@@ -63,37 +65,37 @@ fn live() -> Rows {
         methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
     let task = |cgroup_id| Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
     for tick in START..=LAST {
-        let value = Ok(Value { value: 1000 * (tick - START) as u64, times: None });
-        let (time, trigger, tick) = ((tick * TICK_NS) as u64, Trigger::Timer, tick as u64);
+        let value = Ok(CounterValue { value: 1000 * (tick - START) as u64, times: None });
+        let (time, trigger, tick) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer, tick as u64);
         let (counter, cpu, owner) = (0, 0, None);
-        take(Entry::Reading(Reading { tick, time, counter, cpu, trigger, value, owner }));
+        take(LogEntry::Reading(CounterReading { tick, time, counter, cpu, trigger, value, owner }));
         if tick == START as u64 {
             continue;
         }
         let half = TICK_NS as u64 / 2;
-        take(Entry::Usage { cpu: 0, parts: &[(task(1), half), (task(2), half)] });
+        take(LogEntry::Usage { cpu: 0, usage: &[(task(1), half), (task(2), half)] });
         if let Some(bytes) = moved(tick as i64) {
             for (cgroup, bytes) in [(None, 1000), (Some("/a".into()), bytes)] {
-                take(Entry::Monitored(&Monitored { cgroup, socket: 0, bytes }));
+                take(LogEntry::Monitored(&Monitored { cgroup, socket: 0, bytes }));
             }
         }
         if tick == START as u64 + 1 {
             for (id, path) in [(1, "/a"), (2, "/b")] {
                 let names = CgroupNames { path: path.into(), ..CgroupNames::default() };
-                take(Entry::Cgroup { id, names: &Arc::new(names) });
+                take(LogEntry::Cgroup { id, names: &Arc::new(names) });
             }
         }
-        take(Entry::EndOfTick { tick, is_last: false });
+        take(LogEntry::EndOfTick { tick, is_last: false });
     }
-    attributor.finish(&mut fabric);
-    while !attributor.more(&mut fabric) {}
+    attributor.finish_windows(&mut fabric);
+    while !attributor.make_rows(&mut fabric) {}
     rows(&fabric.finish())
 }
 
@@ -102,7 +104,8 @@ fn replayed() -> Rows {
     let metadata = pairs(&plan());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata)
+            .unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut bytes) = (cgroups::Builder::default(), monitors::Builder::default());
     for tick in START..=LAST {
@@ -153,16 +156,16 @@ fn replayed() -> Rows {
 pub(super) fn made_again(recording: &Path) -> Rows {
     let file = recording.with_extension("parquet");
     let recording = Recording::open(recording).unwrap();
-    let target = Target::File(file.clone());
-    attribute(&recording, Overrides::default(), target, Create::default()).unwrap();
+    let target = RecordingTarget::File(file.clone());
+    attribute(&recording, Overrides::default(), target, CreateOptions::default()).unwrap();
     let made = Recording::open(&file).unwrap();
     let wanted = ["mono_ns", "cgroup", "value", "method", "confidence"];
-    let scan = made.table(&fabric::TABLE).unwrap().scan(&wanted).unwrap();
+    let scan = made.open_table(&fabric::TABLE).unwrap().scan_columns(&wanted).unwrap();
     scan.flat_map(|batch| rows(&batch.unwrap())).collect()
 }
 
 #[test]
-fn what_was_measured_is_divided_again_as_live() {
+fn monitored_bytes_are_divided_in_a_replay_as_live() {
     let live = live();
     assert_eq!(live.len(), 10);
     for (end, cgroup, value, method, _) in &live {

@@ -7,21 +7,21 @@ use arrow::array::{Int16Array, RecordBatch};
 use serde_json::json;
 
 use super::HourFile;
-use super::belongs::{self, Belongs};
-use crate::schema::columns::{self, Words, get};
-use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
-use crate::schema::origin::Origin;
+use super::belongs::{self, AllowedRows};
+use crate::schema::columns::{self, WordColumn, nullable_value};
+use crate::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
+use crate::schema::origin::RecordingOrigin;
 
 /// What tells counters apart, beside the boot and the socket.
 pub(super) const WORDS: [&str; 7] =
     ["subsystem", "pmu", "event", "filter", "unit", "link", "direction"];
-/// The places of `link` and `direction` in [`WORDS`].
+/// The indices of `link` and `direction` in [`WORDS`].
 const LINK: usize = 5;
 const DIRECTION: usize = 6;
 
 /// What tells a counter from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Counter {
+pub(super) struct CounterIdentity {
     origin: usize,
     socket: Option<i16>,
     words: [Option<String>; 7],
@@ -29,47 +29,52 @@ pub(super) struct Counter {
 
 /// The numbers of counters.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) index: HashMap<Counter, i32>,
-    list: Vec<Counter>,
+pub(super) struct RollupCounters {
+    pub(super) index: HashMap<CounterIdentity, i32>,
+    list: Vec<CounterIdentity>,
     /// The newest peak of each.
     peaks: Vec<Option<(f64, Direction)>>,
 }
 
-impl Counters {
+impl RollupCounters {
     /// Gives the counters in a file their numbers, unless it may not have its rows: says why not.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub(super) fn meet(
+    pub(super) fn add_file_counters(
         &mut self,
-        part: &HourFile,
-        belongs: &Belongs<'_>,
+        hour_file: &HourFile,
+        allowed: &AllowedRows<'_>,
     ) -> Result<Option<String>> {
-        let more = ["socket", "peak", "peak_direction"];
+        let peak_columns = ["socket", "peak", "peak_direction"];
         // A file that may not have its rows leaves no counter behind.
-        let mut met = Self::default();
-        for batch in part.table.scan(&[&WORDS[..], &more, &belongs::COLUMNS].concat())? {
+        let mut file_counters = Self::default();
+        for batch in hour_file
+            .table
+            .scan_columns(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())?
+        {
             let batch = batch?;
-            if let Some(why) = belongs.refuses(&batch)? {
+            if let Some(why) = allowed.refusal_reason(&batch)? {
                 return Ok(Some(why));
             }
-            let ids = numbers(&batch, part.origin, |counter| Ok(met.number(&counter)))?;
-            let peaks = columns::f64s(&batch, "peak")?;
-            let directions = columns::words(&batch, "peak_direction")?;
+            let ids = find_counter_ids(&batch, hour_file.origin, |counter| {
+                Ok(file_counters.assign_id(&counter))
+            })?;
+            let peaks = columns::f64_column(&batch, "peak")?;
+            let directions = columns::word_column(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
-                let direction = || directions.get(row).and_then(direction);
-                if let Some(peak) = get(peaks, row)
-                    && let Some(slot) = met.peaks.get_mut(id as usize)
+                let direction = || directions.get(row).and_then(parse_direction);
+                if let Some(peak) = nullable_value(peaks, row)
+                    && let Some(slot) = file_counters.peaks.get_mut(id as usize)
                     && slot.is_none_or(|(newest, _)| newest.to_bits() != peak.to_bits())
                 {
                     *slot = direction().map(|direction| (peak, direction));
                 }
             }
         }
-        for (counter, peak) in met.list.iter().zip(met.peaks) {
-            let id = self.number(counter);
+        for (counter, peak) in file_counters.list.iter().zip(file_counters.peaks) {
+            let id = self.assign_id(counter);
             if let Some(slot) = self.peaks.get_mut(id as usize) {
                 *slot = peak.or(*slot);
             }
@@ -77,7 +82,7 @@ impl Counters {
         Ok(None)
     }
 
-    fn number(&mut self, counter: &Counter) -> i32 {
+    fn assign_id(&mut self, counter: &CounterIdentity) -> i32 {
         if let Some(id) = self.index.get(counter) {
             return *id;
         }
@@ -89,24 +94,24 @@ impl Counters {
     }
 }
 
-/// The number of the counter of each row, by `number`, which is asked once for each counter.
-pub(super) fn numbers(
+/// The number of the counter of each row, by `find_id`, which is called once for each counter.
+pub(super) fn find_counter_ids(
     batch: &RecordBatch,
     origin: usize,
-    mut number: impl FnMut(Counter) -> Result<i32>,
+    mut find_id: impl FnMut(CounterIdentity) -> Result<i32>,
 ) -> Result<Vec<i32>> {
-    let words: Vec<Words<'_>> =
-        WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
-    let sockets: &Int16Array = columns::column(batch, "socket")?;
+    let words: Vec<WordColumn<'_>> =
+        WORDS.iter().map(|name| columns::word_column(batch, name)).collect::<Result<_>>()?;
+    let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
     let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();
     let mut ids = Vec::with_capacity(batch.num_rows());
-    let mut before = None;
+    let mut previous = None;
     for row in 0..batch.num_rows() {
-        let socket = get(sockets, row);
+        let socket = nullable_value(sockets, row);
         let mut keys = [-1; 7];
-        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.key(row));
+        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.dictionary_key(row));
         // Rows are sorted: most are of the counter of the row before.
-        let id = match before {
+        let id = match previous {
             Some((quick, id)) if quick == (socket, keys) => id,
             _ => {
                 if let Some(id) = known.get(&(socket, keys)) {
@@ -116,44 +121,54 @@ pub(super) fn numbers(
                     for (text, words) in texts.iter_mut().zip(&words) {
                         *text = words.get(row).map(str::to_owned);
                     }
-                    let id = number(Counter { origin, socket, words: texts })?;
+                    let id = find_id(CounterIdentity { origin, socket, words: texts })?;
                     known.insert((socket, keys), id);
                     id
                 }
             }
         };
-        before = Some(((socket, keys), id));
+        previous = Some(((socket, keys), id));
         ids.push(id);
     }
     Ok(ids)
 }
 
-fn direction(word: &str) -> Option<Direction> {
-    [Direction::In, Direction::Out, Direction::Both].into_iter().find(|it| it.name() == word)
+fn parse_direction(word: &str) -> Option<Direction> {
+    [Direction::In, Direction::Out, Direction::Both]
+        .into_iter()
+        .find(|direction| direction.direction_name() == word)
 }
 
 /// The plan that the counters and links would have been of, as far as a roll-up has it.
-pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value {
+pub(super) fn build_plan(
+    counters: &RollupCounters,
+    origins: &[RecordingOrigin],
+) -> serde_json::Value {
     let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
     let mut links: Vec<Link> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut link_indices: HashMap<String, usize> = HashMap::new();
     let mut listed = Vec::new();
     for (id, (counter, peak)) in counters.list.iter().zip(&counters.peaks).enumerate() {
-        let text = |place: usize| counter.words[place].as_deref().unwrap_or_default();
+        let text = |column: usize| counter.words[column].as_deref().unwrap_or_default();
         listed.push(json!({
             "id": id, "pmu": text(1), "event": text(2), "filter": text(3), "unit": text(4),
         }));
-        let (Some(own), Some(way)) = (&counter.words[LINK], direction(text(DIRECTION))) else {
+        let (Some(link_name), Some(flow)) =
+            (&counter.words[LINK], parse_direction(text(DIRECTION)))
+        else {
             continue;
         };
         let host = &origins[counter.origin].host;
-        let name = if has_hosts { format!("{host} {own}") } else { own.clone() };
-        let place = *places.entry(name.clone()).or_insert(links.len());
-        if place == links.len() {
+        let name = if has_hosts { format!("{host} {link_name}") } else { link_name.clone() };
+        let index = *link_indices.entry(name.clone()).or_insert(links.len());
+        if index == links.len() {
             links.push(Link {
                 name,
                 // Names are the kind and what tells links of it apart.
-                kind: own.rsplit_once(' ').map_or(own.as_str(), |(kind, _)| kind).to_owned(),
+                kind: link_name
+                    .rsplit_once(' ')
+                    .map_or(link_name.as_str(), |(kind, _)| kind)
+                    .to_owned(),
                 subsystem: text(0).to_owned(),
                 socket: counter.socket,
                 devices: None,
@@ -162,12 +177,12 @@ pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value
                 latencies: Vec::new(),
             });
         }
-        let link = &mut links[place];
-        link.counters.push(Counted { counter: id as u32, direction: way });
+        let link = &mut links[index];
+        link.counters.push(LinkCounter { counter: id as u32, direction: flow });
         let Some((bytes_per_s, direction)) = *peak else { continue };
         link.peaks.retain(|peak| peak.direction != direction);
         let detail = "as the roll-up has it".to_owned();
-        link.peaks.push(Peak { direction, bytes_per_s, source: PeakSource::Rollup, detail });
+        link.peaks.push(PeakRate { direction, bytes_per_s, source: PeakSource::Rollup, detail });
     }
     json!({ "links": links, "counters": listed })
 }

@@ -6,9 +6,9 @@ use arrow::array::Array as _;
 
 use super::*;
 use crate::schema::SCHEMA_VERSION;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::tables::hours::Hours;
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
 
 const SECOND: i64 = 1_000_000_000;
@@ -54,7 +54,8 @@ impl Boot<'_> {
             (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
-        let mut hours = Hours::open(self.root, Mode::default(), rollup::pairs(&pairs)).unwrap();
+        let mut hours =
+            Hours::open(self.root, FileMode::default(), rollup::file_metadata(&pairs)).unwrap();
         for window in windows {
             let mono_ns = window.number * WINDOW;
             let ts = self.wall_ns + mono_ns;
@@ -99,41 +100,43 @@ impl Boot<'_> {
             hours.write((ts / 1000, mono_ns), &rows.finish()).unwrap();
         }
         if live {
-            hours.seal().unwrap();
+            hours.seal_rows().unwrap();
             // As if the process was killed: what is sealed stays.
             std::mem::forget(hours);
         } else {
-            hours.finish().unwrap();
+            hours.finish_hour().unwrap();
         }
     }
 }
 
 fn open(root: &Path, hosts: &[&str]) -> Result<Recording> {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-    Recording::of_part(root, &Wanted { hosts, ..Wanted::default() })
+    Recording::open_selection(root, &RollupSelection { hosts, ..RollupSelection::default() })
 }
 
 /// End, counter, cgroup, value, total and known time of the rows between two times.
 type FoundRows = Vec<(i64, i32, String, Option<f64>, Option<f64>, i64)>;
 
 fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> FoundRows {
-    let table = recording.table(&fabric::TABLE).unwrap();
+    let table = recording.open_table(&fabric::TABLE).unwrap();
     let asked = ["mono_ns", "counter", "cgroup", "value", "total", "known_ns", "pid", "cpu"];
     let mut found = Vec::new();
     for batch in table.scan_within(&asked, TIME, wanted).unwrap() {
         let batch = batch.unwrap();
-        let cgroups = columns::words(&batch, "cgroup").unwrap();
-        let (values, totals) =
-            (columns::f64s(&batch, "value").unwrap(), columns::f64s(&batch, "total").unwrap());
+        let cgroups = columns::word_column(&batch, "cgroup").unwrap();
+        let (values, totals) = (
+            columns::f64_column(&batch, "value").unwrap(),
+            columns::f64_column(&batch, "total").unwrap(),
+        );
         for row in 0..batch.num_rows() {
-            assert!(columns::i32s(&batch, "pid").unwrap().is_null(row));
+            assert!(columns::i32_column(&batch, "pid").unwrap().is_null(row));
             found.push((
-                columns::i64s(&batch, "mono_ns").unwrap().value(row),
-                columns::i32s(&batch, "counter").unwrap().value(row),
+                columns::i64_column(&batch, "mono_ns").unwrap().value(row),
+                columns::i32_column(&batch, "counter").unwrap().value(row),
                 cgroups.get(row).unwrap().to_owned(),
-                get(values, row),
-                get(totals, row),
-                columns::i64s(&batch, "known_ns").unwrap().value(row),
+                nullable_value(values, row),
+                nullable_value(totals, row),
+                columns::i64_column(&batch, "known_ns").unwrap().value(row),
             ));
         }
     }
@@ -150,8 +153,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     let windows = |from: i64, to: i64, event: &'static str| -> Vec<HostWindow> {
         (from..to).map(|number| HostWindow::of(number, event, [1.0, 2.0])).collect()
     };
-    // Clocks that were started at different times, one of them off the seconds of the other; over an hour's
-    // end and a boot.
+    // Clocks that were started at different times, one of them off the seconds of the other; over
+    // an hour's end and a boot.
     boot("one", "aaaaaaaa", DAY).write(&windows(300, 500, "rd"), false);
     boot("two", "bbbbbbbb", DAY + 2000 * SECOND + 4_999_000_000)
         .write(&windows(100, 300, "rd"), false);
@@ -163,18 +166,20 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     assert!(found.iter().all(|row| row.0 % WINDOW == 0 && row.5 == WINDOW));
     let counters: BTreeSet<i32> = found.iter().map(|row| row.1).collect();
     assert_eq!(counters, (0..3).collect());
-    // Both hosts have windows up to 4990 s of the day, and one of them was started again after that.
+    // Both hosts have windows up to 4990 s of the day, and one of them was started again after
+    // that.
     let at = |seconds: i64| found.iter().filter(|row| row.0 == DAY + seconds * SECOND).count();
     assert_eq!((at(3000), at(3010), at(4990), at(5000), at(5020)), (4, 4, 4, 0, 2));
     let bounds = (DAY + 3000 * SECOND, DAY + 6000 * SECOND);
-    let table = recording.table(&fabric::TABLE).unwrap();
-    assert_eq!((table.bounds(TIME), table.rows()), (Some(bounds), found.len() as i64));
+    let table = recording.open_table(&fabric::TABLE).unwrap();
+    assert_eq!((table.column_bounds(TIME), table.row_count()), (Some(bounds), found.len() as i64));
     // A part of it has the rows and the counters of the whole.
     let part = DAY + 4000 * SECOND..=DAY + 5500 * SECOND;
     let expected: FoundRows = found.iter().filter(|row| part.contains(&row.0)).cloned().collect();
     assert_eq!(rows(&recording, part), expected);
     // Links are told apart by their hosts, and say where their peak is from.
-    let plan: serde_json::Value = serde_json::from_str(&table.metadata()[metadata::PLAN]).unwrap();
+    let plan: serde_json::Value =
+        serde_json::from_str(&table.metadata_pairs()[metadata::PLAN]).unwrap();
     let links = plan["links"].as_array().unwrap();
     let names: Vec<&str> = links.iter().map(|link| link["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["one memory 0", "two memory 0"]);
@@ -182,8 +187,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     assert_eq!(links[0]["peaks"][0]["source"], "roll-up");
     assert_eq!(links[0]["peaks"][0]["direction"], "both");
     assert_eq!(plan["counters"].as_array().unwrap().len(), 3);
-    assert_eq!(table.metadata().get(metadata::HOST), None);
-    assert_eq!(table.metadata()[metadata::INTERVAL_NS], WINDOW.to_string());
+    assert_eq!(table.metadata_pairs().get(metadata::HOST), None);
+    assert_eq!(table.metadata_pairs()[metadata::INTERVAL_NS], WINDOW.to_string());
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn hosts_are_named_or_matched_and_one_keeps_its_clock() {
     );
     let one = open(root, &["db-1"]).unwrap();
     assert_eq!(rows(&one, ALWAYS)[0].0, 7 * WINDOW);
-    let pairs = one.table(&fabric::TABLE).unwrap().metadata().clone();
+    let pairs = one.open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
     assert_eq!(pairs[metadata::HOST], "db-1");
     assert!(pairs[metadata::PLAN].contains("\"name\":\"memory 0\""), "{pairs:?}");
     let error = open(root, &["db-1", "mail-*"]).unwrap_err().to_string();
@@ -258,7 +263,7 @@ fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
 
 /// What is left out, by the end of its path.
 fn left_out(root: &Path) -> Vec<(String, String)> {
-    let recording = Recording::of_part(root, &Wanted::default()).unwrap();
+    let recording = Recording::open_selection(root, &RollupSelection::default()).unwrap();
     let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     recording.left_out().iter().map(|it| (name(&it.path), it.why.clone())).collect()
 }
@@ -350,7 +355,10 @@ fn directories_of_other_hosts_and_hours_are_not_opened() {
     let of = |hosts: &[&str], from: i64, to: i64| {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         let at = |hour: i64| DAY + hours(hour) * WINDOW;
-        Recording::of_part(root, &Wanted { hosts, wall_ns: Some((at(from), at(to))) })
+        Recording::open_selection(
+            root,
+            &RollupSelection { hosts, wall_ns: Some((at(from), at(to))) },
+        )
     };
     let one = of(&["one"], 10, 11).unwrap();
     assert_eq!(rows(&one, ALWAYS).len(), 2);

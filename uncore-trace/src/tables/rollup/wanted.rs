@@ -11,11 +11,11 @@ const NAMED: usize = 8;
 
 /// Which part of a roll-up is read. Directories of other hosts and hours are not opened.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct RollupSelection {
     /// Names of hosts, with `*` for any text; all where there are none.
     pub hosts: Vec<String>,
-    /// Windows that end after the first and not after the second of these wall times are needed, ns since 1970. Some
-    /// windows before and after come too.
+    /// Windows that end after the first and not after the second of these wall times are needed, ns
+    /// since 1970. Some windows before and after come too.
     pub wall_ns: Option<(i64, i64)>,
 }
 
@@ -24,7 +24,7 @@ pub struct Wanted {
 pub(in crate::tables) struct Hosts(Vec<(String, GlobMatcher)>);
 
 impl Hosts {
-    /// Those that are named, or matched with `*`; all where none is.
+    /// Hosts that are named, or matched with `*`; all hosts if `wanted` is empty.
     ///
     /// # Errors
     ///
@@ -38,29 +38,34 @@ impl Hosts {
         compiled.collect::<Result<_>>().map(Self)
     }
 
-    pub(in crate::tables) fn has(&self, host: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|pattern| is(pattern, host))
+    pub(in crate::tables) fn has_host(&self, host: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| matches_host(pattern, host))
     }
 
-    /// That each of them is one of these.
+    /// Checks that each pattern matches one of these hosts.
     ///
     /// # Errors
     ///
-    /// One names none; says which there are.
-    pub(in crate::tables) fn require(&self, path: &Path, hosts: &BTreeSet<String>) -> Result<()> {
+    /// A pattern matches none; the error names the hosts that there are.
+    pub(in crate::tables) fn require_all_matched(
+        &self,
+        path: &Path,
+        hosts: &BTreeSet<String>,
+    ) -> Result<()> {
         for pattern in &self.0 {
-            if !hosts.iter().any(|host| is(pattern, host)) {
+            if !hosts.iter().any(|host| matches_host(pattern, host)) {
                 let named: Vec<&str> = hosts.iter().take(NAMED).map(String::as_str).collect();
-                let more = hosts.len().saturating_sub(NAMED);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let omitted = hosts.len().saturating_sub(NAMED);
+                let suffix =
+                    if omitted > 0 { format!(" and {omitted} more") } else { String::new() };
                 let (path, named) = (path.display(), named.join(", "));
-                bail!("{path} has no host {}: it has {named}{more}", pattern.0);
+                bail!("{path} has no host {}: it has {named}{suffix}", pattern.0);
             }
         }
         Ok(())
     }
 }
 
-fn is((pattern, glob): &(String, GlobMatcher), host: &str) -> bool {
+fn matches_host((pattern, glob): &(String, GlobMatcher), host: &str) -> bool {
     glob.is_match(host) || host == pattern
 }

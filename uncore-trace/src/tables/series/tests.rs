@@ -1,22 +1,22 @@
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
-use crate::tables::writer::{Create, Writer};
+use crate::tables::writer::{CreateOptions, Writer};
 
-fn dataset(dir: &Path) -> Target {
-    Target::Dataset(dir.to_owned())
+fn dataset(dir: &Path) -> RecordingTarget {
+    RecordingTarget::Dataset(dir.to_owned())
 }
 
-fn series(target: &Target, keep: Option<Keep>) -> Series {
-    Series::open(target, keep, Mode::default()).unwrap()
+fn series(target: &RecordingTarget, keep: Option<Keep>) -> PartSeries {
+    PartSeries::open(target, keep, FileMode::default()).unwrap()
 }
 
 /// Records an empty next part.
-fn record(series: &mut Series) -> Writer {
+fn record(series: &mut PartSeries) -> Writer {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-    Writer::create(series.next_target(), Create::default(), &[version].into()).unwrap()
+    Writer::create(series.next_target(), CreateOptions::default(), &[version].into()).unwrap()
 }
 
-fn finish(series: &mut Series) {
+fn finish(series: &mut PartSeries) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     record(series).finish(&[version].into()).unwrap();
 }
@@ -33,10 +33,10 @@ fn names(dir: &Path) -> Vec<String> {
 fn sizes_and_numbers_are_told_apart() {
     assert_eq!("3".parse(), Ok(Keep::Parts(3)));
     assert_eq!("2GiB".parse(), Ok(Keep::Bytes(2 << 30)));
-    assert_eq!(bytes("256MiB"), Ok(256 << 20));
-    assert_eq!(bytes("1GB"), Ok(1_000_000_000));
+    assert_eq!(parse_size("256MiB"), Ok(256 << 20));
+    assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
     for wrong in ["256M", "1h", "", "-1MiB", "x", "MiB"] {
-        assert!(bytes(wrong).unwrap_err().contains("256MiB"), "{wrong}");
+        assert!(parse_size(wrong).unwrap_err().contains("256MiB"), "{wrong}");
     }
     for wrong in ["0", "0B", "-3", "1.5"] {
         assert!(wrong.parse::<Keep>().is_err(), "{wrong}");
@@ -49,7 +49,7 @@ fn parts_are_numbered_on_and_the_oldest_are_removed() {
     for (target, dir, parts) in [
         (dataset(&place.path().join("run")), "run", ["00000002", "00000003"]),
         (
-            Target::File(place.path().join("run.parquet")),
+            RecordingTarget::File(place.path().join("run.parquet")),
             "",
             ["run-00000002.parquet", "run-00000003.parquet"],
         ),
@@ -63,7 +63,7 @@ fn parts_are_numbered_on_and_the_oldest_are_removed() {
         fs::write(dir.join("notes"), "x").unwrap();
         let mut next = series(&target, Some(Keep::Parts(2)));
         finish(&mut next);
-        next.trim(0).unwrap();
+        next.trim_parts(0).unwrap();
         let found = names(&dir);
         let found: Vec<&str> = found.iter().map(String::as_str).collect();
         assert!(parts.iter().all(|part| found.contains(part)), "{found:?}");
@@ -79,22 +79,23 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
     let mut all = series(&target, None);
     finish(&mut all);
     all.make_room().unwrap();
-    assert_eq!(all.parts.numbers().unwrap(), [1]);
+    assert_eq!(all.names.list_numbers().unwrap(), [1]);
     let mut some = series(&target, Some(Keep::Parts(9)));
     finish(&mut some);
     let live = record(&mut some);
     for left in [&[2, 3][..], &[3], &[3]] {
         some.make_room().unwrap();
-        assert_eq!(some.parts.numbers().unwrap(), left);
+        assert_eq!(some.names.list_numbers().unwrap(), left);
     }
     drop(live);
 }
 
 /// A part with one window.
-fn window(series: &mut Series, boot: &str, mono_ns: i64) {
+fn window(series: &mut PartSeries, boot: &str, mono_ns: i64) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = [version, (metadata::BOOT_ID.to_owned(), boot.to_owned())].into();
-    let mut writer = Writer::create(series.next_target(), Create::default(), &pairs).unwrap();
+    let mut writer =
+        Writer::create(series.next_target(), CreateOptions::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
         mono_ns,
@@ -125,9 +126,9 @@ fn a_time_is_looked_for_in_its_own_boot() {
         window(&mut series, boot, mono_ns);
     }
     let part = |number: u64| dir.join(format!("{number:08}"));
-    assert_eq!(within(&dir, "b", 0..=100).unwrap(), [part(3), part(4)]);
-    assert_eq!(within(&dir, "b", 20..=30).unwrap(), [part(4)]);
-    assert_eq!(within(&dir, "c", 0..=100).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(parts_within(&dir, "b", 0..=100).unwrap(), [part(3), part(4)]);
+    assert_eq!(parts_within(&dir, "b", 20..=30).unwrap(), [part(4)]);
+    assert_eq!(parts_within(&dir, "c", 0..=100).unwrap(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -136,15 +137,15 @@ fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
     let target = dataset(&place.path().join("run"));
     let mut series = series(&target, Some(Keep::Bytes(u64::MAX)));
     (0..4).for_each(|_| finish(&mut series));
-    let size = series.size(1);
+    let size = series.part_size(1);
     assert!(size > 0);
     series.keep = Some(Keep::Bytes(3 * size + size / 2));
-    series.trim(0).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), [2, 3, 4]);
-    series.trim(size).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), [3, 4]);
-    series.trim(u64::MAX / 2).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), Vec::<u64>::new());
+    series.trim_parts(0).unwrap();
+    assert_eq!(series.names.list_numbers().unwrap(), [2, 3, 4]);
+    series.trim_parts(size).unwrap();
+    assert_eq!(series.names.list_numbers().unwrap(), [3, 4]);
+    series.trim_parts(u64::MAX / 2).unwrap();
+    assert_eq!(series.names.list_numbers().unwrap(), Vec::<u64>::new());
 }
 
 #[test]
@@ -153,9 +154,9 @@ fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
     let target = dataset(&place.path().join("run"));
     let mut first = series(&target, Some(Keep::Bytes(1)));
     let live = record(&mut first);
-    first.trim(1 << 40).unwrap();
-    assert_eq!(first.parts.numbers().unwrap(), [1]);
-    let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
+    first.trim_parts(1 << 40).unwrap();
+    assert_eq!(first.names.list_numbers().unwrap(), [1]);
+    let error = PartSeries::open(&target, None, FileMode::default()).unwrap_err().to_string();
     assert!(error.contains("00000001 is being recorded now"), "{error}");
     drop(live);
 }
@@ -175,8 +176,8 @@ fn what_was_half_removed_is_removed_and_a_recording_is_no_series() {
     assert_eq!(parts_of(&dir), [dir.join("00000001")]);
     assert_eq!(parts_of(&dir.join("00000001")), Vec::<PathBuf>::new());
     let part = dataset(&dir.join("00000001"));
-    let error = Series::open(&part, None, Mode::default()).unwrap_err().to_string();
+    let error = PartSeries::open(&part, None, FileMode::default()).unwrap_err().to_string();
     assert!(error.contains("holds a recording that was not rotated"), "{error}");
-    let stream = Target::Stream(Box::new(Vec::new()));
-    assert!(Series::open(&stream, None, Mode::default()).is_err());
+    let stream = RecordingTarget::Stream(Box::new(Vec::new()));
+    assert!(PartSeries::open(&stream, None, FileMode::default()).is_err());
 }

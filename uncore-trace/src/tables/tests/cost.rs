@@ -5,7 +5,7 @@ use std::fs;
 use super::{pairs, table_path};
 use crate::schema::{TableDef, readings, slices};
 use crate::tables::encode;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use arrow::array::RecordBatch;
 
@@ -66,17 +66,18 @@ fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs())
+            .unwrap();
     let mut at = 0;
     while at < batch.num_rows() {
         let rows = seal.min(batch.num_rows() - at);
         writer.write(def, &batch.slice(at, rows)).unwrap();
-        writer.seal().unwrap();
+        writer.seal_rows().unwrap();
         at += rows;
     }
     writer.finish(&pairs()).unwrap();
     let file = table_path(&path, def);
-    let (_, footer) = encode::footer(&file).unwrap();
+    let (_, footer) = encode::read_footer(&file).unwrap();
     for group in footer.metadata().row_groups() {
         for column in group.columns() {
             println!(

@@ -8,15 +8,15 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::cost::readings_of;
 use super::{pairs, windows};
 use crate::schema::{ALL, TableDef, fabric, readings, rollup};
-use crate::tables::encode::{self, Form};
-use crate::tables::mode::Mode;
+use crate::tables::encode::{self, FileProperties};
+use crate::tables::mode::FileMode;
 
 use arrow::array::RecordBatch;
 
 /// Fails if a file has a feature that old readers refuse or misread. Fields that they skip, such as
 /// the sizes of strings in memory, may be there.
 fn assert_old_readers_read(path: &Path, what: &str) {
-    let (_, footer) = encode::footer(path).unwrap();
+    let (_, footer) = encode::read_footer(path).unwrap();
     let file: &ParquetMetaData = footer.metadata();
     let orders = file.file_metadata().column_orders().unwrap();
     assert_eq!(orders.len(), file.file_metadata().schema_descr().num_columns(), "{what}");
@@ -49,14 +49,14 @@ fn assert_old_readers_read(path: &Path, what: &str) {
 fn write_in_all_ways(def: &'static TableDef, rows: &RecordBatch) {
     let dir = tempfile::tempdir().unwrap();
     let pairs = pairs();
-    let form = Form { def, pairs: &pairs, mode: Mode::default() };
+    let form = FileProperties { def, pairs: &pairs, mode: FileMode::default() };
     let [segment, merged, copied] =
         ["segment", "merged", "copied"].map(|name| dir.path().join(name));
-    encode::rows(&segment, &form, std::slice::from_ref(rows)).unwrap();
+    encode::write_rows(&segment, &form, std::slice::from_ref(rows)).unwrap();
     assert_old_readers_read(&segment, &format!("segment of {}", def.name));
-    encode::merged(&merged, &form, &[segment.clone(), segment]).unwrap();
+    encode::merge_files(&merged, &form, &[segment.clone(), segment]).unwrap();
     assert_old_readers_read(&merged, &format!("merged {}", def.name));
-    encode::concatenated(&copied, &form, &[merged.clone(), merged]).unwrap();
+    encode::concatenate_files(&copied, &form, &[merged.clone(), merged]).unwrap();
     assert_old_readers_read(&copied, &format!("copied {}", def.name));
 }
 

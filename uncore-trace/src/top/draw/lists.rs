@@ -1,48 +1,48 @@
 //! The lists of links and of tenants.
 
 use super::super::app::{App, Focus};
-use super::{Look, StyledText, fit};
+use super::{StyledText, TextLook, fit_width};
 use crate::terminal::cells;
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
-use crate::view::heat::bars;
-use crate::view::live::screen::{Full, OwnerLine, Screen, ThingLine};
+use crate::view::heat::draw_bars;
+use crate::view::live::screen::{LinkFullness, LiveScreen, OwnerLine, WatchedLine};
 
 /// Number of cells between columns.
 const GAP: usize = 2;
 
 /// Fewest cells for the bars of the last minute.
-const LEAST_TIME: usize = 10;
+const MIN_BAR_CELLS: usize = 10;
 
 /// Most cells for the bars of the last minute, one per frame.
-const MOST_TIME: usize = 60;
+const MAX_BAR_CELLS: usize = 60;
 
 /// Fewest cells for a name.
-const LEAST_NAME: usize = 16;
+const MIN_NAME_CELLS: usize = 16;
 
 /// A column of values: its head, and a cell for each line.
-struct Column {
+struct ListColumn {
     head: String,
     cells: Vec<StyledText>,
 }
 
-impl Column {
+impl ListColumn {
     fn new(head: impl Into<String>, cells: impl Iterator<Item = StyledText>) -> Self {
         Self { head: head.into(), cells: cells.collect() }
     }
 
-    fn width(&self) -> usize {
+    fn column_width(&self) -> usize {
         let widest = self.cells.iter().map(|(text, _)| cells(text)).max().unwrap_or_default();
         widest.max(cells(&self.head))
     }
 }
 
 /// A list: names, columns, and bars for the last minute.
-struct List<'a> {
+struct ScreenList<'a> {
     head: String,
     names: Vec<StyledText>,
-    columns: Vec<Column>,
+    columns: Vec<ListColumn>,
     /// For each line, its values of the last minute.
     times: Vec<Vec<Option<f64>>>,
     /// Whether the last columns matter least; else the first do.
@@ -53,104 +53,126 @@ struct List<'a> {
 }
 
 /// The lines of the list of links, or of events if there are no links.
-pub(super) fn links(
+pub(super) fn link_lines(
     app: &App,
-    screen: &Screen,
+    screen: &LiveScreen,
     width: usize,
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
-    let things = &screen.links;
-    let is_link = things.iter().any(|thing| thing.unit == "bytes");
-    let plain = |text: String| (text, Look::Plain);
+    let traffic_lines = &screen.links;
+    let is_link = traffic_lines.iter().any(|traffic_line| traffic_line.unit == "bytes");
+    let plain = |text: String| (text, TextLook::Plain);
     let mut columns = Vec::new();
     if is_link {
-        let rates = things.iter().flat_map(|thing| [thing.in_per_s, thing.out_per_s, thing.per_s]);
-        let unit = Shared::of(rates.flatten(), "bytes");
-        let head = |what: &str| format!("{what} {}", unit.rate_name());
-        let figure = |rate: Option<f64>, thing: &ThingLine| {
-            let none = if thing.unknown { "?" } else { "-" };
-            plain(rate.map_or_else(|| none.to_owned(), |rate| unit.figure(rate)))
+        let rates = traffic_lines.iter().flat_map(|traffic_line| {
+            [traffic_line.in_per_s, traffic_line.out_per_s, traffic_line.per_s]
+        });
+        let unit = SharedUnit::for_values(rates.flatten(), "bytes");
+        let head = |title: &str| format!("{title} {}", unit.rate_name());
+        let figure = |rate: Option<f64>, traffic_line: &WatchedLine| {
+            let none = if traffic_line.unknown { "?" } else { "-" };
+            plain(rate.map_or_else(|| none.to_owned(), |rate| unit.format_figure(rate)))
         };
-        if app.within.is_some() {
-            columns.push(Column::new(
+        if app.opened_owner.is_some() {
+            columns.push(ListColumn::new(
                 head("its"),
-                things.iter().map(|thing| figure(thing.within_per_s, thing)),
+                traffic_lines
+                    .iter()
+                    .map(|traffic_line| figure(traffic_line.within_per_s, traffic_line)),
             ));
         }
-        columns.push(Column::new(
+        columns.push(ListColumn::new(
             head("in"),
-            things.iter().map(|thing| figure(thing.in_per_s, thing)),
+            traffic_lines.iter().map(|traffic_line| figure(traffic_line.in_per_s, traffic_line)),
         ));
-        columns.push(Column::new(
+        columns.push(ListColumn::new(
             head("out"),
-            things.iter().map(|thing| figure(thing.out_per_s, thing)),
+            traffic_lines.iter().map(|traffic_line| figure(traffic_line.out_per_s, traffic_line)),
         ));
         // Some memory controllers do not count reads and writes separately.
-        let only_both = |thing: &ThingLine| {
-            thing.per_s.is_some() && thing.in_per_s.is_none() && thing.out_per_s.is_none()
+        let only_both = |traffic_line: &WatchedLine| {
+            traffic_line.per_s.is_some()
+                && traffic_line.in_per_s.is_none()
+                && traffic_line.out_per_s.is_none()
         };
-        if things.iter().any(only_both) {
-            let both = things.iter().map(|thing| figure(thing.per_s, thing));
-            columns.push(Column::new(head("both"), both));
+        if traffic_lines.iter().any(only_both) {
+            let combined =
+                traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
+            columns.push(ListColumn::new(head("both"), combined));
         }
-        columns.push(Column::new("of peak", things.iter().map(|thing| percent(thing.full))));
+        columns.push(ListColumn::new(
+            "of peak",
+            traffic_lines.iter().map(|traffic_line| percent_of_peak(traffic_line.full)),
+        ));
     } else {
-        let rate = |rate: Option<f64>, thing: &ThingLine| {
-            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::rate(rate, &thing.unit));
+        let rate = |rate: Option<f64>, traffic_line: &WatchedLine| {
+            let shown = rate
+                .map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &traffic_line.unit));
             plain(printable(&shown).into_owned())
         };
-        if app.within.is_some() {
-            let its = things.iter().map(|thing| rate(thing.within_per_s, thing));
-            columns.push(Column::new("its rate", its));
+        if app.opened_owner.is_some() {
+            let owner_rates = traffic_lines
+                .iter()
+                .map(|traffic_line| rate(traffic_line.within_per_s, traffic_line));
+            columns.push(ListColumn::new("its rate", owner_rates));
         }
-        columns.push(Column::new("rate", things.iter().map(|thing| rate(thing.per_s, thing))));
+        columns.push(ListColumn::new(
+            "rate",
+            traffic_lines.iter().map(|traffic_line| rate(traffic_line.per_s, traffic_line)),
+        ));
     }
-    let list = List {
+    let list = ScreenList {
         head: if is_link { "link" } else { "event" }.to_owned(),
-        names: things.iter().map(|thing| plain(printable(&thing.name).into_owned())).collect(),
+        names: traffic_lines
+            .iter()
+            .map(|traffic_line| plain(printable(&traffic_line.name).into_owned()))
+            .collect(),
         columns,
-        times: things.iter().map(|thing| thing.history.clone()).collect(),
+        times: traffic_lines.iter().map(|traffic_line| traffic_line.history.clone()).collect(),
         // The rates matter more than the peak.
         drops_last: true,
         selected: (screen.selected, app.focus == Focus::Links),
         app,
     };
-    list.lines(width, lines)
+    list.draw_lines(width, lines)
 }
 
 /// The lines of the list of tenants.
-pub(super) fn owners(
+pub(super) fn owner_lines(
     app: &App,
-    screen: &Screen,
+    screen: &LiveScreen,
     width: usize,
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
     let owners = &screen.owners;
-    let look = |line: &OwnerLine| if line.owner == "task" { Look::Plain } else { Look::Dim };
+    let look =
+        |line: &OwnerLine| if line.owner == "task" { TextLook::Plain } else { TextLook::Dim };
     let column = |head: String, cell: &dyn Fn(&OwnerLine) -> String| {
-        Column::new(head, owners.iter().map(|line| (cell(line), look(line))))
+        ListColumn::new(head, owners.iter().map(|line| (cell(line), look(line))))
     };
-    let mut columns: Vec<Column> = Vec::new();
+    let mut columns: Vec<ListColumn> = Vec::new();
     let mut unit = String::new();
-    let of = |place: usize| owners.iter().filter_map(move |line| *line.per_s.get(place)?);
+    let rates_of_group =
+        |group_index: usize| owners.iter().filter_map(move |line| *line.per_s.get(group_index)?);
     if screen.groups.iter().all(|group| group.unit == "bytes") {
         // Groups share a unit, so that they can be compared.
-        let shared = Shared::of((0..screen.groups.len()).flat_map(of), "bytes");
+        let shared =
+            SharedUnit::for_values((0..screen.groups.len()).flat_map(rates_of_group), "bytes");
         unit = format!(", {}", shared.rate_name());
-        for (place, group) in screen.groups.iter().enumerate() {
+        for (group_index, group) in screen.groups.iter().enumerate() {
             columns.push(column(printable(&group.name).into_owned(), &|line| {
-                let rate = line.per_s.get(place).copied().flatten();
-                rate.map_or_else(|| "?".to_owned(), |rate| shared.figure(rate))
+                let rate = line.per_s.get(group_index).copied().flatten();
+                rate.map_or_else(|| "?".to_owned(), |rate| shared.format_figure(rate))
             }));
         }
     } else if let Some(group) = screen.groups.get(screen.selected) {
-        let shared = Shared::of(of(screen.selected), &group.unit);
+        let shared = SharedUnit::for_values(rates_of_group(screen.selected), &group.unit);
         columns.push(column(shared.rate_name(), &|line| {
-            line.link_per_s.map_or_else(|| "?".to_owned(), |rate| shared.figure(rate))
+            line.link_per_s.map_or_else(|| "?".to_owned(), |rate| shared.format_figure(rate))
         }));
     }
     let dash = || "-".to_owned();
-    let percent = |part: f64| Shared::percent().figure(part);
+    let percent = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
     columns.push(column("share %".to_owned(), &|line| line.share.map_or_else(dash, percent)));
     columns.push(column("conf.".to_owned(), &|line| {
         line.confidence.map_or_else(dash, |confidence| format!("{confidence:.2}"))
@@ -161,102 +183,107 @@ pub(super) fn owners(
     let name = |line: &OwnerLine| {
         let name = printable(&line.name);
         // Parentheses distinguish owners such as `irq` from a cgroup of that name.
-        let own = line.owner != "task" && line.name == line.owner;
-        if own { format!("({name})") } else { name.into_owned() }
+        let is_owner_name = line.owner != "task" && line.name == line.owner;
+        if is_owner_name { format!("({name})") } else { name.into_owned() }
     };
-    let list = List {
+    let list = ScreenList {
         head: format!("{}{unit}", screen.by),
         names: owners.iter().map(|line| (name(line), look(line))).collect(),
         columns,
         times: owners.iter().map(|line| line.history.clone()).collect(),
         // Single groups matter less than share and confidence.
         drops_last: false,
-        selected: (app.owner, app.focus == Focus::Owners),
+        selected: (app.owner_index, app.focus == Focus::Owners),
         app,
     };
-    list.lines(width, lines)
+    list.draw_lines(width, lines)
 }
 
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
-fn percent(full: Option<Full>) -> StyledText {
-    let Some(Full { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
-    let number = |part: f64| Shared::percent().figure(part);
-    let look = match part {
-        part if part > 1.0 => Look::Hot,
-        part if part > FULL => Look::Warm,
-        _ => Look::Plain,
+fn percent_of_peak(full: Option<LinkFullness>) -> StyledText {
+    let Some(LinkFullness { part: fraction, other: conflicting_fraction }) = full else {
+        return ("-".to_owned(), TextLook::Plain);
     };
-    match other {
-        Some(other) => (format!("{} | {} %!", number(part), number(other)), Look::Warm),
-        None if part > 1.0 => (format!("{} %!", number(part)), look),
-        None => (format!("{} %", number(part)), look),
+    let number = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
+    let look = match fraction {
+        fraction if fraction > 1.0 => TextLook::Hot,
+        fraction if fraction > FULL => TextLook::Warm,
+        _ => TextLook::Plain,
+    };
+    match conflicting_fraction {
+        Some(conflicting) => {
+            (format!("{} | {} %!", number(fraction), number(conflicting)), TextLook::Warm)
+        }
+        None if fraction > 1.0 => (format!("{} %!", number(fraction)), look),
+        None => (format!("{} %", number(fraction)), look),
     }
 }
 
-impl List<'_> {
+impl ScreenList<'_> {
     /// The list in at most `lines` lines, including its head. Columns that do not fit are left out,
     /// and the head shows their number. The names get the remaining width.
-    fn lines(mut self, width: usize, lines: usize) -> Vec<Vec<StyledText>> {
+    fn draw_lines(mut self, width: usize, lines: usize) -> Vec<Vec<StyledText>> {
         let ascii = self.app.ascii;
         let marker = 2;
-        let widths = |columns: &[Column]| -> usize {
-            columns.iter().map(|column| column.width() + GAP).sum()
+        let widths = |columns: &[ListColumn]| -> usize {
+            columns.iter().map(|column| column.column_width() + GAP).sum()
         };
         let mut hidden = 0;
-        while widths(&self.columns) + LEAST_NAME + marker > width && self.columns.len() > 1 {
+        while widths(&self.columns) + MIN_NAME_CELLS + marker > width && self.columns.len() > 1 {
             self.columns.remove(if self.drops_last { self.columns.len() - 1 } else { 0 });
             hidden += 1;
         }
         let figures = widths(&self.columns);
         let longest = self.names.iter().map(|(name, _)| cells(name)).max().unwrap_or_default();
-        let longest = longest.max(LEAST_NAME).max(cells(&self.head));
-        let rest = width.saturating_sub(marker + figures);
-        let time = rest.saturating_sub(longest + GAP).clamp(0, MOST_TIME);
-        let time = if time >= LEAST_TIME {
+        let longest = longest.max(MIN_NAME_CELLS).max(cells(&self.head));
+        let remaining = width.saturating_sub(marker + figures);
+        let time = remaining.saturating_sub(longest + GAP).clamp(0, MAX_BAR_CELLS);
+        let time = if time >= MIN_BAR_CELLS {
             time
-        } else if rest >= LEAST_NAME + GAP + LEAST_TIME {
-            LEAST_TIME
+        } else if remaining >= MIN_NAME_CELLS + GAP + MIN_BAR_CELLS {
+            MIN_BAR_CELLS
         } else {
             0
         };
-        let name_width = rest.saturating_sub(if time > 0 { time + GAP } else { 0 }).min(longest);
+        let name_width =
+            remaining.saturating_sub(if time > 0 { time + GAP } else { 0 }).min(longest);
         let room = lines.saturating_sub(1);
-        let first = self.first(room);
-        let shown = self.names.len().saturating_sub(first).min(room);
-        let mut out = vec![self.head_line(first, shown, name_width, time, hidden)];
-        for line in first..first + shown {
-            out.push(self.line(line, name_width, time, ascii));
+        let first_line = self.first_shown(room);
+        let shown = self.names.len().saturating_sub(first_line).min(room);
+        let mut output = vec![self.head_line(first_line, shown, name_width, time, hidden)];
+        for line in first_line..first_line + shown {
+            output.push(self.draw_line(line, name_width, time, ascii));
         }
-        out
+        output
     }
 
     /// Index of the first line shown, chosen so that the selected line is visible.
-    fn first(&self, room: usize) -> usize {
+    fn first_shown(&self, room: usize) -> usize {
         let (selected, _) = self.selected;
-        let last = self.names.len().saturating_sub(1);
-        selected.min(last).saturating_sub(room.saturating_sub(1))
+        let last_index = self.names.len().saturating_sub(1);
+        selected.min(last_index).saturating_sub(room.saturating_sub(1))
     }
 
     fn head_line(
         &self,
-        first: usize,
+        first_line: usize,
         shown: usize,
         name_width: usize,
         time: usize,
         hidden: usize,
     ) -> Vec<StyledText> {
-        let all = self.names.len();
+        let line_count = self.names.len();
         let mut head = self.head.clone();
-        if shown < all {
-            head = format!("{head} {}-{} of {all}", first + 1, first + shown);
+        if shown < line_count {
+            head = format!("{head} {}-{} of {line_count}", first_line + 1, first_line + shown);
         }
         if hidden > 0 {
             head = format!("{head} (+{hidden})");
         }
-        let head = fit(&head, name_width, self.app.ascii);
-        let mut text = format!("  {}", padded(&head, name_width));
+        let head = fit_width(&head, name_width, self.app.ascii);
+        let mut text = format!("  {}", pad_to_width(&head, name_width));
         for column in &self.columns {
-            let blanks = column.width() - cells(&column.head) + GAP;
+            let blanks = column.column_width() - cells(&column.head) + GAP;
             text.push_str(&" ".repeat(blanks));
             text.push_str(&column.head);
         }
@@ -264,10 +291,16 @@ impl List<'_> {
             text.push_str(&" ".repeat(GAP));
             text.push_str(if time < 11 { "1 minute" } else { "last minute" });
         }
-        vec![(text, Look::Head)]
+        vec![(text, TextLook::Head)]
     }
 
-    fn line(&self, line: usize, name_width: usize, time: usize, ascii: bool) -> Vec<StyledText> {
+    fn draw_line(
+        &self,
+        line: usize,
+        name_width: usize,
+        time: usize,
+        ascii: bool,
+    ) -> Vec<StyledText> {
         let (name, look) = &self.names[line];
         let is_selected = self.selected.0 == line;
         let marker = match (is_selected, self.selected.1) {
@@ -275,27 +308,28 @@ impl List<'_> {
             (true, false) => "* ",
             (false, _) => "  ",
         };
-        let name = padded(&fit(name, name_width, ascii), name_width);
-        let of = |look: Look| if is_selected && self.selected.1 { Look::Selected } else { look };
-        let mut parts = vec![(format!("{marker}{name}"), of(*look))];
+        let name = pad_to_width(&fit_width(name, name_width, ascii), name_width);
+        let look_of =
+            |look: TextLook| if is_selected && self.selected.1 { TextLook::Selected } else { look };
+        let mut pieces = vec![(format!("{marker}{name}"), look_of(*look))];
         for column in &self.columns {
             let (text, look) = &column.cells[line];
-            let blanks = column.width() - cells(text) + GAP;
-            parts.push((format!("{}{text}", " ".repeat(blanks)), of(*look)));
+            let blanks = column.column_width() - cells(text) + GAP;
+            pieces.push((format!("{}{text}", " ".repeat(blanks)), look_of(*look)));
         }
         if time > 0 {
             let values = &self.times[line];
-            let from = values.len().saturating_sub(time);
-            let drawn = bars(&values[from..], ascii);
+            let first_value = values.len().saturating_sub(time);
+            let drawn = draw_bars(&values[first_value..], ascii);
             // The newest value is at the right end.
             let blanks = time - cells(&drawn) + GAP;
-            parts.push((format!("{}{drawn}", " ".repeat(blanks)), of(*look)));
+            pieces.push((format!("{}{drawn}", " ".repeat(blanks)), look_of(*look)));
         }
-        parts
+        pieces
     }
 }
 
 /// The text, filled with blanks to `width` cells.
-fn padded(text: &str, width: usize) -> String {
+fn pad_to_width(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(cells(text))))
 }

@@ -5,18 +5,18 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::*;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, PeakSource};
-use crate::tables::writer::Piece;
-use crate::top::Options;
-use crate::view::key::By;
+use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
+use crate::tables::writer::TablePiece;
+use crate::top::TopOptions;
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
-use crate::view::live::Live;
+use crate::view::live::LiveFrames;
 
 pub(super) const SECOND: i64 = 1_000_000_000;
 
 pub(super) fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource, f64)]) -> Link {
-    let counted = |counter, direction| Counted { counter, direction };
-    let peak = |(source, bytes_per_s): &(PeakSource, f64)| Peak {
+    let counted = |counter, direction| LinkCounter { counter, direction };
+    let peak = |(source, bytes_per_s): &(PeakSource, f64)| PeakRate {
         direction: Direction::In,
         bytes_per_s: *bytes_per_s,
         source: *source,
@@ -84,7 +84,7 @@ pub(super) fn row(second: i64, counter: i32, owner: &'static str) -> fabric::Row
     }
 }
 
-fn rows(second: i64) -> Piece {
+fn rows_of_second(second: i64) -> TablePiece {
     let mut builder = fabric::Builder::default();
     for counter in 0..8 {
         // Each direction of a link has its own rate, which grows.
@@ -104,14 +104,14 @@ fn rows(second: i64) -> Piece {
             });
         }
     }
-    Piece::Rows(&fabric::TABLE, builder.finish())
+    TablePiece::Rows(&fabric::TABLE, builder.finish())
 }
 
 /// The application before its first row.
 pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
-    let options = Options {
+    let options = TopOptions {
         frame: std::time::Duration::from_secs(1),
-        by: Some(By::Cgroup),
+        grouping: Some(GroupBy::Cgroup),
         select: None,
         ascii,
         plain: true,
@@ -119,7 +119,7 @@ pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
         save: None,
         print: None,
     };
-    App::new(Live::new(Links::new(links), SECOND), &options)
+    App::new(LiveFrames::new(Links::new(links), SECOND), &options)
 }
 
 fn app(ascii: bool) -> App {
@@ -131,47 +131,50 @@ fn app(ascii: bool) -> App {
     ];
     let mut app = app_of(links, ascii);
     for second in 1..9 {
-        app.take(rows(second)).unwrap();
+        app.add_piece(rows_of_second(second)).unwrap();
     }
     app
 }
 
-fn press(app: &mut App, keys: &[KeyCode]) {
+fn press_keys(app: &mut App, keys: &[KeyCode]) {
     for key in keys {
-        app.key(KeyEvent::new(*key, KeyModifiers::NONE));
+        app.handle_key(KeyEvent::new(*key, KeyModifiers::NONE));
     }
 }
 
 /// The drawn screen without the head line, which contains the time.
-fn drawn(app: &App, width: usize, height: usize) -> String {
-    whole(app, width, height).split_once('\n').unwrap().1.to_owned()
+fn drawn_body(app: &App, width: usize, height: usize) -> String {
+    drawn_screen(app, width, height).split_once('\n').unwrap().1.to_owned()
 }
 
-fn whole(app: &App, width: usize, height: usize) -> String {
+fn drawn_screen(app: &App, width: usize, height: usize) -> String {
     let text = |line: Vec<StyledText>| line.into_iter().map(|(text, _)| text).collect::<String>();
-    let lines = picture(app, width, height).into_iter().map(text);
+    let lines = screen_lines(app, width, height).into_iter().map(text);
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 #[test]
 fn a_terminal_of_80_columns_says_who_fills_which_link() {
     let mut app = app(false);
-    let mut pictures = vec![("at the begin", drawn(&app, 80, 24))];
-    press(&mut app, &[KeyCode::Down, KeyCode::Tab, KeyCode::Char('s')]);
-    pictures.push(("the second link, the tenants by a group", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Enter]);
-    pictures.push(("processes of a tenant", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')]);
-    pictures.push(("a filter", drawn(&app, 80, 24)));
-    press(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
-    pictures.push(("help", drawn(&app, 80, 24)));
+    let mut pictures = vec![("at the begin", drawn_body(&app, 80, 24))];
+    press_keys(&mut app, &[KeyCode::Down, KeyCode::Tab, KeyCode::Char('s')]);
+    pictures.push(("the second link, the tenants by a group", drawn_body(&app, 80, 24)));
+    press_keys(&mut app, &[KeyCode::Enter]);
+    pictures.push(("processes of a tenant", drawn_body(&app, 80, 24)));
+    press_keys(
+        &mut app,
+        &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')],
+    );
+    pictures.push(("a filter", drawn_body(&app, 80, 24)));
+    press_keys(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
+    pictures.push(("help", drawn_body(&app, 80, 24)));
     pictures.push(("a wide terminal", {
-        press(&mut app, &[KeyCode::Char('x')]);
-        drawn(&app, 132, 16)
+        press_keys(&mut app, &[KeyCode::Char('x')]);
+        drawn_body(&app, 132, 16)
     }));
-    pictures.push(("a terminal that is too small", whole(&app, 50, 10)));
+    pictures.push(("a terminal that is too small", drawn_screen(&app, 50, 10)));
     let all: Vec<String> =
-        pictures.into_iter().map(|(what, picture)| format!("== {what}\n{picture}")).collect();
+        pictures.into_iter().map(|(title, picture)| format!("== {title}\n{picture}")).collect();
     insta::assert_snapshot!("pictures", all.concat());
 }
 
@@ -179,7 +182,7 @@ fn a_terminal_of_80_columns_says_who_fills_which_link() {
 fn colours_are_left_out_of_a_plain_picture() {
     let mut app = app(false);
     let codes = |app: &App| {
-        let text = styled(app, 80, 24).concat();
+        let text = styled_lines(app, 80, 24).concat();
         let codes = text.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m'));
         codes.map(|(code, _)| code.to_owned()).collect::<std::collections::BTreeSet<_>>()
     };
@@ -191,22 +194,23 @@ fn colours_are_left_out_of_a_plain_picture() {
 }
 
 #[test]
-fn a_small_terminal_is_told_what_is_needed() {
+fn a_terminal_that_is_too_small_shows_the_needed_size() {
     let app = app(false);
     for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
-        let told = whole(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
+        let told =
+            drawn_screen(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(told, format!("60x12 needed, {width}x{height} here; q quits"));
     }
 }
 
 #[test]
-fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
+fn lines_fit_the_terminal_and_hostile_names_are_escaped() {
     for ascii in [false, true] {
         let mut app = app(ascii);
         for key in ['g', 's', 's', 's', 'g', 'g', '?', ' '] {
-            press(&mut app, &[KeyCode::Char(key)]);
+            press_keys(&mut app, &[KeyCode::Char(key)]);
             for (width, height) in [(60, 12), (61, 13), (80, 24), (100, 30), (200, 60)] {
-                for line in picture(&app, width, height) {
+                for line in screen_lines(&app, width, height) {
                     let text: String = line.into_iter().map(|(text, _)| text).collect();
                     assert!(cells(&text) <= width, "{width}: {text}");
                     assert!(!text.contains(['\u{1b}', '\n']), "{text:?}");
@@ -220,7 +224,7 @@ fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
 
 #[test]
 fn the_text_of_one_picture_has_all_lines() {
-    let text = text(&app(true), 100);
+    let text = list_text(&app(true), 100);
     for wanted in ["memory 0", "PCIe nvme0n1", "C2C0 0", "mesh I/O 0", "(irq)", "(idle)"] {
         assert_eq!(text.matches(wanted).count(), 1, "{wanted}\n{text}");
     }
@@ -228,12 +232,12 @@ fn the_text_of_one_picture_has_all_lines() {
 }
 
 #[test]
-fn keys_that_have_nothing_to_do_do_nothing() {
+fn keys_do_nothing_where_there_are_no_links() {
     let mut app = App::new(
-        Live::new(Links::default(), SECOND),
-        &Options {
+        LiveFrames::new(Links::default(), SECOND),
+        &TopOptions {
             frame: std::time::Duration::from_secs(1),
-            by: Some(By::Cgroup),
+            grouping: Some(GroupBy::Cgroup),
             select: None,
             ascii: false,
             plain: true,
@@ -255,20 +259,20 @@ fn keys_that_have_nothing_to_do_do_nothing() {
         KeyCode::Char('p'),
     ];
     for code in codes {
-        press(&mut app, &[code]);
-        assert!(!drawn(&app, 80, 24).is_empty());
+        press_keys(&mut app, &[code]);
+        assert!(!drawn_body(&app, 80, 24).is_empty());
     }
-    app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    assert!(app.quits());
+    app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert!(app.has_quit());
 }
 
 #[test]
 fn a_narrow_terminal_keeps_the_rates_of_the_links() {
     let mut app = app(false);
-    press(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
-    let head = |app: &App| drawn(app, 60, 20).lines().next().unwrap().to_owned();
+    press_keys(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
+    let head = |app: &App| drawn_body(app, 60, 20).lines().next().unwrap().to_owned();
     let narrow = head(&app);
     assert!(narrow.contains("its GB/s") && narrow.contains("in GB/s"), "{narrow}");
     assert!(narrow.contains("out GB/s") && !narrow.contains("of peak"), "{narrow}");
-    assert!(drawn(&app, 80, 24).contains("of peak"));
+    assert!(drawn_body(&app, 80, 24).contains("of peak"));
 }

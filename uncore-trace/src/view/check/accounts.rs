@@ -1,61 +1,66 @@
-//! Verifies the rows of `accounts`: known words, and sums that do not decrease while an account exists.
+//! Verifies the rows of `accounts`: known words, and sums that do not decrease while an account
+//! exists.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{First, Outcome};
-use crate::schema::accounts::{Source, TABLE, Unit};
-use crate::schema::columns::{bits, get, i32s, i64s, words};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::accounts::{AccountSource, TABLE, Unit};
+use crate::schema::columns::{bits_column, i32_column, i64_column, nullable_value, word_column};
 use crate::tables::reader::Recording;
 
 /// Function, source, name, direction, unit, process and client.
-type Key = ([String; 5], Option<i32>, Option<u64>);
+type CheckedAccount = ([String; 5], Option<i32>, Option<u64>);
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    First::of_table(recording, &TABLE, scan, "rows of accounts")
+pub(super) fn verify_account_rows(recording: &Recording) -> Option<CheckOutcome> {
+    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of accounts")
 }
 
-fn scan(recording: &Recording) -> Result<First> {
-    let (mut first, mut number) = (First::default(), 0);
-    let mut last = BTreeMap::new();
+fn scan_rows(recording: &Recording) -> Result<FaultTally> {
+    let (mut tally, mut number) = (FaultTally::default(), 0);
+    let mut last_values = BTreeMap::new();
     let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in recording.table(&TABLE)?.scan(&columns)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&columns)? {
         let batch = batch?;
-        look(&batch, number, &mut last, &mut first)?;
+        examine_batch(&batch, number, &mut last_values, &mut tally)?;
         number += batch.num_rows() as u64;
     }
-    Ok(first)
+    Ok(tally)
 }
 
-fn look(
+fn examine_batch(
     batch: &RecordBatch,
     number: u64,
-    last: &mut BTreeMap<Key, (i64, Option<u64>)>,
-    first: &mut First,
+    last_values: &mut BTreeMap<CheckedAccount, (i64, Option<u64>)>,
+    tally: &mut FaultTally,
 ) -> Result<()> {
     let names = ["bdf", "source", "name", "direction", "unit"];
-    let names: Vec<_> = names.iter().map(|name| words(batch, name)).collect::<Result<_>>()?;
-    let (pid, client) = (i32s(batch, "pid")?, bits(batch, "client")?);
-    let (read, value) = (i64s(batch, "read_ns")?, bits(batch, "value")?);
+    let names: Vec<_> = names.iter().map(|name| word_column(batch, name)).collect::<Result<_>>()?;
+    let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
+    let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {
-        let mut of = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
-        let key = std::array::from_fn(|_| of.next().unwrap_or_default());
+        let mut key_words =
+            names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
+        let key = std::array::from_fn(|_| key_words.next().unwrap_or_default());
         let [_, source, name, _, unit] = &key;
-        let (source, unit) = (Source::of(source), Unit::of(unit));
+        let (source, unit) = (AccountSource::from_name(source), Unit::from_name(unit));
         let name = name.clone();
-        let (time, value) = (read.value(row), value.get(row));
-        let key = (key, get(pid, row), client.get(row));
-        let before = last.insert(key, (time, value));
-        first.look(|| {
+        let (time_ns, value) = (read.value(row), value.get(row));
+        let key = (key, nullable_value(pid, row), client.get(row));
+        let previous = last_values.insert(key, (time_ns, value));
+        tally.examine_item(|| {
             let wrong = if source.is_none() || unit.is_none() {
                 "has an unknown source or unit"
-            } else if before.is_some_and(|(before, _)| time < before) {
+            } else if previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns) {
                 "was read before the row above it"
             } else if unit.is_some_and(Unit::is_sum)
-                && before.and_then(|its| its.1).zip(value).is_some_and(|(before, now)| now < before)
+                && previous
+                    .and_then(|reading| reading.1)
+                    .zip(value)
+                    .is_some_and(|(previous_value, current_value)| current_value < previous_value)
             {
                 "is less than before"
             } else {
@@ -73,7 +78,7 @@ mod tests {
     use crate::schema::accounts::{Builder, Row};
 
     /// What is wrong with rows of these times and values.
-    fn wrong(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
+    fn fault_of_rows(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
         let mut builder = Builder::default();
         for (read_ns, value) in rows {
             let (bdf, source, name) = ("0002:01:00.0", "net", "eth0/rx_bytes");
@@ -82,22 +87,25 @@ mod tests {
             // Another account between.
             builder.append(&Row { value: Some(0), pid: Some(7), ..row });
         }
-        let mut first = First::default();
-        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut first).unwrap();
-        assert_eq!(first.seen, 2 * rows.len() as u64);
-        first.failed
+        let mut tally = FaultTally::default();
+        examine_batch(&builder.finish(), 0, &mut BTreeMap::new(), &mut tally).unwrap();
+        assert_eq!(tally.examined, 2 * rows.len() as u64);
+        tally.first_fault
     }
 
     #[test]
     fn sums_do_not_decrease_while_an_account_exists() {
-        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
-        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
-        assert_eq!(wrong("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
-        let less = wrong("bytes", &[(1, Some(5)), (2, Some(4))]);
+        assert_eq!(
+            fault_of_rows("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]),
+            None
+        );
+        assert_eq!(fault_of_rows("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
+        assert_eq!(fault_of_rows("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
+        let less = fault_of_rows("bytes", &[(1, Some(5)), (2, Some(4))]);
         assert_eq!(less.as_deref(), Some("row 2 of \"eth0/rx_bytes\" is less than before"));
-        let older = wrong("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
+        let older = fault_of_rows("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
         assert!(older.ends_with("was read before the row above it"), "{older}");
-        let unknown = wrong("miles", &[(1, Some(5))]).unwrap();
+        let unknown = fault_of_rows("miles", &[(1, Some(5))]).unwrap();
         assert!(unknown.ends_with("has an unknown source or unit"), "{unknown}");
     }
 }

@@ -8,21 +8,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::super::losses;
-use super::Outcome;
+use super::CheckOutcome;
 use crate::schema::loss::Losses;
 use crate::schema::metadata;
 use crate::tables::reader::Recording;
 
-/// Both clocks at one moment.
+/// The monotonic and the wall clock at one moment.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct Clock {
+pub(super) struct ClockPair {
     pub(super) mono_ns: i64,
     pub(super) wall_ns: i64,
 }
 
 /// Time of one CPU by kind of owner, ns.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct CpuTime {
+pub(super) struct RecordedCpuTime {
     pub(super) cpu: i32,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
@@ -39,9 +39,9 @@ pub(super) struct CpuTime {
 
 /// The metadata; each field holds its value or the reason why it is missing.
 #[derive(Debug)]
-pub(in crate::view) struct Facts {
-    pub(super) clocks: Result<Vec<Clock>, String>,
-    pub(super) cpu_time: Result<Vec<CpuTime>, String>,
+pub(in crate::view) struct MetadataFacts {
+    pub(super) clocks: Result<Vec<ClockPair>, String>,
+    pub(super) cpu_time: Result<Vec<RecordedCpuTime>, String>,
     pub(in crate::view) loss: Result<BTreeMap<String, i64>, String>,
     /// Begin of the first loss of each cause, `CLOCK_MONOTONIC`, ns; empty if not known.
     pub(in crate::view) loss_first: BTreeMap<String, i64>,
@@ -51,9 +51,9 @@ pub(in crate::view) struct Facts {
     pub(in crate::view) left_out: u64,
 }
 
-impl Facts {
-    pub(in crate::view) fn of(pairs: &BTreeMap<String, String>) -> Facts {
-        Facts {
+impl MetadataFacts {
+    pub(in crate::view) fn from_metadata(pairs: &BTreeMap<String, String>) -> MetadataFacts {
+        MetadataFacts {
             clocks: parse(pairs, metadata::CLOCKS),
             cpu_time: parse(pairs, metadata::CPU_TIME),
             loss: parse(pairs, metadata::LOSS),
@@ -65,13 +65,13 @@ impl Facts {
     }
 
     /// Number of losses; `None` if not known.
-    pub(super) fn lost(&self) -> Option<i64> {
+    pub(super) fn loss_count(&self) -> Option<i64> {
         self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
     }
 
     /// Whether gaps are expected: there are losses, or the recorder was killed.
     pub(super) fn may_have_gaps(&self) -> bool {
-        self.repaired || self.lost().is_none_or(|lost| lost > 0)
+        self.repaired || self.loss_count().is_none_or(|lost| lost > 0)
     }
 }
 
@@ -81,62 +81,64 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
 }
 
 /// Loss totals exist, and agree with `complete` and, in a dataset, with the table `loss`.
-pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
+pub(super) fn verify_losses(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if recording.is_rollup() {
-        return Outcome::NotHere("a roll-up does not record losses".to_owned());
+        return CheckOutcome::NotVerifiable("a roll-up does not record losses".to_owned());
     }
     let (totals, complete) = match (&facts.loss, &facts.complete) {
         (Ok(totals), Ok(complete)) => (totals, *complete),
         (Err(reason), _) | (_, Err(reason)) if facts.repaired => {
-            return Outcome::NotHere(format!(
+            return CheckOutcome::NotVerifiable(format!(
                 "{reason}; the recorder was killed before its end was known"
             ));
         }
-        (Err(reason), _) | (_, Err(reason)) => return Outcome::Failed(reason.clone()),
+        (Err(reason), _) | (_, Err(reason)) => return CheckOutcome::Failed(reason.clone()),
     };
     if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
-        return Outcome::Failed(format!("loss of cause {cause} is {count}"));
+        return CheckOutcome::Failed(format!("loss of cause {cause} is {count}"));
     }
-    let losses = Losses::sort(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
-    if let Some(missing) = losses.incomplete().filter(|_| complete) {
-        return Outcome::Failed(format!("the metadata says complete, but it is {missing}"));
+    let losses =
+        Losses::from_totals(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
+    if let Some(missing) = losses.incomplete_text().filter(|_| complete) {
+        return CheckOutcome::Failed(format!("the metadata says complete, but it is {missing}"));
     }
     if !complete && losses.is_complete() && !facts.repaired {
-        return Outcome::Failed(
+        return CheckOutcome::Failed(
             "the metadata says not complete, but no loss is recorded".to_owned(),
         );
     }
-    let verdict = match (complete, losses.incomplete()) {
+    let verdict = match (complete, losses.incomplete_text()) {
         (true, _) => "complete".to_owned(),
         (false, Some(missing)) => missing,
         (false, None) => "incomplete: the recorder was killed".to_owned(),
     };
-    let mut told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    let mut completeness =
+        losses.precision_text().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
     let causes = losses.missing.iter().chain(&losses.precision).map(|(cause, _)| cause.as_str());
     let causes: Vec<&str> = causes.collect();
     if !causes.is_empty() {
-        told = format!("{told} ({})", causes.join(", "));
+        completeness = format!("{completeness} ({})", causes.join(", "));
     }
     if !recording.is_dataset() {
-        return Outcome::Ok(told);
+        return CheckOutcome::Ok(completeness);
     }
-    match losses::totals(recording) {
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+    match losses::totals_by_cause(recording) {
+        Err(error) => CheckOutcome::Failed(format!("{error:#}")),
         // The totals are those of the last flush; the table may be one flush newer.
-        Ok(_) if facts.repaired => Outcome::Ok(told),
-        Ok(found) => {
-            let of = |cause: &str| found.get(cause).map_or(0, |total| total.count);
+        Ok(_) if facts.repaired => CheckOutcome::Ok(completeness),
+        Ok(in_table) => {
+            let count_in_table = |cause: &str| in_table.get(cause).map_or(0, |total| total.count);
             let wrong = totals
                 .iter()
-                .find(|(cause, count)| of(cause) != **count)
+                .find(|(cause, count)| count_in_table(cause) != **count)
                 .map(|(cause, _)| cause)
-                .or_else(|| found.keys().find(|cause| !totals.contains_key(*cause)));
+                .or_else(|| in_table.keys().find(|cause| !totals.contains_key(*cause)));
             match wrong {
-                None => Outcome::Ok(format!("{told}, as in the loss table")),
-                Some(cause) => Outcome::Failed(format!(
+                None => CheckOutcome::Ok(format!("{completeness}, as in the loss table")),
+                Some(cause) => CheckOutcome::Failed(format!(
                     "loss of cause {cause}: {} in the metadata, {} in the loss table",
                     totals.get(cause).copied().unwrap_or(0),
-                    of(cause),
+                    count_in_table(cause),
                 )),
             }
         }

@@ -1,66 +1,66 @@
-//! Verifies the rows of `holders`: times in order, known words, and that a process holds a device once
-//! at a time.
+//! Verifies the rows of `holders`: times in order, known words, and that a process holds a device
+//! once at a time.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{First, Outcome};
-use crate::schema::columns::{get, i32s, i64s, words};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::holders::{LEARNT, START, TABLE};
 use crate::tables::reader::Recording;
 
 /// A process, and the numbers of a device file.
-type Key = (i32, i32, i32, i32);
+type OpenFileKey = (i32, i32, i32, i32);
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    First::of_table(recording, &TABLE, scan, "rows of holders")
+pub(super) fn verify_holder_rows(recording: &Recording) -> Option<CheckOutcome> {
+    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of holders")
 }
 
-/// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet with
-/// two nulls.
-pub(super) fn is_within(from: Option<i64>, before: i64) -> bool {
-    from.map_or(before != i64::MAX, |from| from < before)
+/// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet
+/// with two nulls.
+pub(super) fn is_within(begin_ns: Option<i64>, previous_end_ns: i64) -> bool {
+    begin_ns.map_or(previous_end_ns != i64::MAX, |begin_ns| begin_ns < previous_end_ns)
 }
 
-fn scan(recording: &Recording) -> Result<First> {
-    let (mut first, mut number) = (First::default(), 0);
-    let mut ends: BTreeMap<Key, i64> = BTreeMap::new();
+fn scan_rows(recording: &Recording) -> Result<FaultTally> {
+    let (mut tally, mut number) = (FaultTally::default(), 0);
+    let mut ends: BTreeMap<OpenFileKey, i64> = BTreeMap::new();
     let wanted = ["pid", "is_block", "major", "minor", "begin_ns", "end_ns", "learnt"];
-    for batch in recording.table(&TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        look(&batch, number, &mut ends, &mut first)?;
+        examine_batch(&batch, number, &mut ends, &mut tally)?;
         number += batch.num_rows() as u64;
     }
-    Ok(first)
+    Ok(tally)
 }
 
-fn look(
+fn examine_batch(
     batch: &RecordBatch,
     number: u64,
-    ends: &mut BTreeMap<Key, i64>,
-    first: &mut First,
+    ends: &mut BTreeMap<OpenFileKey, i64>,
+    tally: &mut FaultTally,
 ) -> Result<()> {
-    let (pid, is_block) = (i32s(batch, "pid")?, i32s(batch, "is_block")?);
-    let (major, minor) = (i32s(batch, "major")?, i32s(batch, "minor")?);
-    let (begin, end) = (i64s(batch, "begin_ns")?, i64s(batch, "end_ns")?);
-    let learnt = words(batch, "learnt")?;
+    let (pid, is_block) = (i32_column(batch, "pid")?, i32_column(batch, "is_block")?);
+    let (major, minor) = (i32_column(batch, "major")?, i32_column(batch, "minor")?);
+    let (begin, end) = (i64_column(batch, "begin_ns")?, i64_column(batch, "end_ns")?);
+    let learnt = word_column(batch, "learnt")?;
     for row in 0..batch.num_rows() {
         let key = (pid.value(row), is_block.value(row), major.value(row), minor.value(row));
-        let (from, to) = (get(begin, row), get(end, row));
+        let (from_ns, to_ns) = (nullable_value(begin, row), nullable_value(end, row));
         // Rows come in the order of their ends.
-        let before = ends.insert(key, to.unwrap_or(i64::MAX));
+        let previous_end_ns = ends.insert(key, to_ns.unwrap_or(i64::MAX));
         let how = learnt.get(row).unwrap_or("(null)");
-        first.look(|| {
-            let wrong = if from.zip(to).is_some_and(|(from, to)| to < from) {
+        tally.examine_item(|| {
+            let wrong = if from_ns.zip(to_ns).is_some_and(|(from_ns, to_ns)| to_ns < from_ns) {
                 "ends before it begins"
-            } else if before.is_some_and(|before| is_within(from, before)) {
+            } else if previous_end_ns.is_some_and(|previous_ns| is_within(from_ns, previous_ns)) {
                 "begins while the process holds the device"
             } else if !LEARNT.contains(&how) {
                 "was learnt in no known way"
-            } else if how == START && from.is_some() {
+            } else if how == START && from_ns.is_some() {
                 "has a begin, but was open at the start"
             } else {
                 return None;

@@ -4,53 +4,57 @@
 use anyhow::Result;
 use arrow::array::{Array as _, RecordBatch};
 
-use super::{First, Outcome};
+use super::{CheckOutcome, FaultTally};
 use crate::schema::owner::{KINDS, TASK};
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == io::TABLE.name)?;
-    Some(First::of_scan(scan(recording), "rows of io"))
+pub(super) fn verify_io_rows(recording: &Recording) -> Option<CheckOutcome> {
+    recording.list_tables().iter().find(|table| table.name == io::TABLE.name)?;
+    Some(FaultTally::scan_outcome(scan_rows(recording), "rows of io"))
 }
 
-fn scan(recording: &Recording) -> Result<First> {
-    let mut first = First::default();
+fn scan_rows(recording: &Recording) -> Result<FaultTally> {
+    let mut tally = FaultTally::default();
     let mut number = 0;
     let wanted =
         ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
-    for batch in recording.table(&io::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&io::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        look(&batch, number, &mut first)?;
+        examine_batch(&batch, number, &mut tally)?;
         number += batch.num_rows() as u64;
     }
-    Ok(first)
+    Ok(tally)
 }
 
-fn look(batch: &RecordBatch, number: u64, first: &mut First) -> Result<()> {
-    let (end, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick_ns")?);
-    let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
-    let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::bits(batch, "cgroup_id")?);
-    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
-    let ways = [io::READ, io::WRITE];
+fn examine_batch(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {
+    let (end, tick) =
+        (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
+    let (direction, owner) =
+        (columns::word_column(batch, "direction")?, columns::word_column(batch, "owner")?);
+    let (pid, cgroup) =
+        (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);
+    let (bytes, requests) =
+        (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
+    let directions = [io::READ, io::WRITE];
     for row in 0..batch.num_rows() {
-        let (at, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
-        first.look(|| {
-            let wrong = if tick.value(row) <= 0 || at % tick.value(row) != 0 {
+        let (end_ns, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
+        tally.examine_item(|| {
+            let wrong = if tick.value(row) <= 0 || end_ns % tick.value(row) != 0 {
                 "does not end with a tick"
-            } else if !direction.get(row).is_some_and(|word| ways.contains(&word)) {
+            } else if !direction.get(row).is_some_and(|word| directions.contains(&word)) {
                 "has no known direction"
             } else if !KINDS.contains(&owner) {
                 "has no known owner"
             } else if owner != TASK && (pid.is_valid(row) || cgroup.get(row).is_some()) {
                 "has a process or cgroup, but its owner is not a task"
-            } else if bytes.value(row) == 0 && requests.value(row) == 0 {
+            } else if bytes.value_or_zero(row) == 0 && requests.value_or_zero(row) == 0 {
                 "is of nothing"
             } else {
                 return None;
             };
-            Some(format!("row {} at mono_ns {at} {wrong}", number + row as u64))
+            Some(format!("row {} at mono_ns {end_ns} {wrong}", number + row as u64))
         });
     }
     Ok(())

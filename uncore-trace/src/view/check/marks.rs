@@ -3,52 +3,52 @@
 
 use anyhow::Result;
 
-use super::super::marks::{Mark, Marks};
-use super::facts::Facts;
-use super::{First, Outcome};
-use crate::schema::marks::{Kind, Listed, TEXT_BYTES};
+use super::super::marks::{RecordedMark, RecordedMarks};
+use super::facts::MetadataFacts;
+use super::{CheckOutcome, FaultTally};
+use crate::schema::marks::{ListedMarks, MarkKind, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
-pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
-    let marks = match Marks::read(recording) {
+pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Option<CheckOutcome> {
+    let marks = match RecordedMarks::read_marks(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
         Ok(marks) => marks,
-        Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+        Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
     };
     let clocks = facts.clocks.as_deref().unwrap_or_default();
     let begin = clocks.first().map_or(i64::MIN, |clock| clock.mono_ns);
     // A killed recorder has written only the first clock snapshot.
     let end = clocks.last().filter(|_| !facts.repaired).map_or(i64::MAX, |clock| clock.mono_ns);
-    let mut first = First::default();
+    let mut tally = FaultTally::default();
     for mark in &marks.list {
-        first.look(|| {
-            let wrong = wrong(mark, begin, end)?;
-            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
+        tally.examine_item(|| {
+            let wrong = mark_fault(mark, begin, end)?;
+            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.kind_name(), mark.begin_ns))
         });
     }
-    let has_table = recording.tables().iter().any(|table| table.name == marks::TABLE.name);
+    let has_table = recording.list_tables().iter().any(|table| table.name == marks::TABLE.name);
     // After a kill the metadata may be one flush older than the table.
     if has_table && !facts.repaired {
-        match listed(recording, &marks) {
-            Ok(wrong) => first.look(|| wrong),
-            Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+        match find_difference(recording, &marks) {
+            Ok(wrong) => tally.examine_item(|| wrong),
+            Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
         }
-        first.seen -= 1;
+        tally.examined -= 1;
     }
-    Some(first.outcome("marks"))
+    Some(tally.into_outcome("marks"))
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
-fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
+fn mark_fault(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
-    } else if mark.kind == Kind::Instant && mark.end_ns.is_some() {
+    } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
         Some("has an end")
     } else if mark.end_ns.is_some_and(|end| end < mark.begin_ns) {
         Some("ends before it begins")
-    } else if mark.begin_ns < begin || mark.end_ns.unwrap_or(mark.begin_ns) > end {
+    } else if mark.begin_ns < begin_ns || mark.end_ns.unwrap_or(mark.begin_ns) > end_ns {
         Some("is not within the recording")
     } else {
         None
@@ -56,20 +56,24 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
 }
 
 /// The difference between the metadata and the table, if any.
-fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
-    let listed = Listed::of(recording.table(&fabric::TABLE)?.metadata())?;
-    let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
-    if all != rows {
-        return Ok(Some(format!("the metadata tell of {all} marks, the table has {rows}")));
+fn find_difference(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
+    let listed =
+        ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
+    let (rows, listed_count) =
+        (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
+    if listed_count != rows {
+        return Ok(Some(format!(
+            "the metadata tell of {listed_count} marks, the table has {rows}"
+        )));
     }
-    let is_there = |mark: &Mark| {
-        let from = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
-        marks.list[from..]
+    let is_there = |mark: &RecordedMark| {
+        let first_candidate = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
+        marks.list[first_candidate..]
             .iter()
             .take_while(|row| row.begin_ns == mark.begin_ns)
             .any(|row| row == mark)
     };
-    let missing = listed.marks.into_iter().map(Mark::from).find(|mark| !is_there(mark));
+    let missing = listed.marks.into_iter().map(RecordedMark::from).find(|mark| !is_there(mark));
     Ok(missing.map(|mark| {
         format!("the mark at mono_ns {} is in the metadata and not in the table", mark.begin_ns)
     }))
@@ -79,24 +83,30 @@ fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
-    use super::super::check;
+    use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
+    use super::super::verify_recording;
     use super::*;
     use crate::schema::marks::Mark as Row;
     use crate::schema::metadata;
 
     /// The outcome for the marks of a recording.
-    fn of(dataset: bool, broken: &Broken) -> Option<Outcome> {
-        let found = check(&Sample::new(dataset, broken).open()).unwrap();
-        found.into_iter().find(|it| it.name == "marks are valid").map(|it| it.outcome)
+    fn marks_outcome(dataset: bool, broken: &Broken) -> Option<CheckOutcome> {
+        let findings = verify_recording(&SampleRecording::new(dataset, broken).open()).unwrap();
+        findings
+            .into_iter()
+            .find(|finding| finding.name == "marks are valid")
+            .map(|finding| finding.outcome)
     }
 
     #[test]
     fn sound_marks_are_counted_and_none_are_not_named() {
         let sound = Broken { marks: MARKS, ..INTACT };
         for dataset in [false, true] {
-            assert_eq!(of(dataset, &sound), Some(Outcome::Ok("4 marks".to_owned())));
-            assert_eq!(of(dataset, &INTACT), None);
+            assert_eq!(
+                marks_outcome(dataset, &sound),
+                Some(CheckOutcome::Ok("4 marks".to_owned()))
+            );
+            assert_eq!(marks_outcome(dataset, &INTACT), None);
         }
     }
 
@@ -108,21 +118,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_mark_is_said() {
+    fn each_fault_of_a_mark_is_named() {
         type Case = (fn() -> Vec<Row>, &'static str);
         let cases: [Case; 6] = [
             (|| changed(|mark| mark.text.clear()), "has no name"),
             (|| changed(|mark| mark.text = "x".repeat(1025)), "is too long"),
-            (|| changed(|mark| mark.kind = Kind::Instant), "has an end"),
+            (|| changed(|mark| mark.kind = MarkKind::Instant), "has an end"),
             (|| changed(|mark| mark.end_ns = Some(mark.mono_ns - 1)), "ends before it begins"),
             (|| changed(|mark| mark.mono_ns = BEGIN - 1), "not within"),
             (|| changed(|mark| mark.end_ns = Some(BEGIN + 3_000_000_001)), "not within"),
         ];
         for (marks, words) in cases {
             for dataset in [false, true] {
-                let outcome = of(dataset, &Broken { marks, ..INTACT });
+                let outcome = marks_outcome(dataset, &Broken { marks, ..INTACT });
                 let failed =
-                    matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+                    matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
                 assert!(failed, "{words}: {outcome:?}");
             }
         }
@@ -131,12 +141,12 @@ mod tests {
     #[test]
     fn the_metadata_have_the_marks_of_the_table() {
         let fewer = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks.pop();
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
         let other = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks[2].end_ns = None;
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
@@ -144,19 +154,20 @@ mod tests {
             (fewer as fn(&mut _), "tell of 3 marks, the table has 4"),
             (other, "in the metadata and not in the table"),
         ] {
-            let outcome = of(true, &Broken { marks: MARKS, metadata, ..INTACT });
-            let failed = matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+            let outcome = marks_outcome(true, &Broken { marks: MARKS, metadata, ..INTACT });
+            let failed =
+                matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
             assert!(failed, "{words}: {outcome:?}");
-            let file = of(false, &Broken { marks: MARKS, metadata, ..INTACT });
-            assert!(matches!(file, Some(Outcome::Ok(_))), "{file:?}");
+            let file = marks_outcome(false, &Broken { marks: MARKS, metadata, ..INTACT });
+            assert!(matches!(file, Some(CheckOutcome::Ok(_))), "{file:?}");
         }
         let left_out = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks.pop();
             listed.left_out = 1;
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
-        let outcome = of(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
-        assert_eq!(outcome, Some(Outcome::Ok("4 marks".to_owned())));
+        let outcome = marks_outcome(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
+        assert_eq!(outcome, Some(CheckOutcome::Ok("4 marks".to_owned())));
     }
 }

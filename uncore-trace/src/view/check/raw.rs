@@ -11,9 +11,9 @@ use std::collections::{HashMap, VecDeque};
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::window::{self, CheckedWindow, Name, Windows};
-use super::{First, Outcome};
-use crate::schema::columns::{self, words};
+use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{self, word_column};
 use crate::schema::{counters, fabric, metadata, readings};
 use crate::tables::reader::{Ahead, Recording};
 
@@ -24,16 +24,16 @@ const RELATIVE: f64 = 1e-9;
 const APART_NS: i64 = 60_000_000_000;
 
 /// Compares every window that has both a total and readings.
-pub(super) fn compare(recording: &Recording) -> Outcome {
+pub(super) fn verify_totals(recording: &Recording) -> CheckOutcome {
     if !recording.is_dataset() {
-        return Outcome::NotHere("there is no readings table".to_owned());
+        return CheckOutcome::NotVerifiable("there is no readings table".to_owned());
     }
-    First::of_scan(run(recording), "windows with readings")
+    FaultTally::scan_outcome(compare_windows(recording), "windows with readings")
 }
 
 /// A reading; the times are `None` if they were equal.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct TimerReading {
     mono_ns: i64,
     value: u64,
     times: Option<(u64, u64)>,
@@ -41,17 +41,17 @@ struct Reading {
 
 /// State of one counter in both tables.
 #[derive(Debug, Default)]
-struct Track {
+struct CounterTrack {
     scale: f64,
     name: String,
-    last: Option<Reading>,
+    last_reading: Option<TimerReading>,
     windows: VecDeque<CheckedWindow>,
-    sum: Sum,
+    sum: ReadingSums,
 }
 
 /// Sums over the readings of the oldest open window.
 #[derive(Debug, Default, Clone, Copy)]
-struct Sum {
+struct ReadingSums {
     count: f64,
     enabled: f64,
     running: f64,
@@ -59,58 +59,62 @@ struct Sum {
     broken: bool,
 }
 
-fn run(recording: &Recording) -> Result<First> {
+fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let (mut tracks, ids) = load_counters(recording)?;
     let mut fabric = FabricReader {
-        scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?.ahead()?,
-        windows: Windows::default(),
+        scan: recording
+            .open_table(&fabric::TABLE)?
+            .scan_columns(&window::COLUMNS)?
+            .decode_ahead()?,
+        windows: WindowCollector::default(),
         done: false,
         newest: i64::MIN,
     };
-    let mut first = First::default();
+    let mut tally = FaultTally::default();
     let mut newest = i64::MIN;
-    let readings = recording.table(&readings::TABLE)?;
-    let tick_ns = readings.metadata().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
+    let readings = recording.open_table(&readings::TABLE)?;
+    let tick_ns =
+        readings.metadata_pairs().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
     let tick_ns: i64 = tick_ns.context("the metadata has no tick length")?;
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
-    for batch in readings.scan(&wanted)? {
-        for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
+    for batch in readings.scan_columns(&wanted)? {
+        for (counter, mono_ns, reading) in decode_readings(&batch?, tick_ns)? {
             while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
             {
-                fabric.step(&mut tracks, &ids)?;
+                fabric.read_batch(&mut tracks, &ids)?;
             }
             if let Some(track) = tracks.get_mut(&counter) {
-                track.add(mono_ns, reading, &mut first);
+                track.add_reading(mono_ns, reading, &mut tally);
             }
             newest = newest.max(mono_ns);
         }
         // The windows of a counter without readings must not accumulate.
         let behind = newest.saturating_sub(APART_NS);
         for track in tracks.values_mut() {
-            track.close_through(behind, &mut first);
+            track.close_through(behind, &mut tally);
         }
     }
     for track in tracks.values_mut() {
-        track.close_through(i64::MAX, &mut first);
+        track.close_through(i64::MAX, &mut tally);
     }
-    Ok(first)
+    Ok(tally)
 }
 
-type Decoded = (i32, i64, Option<Reading>);
+type DecodedReading = (i32, i64, Option<TimerReading>);
 
 /// The timer's readings, with the end times of their ticks, by which windows refer to them.
-fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
-    let tick = columns::i64s(batch, "tick")?;
-    let trigger = words(batch, "trigger")?;
-    let counter = columns::i32s(batch, "counter")?;
-    let value = columns::bits(batch, "value")?;
-    let enabled = columns::bits(batch, "enabled")?;
-    let running = columns::bits(batch, "running")?;
+fn decode_readings(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<DecodedReading>> {
+    let tick = columns::i64_column(batch, "tick")?;
+    let trigger = word_column(batch, "trigger")?;
+    let counter = columns::i32_column(batch, "counter")?;
+    let value = columns::bits_column(batch, "value")?;
+    let enabled = columns::bits_column(batch, "enabled")?;
+    let running = columns::bits_column(batch, "running")?;
     let mono_ns = |row| tick.value(row).saturating_mul(tick_ns);
     let reading = |row| {
         let value = value.get(row)?;
         let times = enabled.get(row).zip(running.get(row));
-        Some(Reading { mono_ns: mono_ns(row), value, times })
+        Some(TimerReading { mono_ns: mono_ns(row), value, times })
     };
     Ok((0..batch.num_rows())
         .filter(|&row| trigger.get(row) == Some("timer"))
@@ -118,26 +122,34 @@ fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
         .collect())
 }
 
-type Counters = (HashMap<i32, Track>, HashMap<Name, i32>);
+type TracksAndIds = (HashMap<i32, CounterTrack>, HashMap<CheckedCounter, i32>);
 
 /// The counters by id, and their ids by their names in `fabric`.
-fn load_counters(recording: &Recording) -> Result<Counters> {
+fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
     let (mut tracks, mut ids) = (HashMap::new(), HashMap::new());
     let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
-    for batch in recording.table(&counters::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let counter = columns::i32s(&batch, "counter")?;
-        let (pmu, event, filter) =
-            (words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?);
-        let (cpu, scale) = (columns::i32s(&batch, "cpu")?, columns::f64s(&batch, "scale")?);
-        let role = words(&batch, "role")?;
+        let counter = columns::i32_column(&batch, "counter")?;
+        let (pmu, event, filter) = (
+            word_column(&batch, "pmu")?,
+            word_column(&batch, "event")?,
+            word_column(&batch, "filter")?,
+        );
+        let (cpu, scale) =
+            (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
+        let role = word_column(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
-            let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
+            let word =
+                |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
             let id = counter.value(row);
             let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
             let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));
             ids.insert((id, Some(cpu.value(row))), id);
-            tracks.insert(id, Track { scale: scale.value(row), name, ..Track::default() });
+            tracks.insert(
+                id,
+                CounterTrack { scale: scale.value(row), name, ..CounterTrack::default() },
+            );
         }
     }
     Ok((tracks, ids))
@@ -146,27 +158,32 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
 /// The windows of `fabric`, read on demand.
 struct FabricReader {
     scan: Ahead,
-    windows: Windows,
+    windows: WindowCollector,
     done: bool,
     newest: i64,
 }
 
 impl FabricReader {
-    fn step(&mut self, tracks: &mut HashMap<i32, Track>, ids: &HashMap<Name, i32>) -> Result<()> {
+    fn read_batch(
+        &mut self,
+        tracks: &mut HashMap<i32, CounterTrack>,
+        ids: &HashMap<CheckedCounter, i32>,
+    ) -> Result<()> {
         let mut unknown = None;
         let mut newest = self.newest;
-        let mut give = |windows: &Windows, window: &CheckedWindow| {
-            let track = ids.get(&windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
+        let mut pass_window = |windows: &WindowCollector, window: &CheckedWindow| {
+            let track =
+                ids.get(&windows.counter_name(window.counter)).and_then(|id| tracks.get_mut(id));
             newest = newest.max(window.end_ns);
             match track {
                 Some(track) => track.windows.push_back(*window),
-                None => unknown = Some(windows.describe(window)),
+                None => unknown = Some(windows.describe_window(window)),
             }
         };
         if let Some(batch) = self.scan.next().transpose()? {
-            self.windows.add(&batch, &mut give)?;
+            self.windows.add_batch(&batch, &mut pass_window)?;
         } else {
-            self.windows.finish(&mut give);
+            self.windows.finish(&mut pass_window);
             self.done = true;
         }
         self.newest = newest;
@@ -178,46 +195,46 @@ impl FabricReader {
     }
 }
 
-impl Track {
+impl CounterTrack {
     /// Adds the reading of a tick; `None`: it is missing.
-    fn add(&mut self, mono_ns: i64, reading: Option<Reading>, first: &mut First) {
-        let before = self.last;
+    fn add_reading(&mut self, mono_ns: i64, reading: Option<TimerReading>, tally: &mut FaultTally) {
+        let previous = self.last_reading;
         if reading.is_some() {
-            self.last = reading;
+            self.last_reading = reading;
         }
-        self.close_before(mono_ns, first);
+        self.close_before(mono_ns, tally);
         let Some(window) = self.windows.front() else { return };
         if mono_ns <= window.begin_ns {
             return;
         }
-        match before.zip(reading) {
-            Some((before, reading)) if before.mono_ns >= window.begin_ns => {
-                self.sum.delta(&before, &reading);
+        match previous.zip(reading) {
+            Some((previous, reading)) if previous.mono_ns >= window.begin_ns => {
+                self.sum.add_difference(&previous, &reading);
             }
             _ => self.sum.broken = true,
         }
         if mono_ns == window.end_ns {
-            self.close(first);
+            self.close_window(tally);
         }
     }
 
     /// Closes the windows that end before this reading and have no reading at their own end.
-    fn close_before(&mut self, mono_ns: i64, first: &mut First) {
+    fn close_before(&mut self, mono_ns: i64, tally: &mut FaultTally) {
         while self.windows.front().is_some_and(|window| window.end_ns < mono_ns) {
             self.sum.broken = true;
-            self.close(first);
+            self.close_window(tally);
         }
     }
 
-    fn close_through(&mut self, mono_ns: i64, first: &mut First) {
+    fn close_through(&mut self, mono_ns: i64, tally: &mut FaultTally) {
         while self.windows.front().is_some_and(|window| window.end_ns <= mono_ns) {
             self.sum.broken = true;
-            self.close(first);
+            self.close_window(tally);
         }
     }
 
     /// Compares the oldest open window.
-    fn close(&mut self, first: &mut First) {
+    fn close_window(&mut self, tally: &mut FaultTally) {
         let sum = std::mem::take(&mut self.sum);
         let Some(window) = self.windows.pop_front() else { return };
         let Some(total) = window.total else { return };
@@ -227,13 +244,13 @@ impl Track {
             return;
         }
         let factor = sum.enabled / sum.running * self.scale;
-        let found = sum.count * factor;
-        let allowed = RELATIVE * total.abs().max(found.abs());
-        first.look(|| {
-            let near = (found - total).abs() <= allowed;
+        let total_of_readings = sum.count * factor;
+        let allowed = RELATIVE * total.abs().max(total_of_readings.abs());
+        tally.examine_item(|| {
+            let near = (total_of_readings - total).abs() <= allowed;
             (!near).then(|| {
                 format!(
-                    "{}, window ending at mono_ns {}: readings make {found}, total is {total}",
+                    "{}, window ending at mono_ns {}: readings make {total_of_readings}, total is {total}",
                     self.name, window.end_ns
                 )
             })
@@ -241,13 +258,13 @@ impl Track {
     }
 }
 
-impl Sum {
-    fn delta(&mut self, before: &Reading, reading: &Reading) {
-        let count = reading.value.wrapping_sub(before.value) as f64;
+impl ReadingSums {
+    fn add_difference(&mut self, previous: &TimerReading, reading: &TimerReading) {
+        let count = reading.value.wrapping_sub(previous.value) as f64;
         self.count += count;
         self.deltas += 1;
-        let passed = reading.mono_ns.saturating_sub(before.mono_ns).max(0) as u64;
-        let (enabled, running) = match (before.times, reading.times) {
+        let passed = reading.mono_ns.saturating_sub(previous.mono_ns).max(0) as u64;
+        let (enabled, running) = match (previous.times, reading.times) {
             (_, None) => (passed, passed),
             // First difference of the times: until then they were equal, and advanced with the
             // clock.
@@ -255,7 +272,10 @@ impl Sum {
                 let started = enabled.saturating_sub(passed);
                 (passed, running.saturating_sub(started))
             }
-            (Some(was), Some(now)) => (now.0.saturating_sub(was.0), now.1.saturating_sub(was.1)),
+            (Some(previous_times), Some(current_times)) => (
+                current_times.0.saturating_sub(previous_times.0),
+                current_times.1.saturating_sub(previous_times.1),
+            ),
         };
         self.enabled += enabled as f64;
         self.running += running as f64;

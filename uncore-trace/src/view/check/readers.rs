@@ -6,26 +6,28 @@ use std::collections::HashSet;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::{First, Outcome};
-use crate::schema::columns::{i32s, texts};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{i32_column, text_column};
 use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has no such table.
-pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == cpus::TABLE.name)?;
-    Some(First::of_scan(scan(recording), "readings"))
+pub(super) fn verify_reader_cpus(recording: &Recording) -> Option<CheckOutcome> {
+    recording.list_tables().iter().find(|table| table.name == cpus::TABLE.name)?;
+    Some(FaultTally::scan_outcome(scan_readings(recording), "readings"))
 }
 
-fn scan(recording: &Recording) -> Result<First> {
-    let (readers, anywhere) = (readers(recording)?, statistics(recording)?);
-    let mut first = First::default();
-    for batch in recording.table(&readings::TABLE)?.scan(&["mono_ns", "counter", "cpu"])? {
+fn scan_readings(recording: &Recording) -> Result<FaultTally> {
+    let (readers, anywhere) = (load_reader_pairs(recording)?, load_statistics(recording)?);
+    let mut tally = FaultTally::default();
+    for batch in
+        recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])?
+    {
         let batch = batch?;
-        let (counter, cpu) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
+        let (counter, cpu) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
         for row in 0..batch.num_rows() {
             let (counter, cpu) = (counter.value(row), cpu.value(row));
-            first.look(|| {
+            tally.examine_item(|| {
                 let is_reader = readers.contains(&(counter, cpu)) || anywhere.contains(&counter);
                 (!is_reader).then(|| {
                     format!("counter {counter} was read on CPU {cpu}, which does not read it")
@@ -33,33 +35,35 @@ fn scan(recording: &Recording) -> Result<First> {
             });
         }
     }
-    Ok(first)
+    Ok(tally)
 }
 
 /// The counters that are statistics of a device.
-fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
-    let mut all = HashSet::new();
-    for batch in recording.table(&counters::TABLE)?.scan(&["counter", "attr_type"])? {
+fn load_statistics(recording: &Recording) -> Result<HashSet<i32>> {
+    let mut statistic_ids = HashSet::new();
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "attr_type"])? {
         let batch = batch?;
-        let (counter, kind) = (i32s(&batch, "counter")?, i32s(&batch, "attr_type")?);
-        let is_statistic = |row: &usize| kind.value(*row) >= counters::STATISTICS as i32;
-        all.extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
+        let (counter, attribute_type) =
+            (i32_column(&batch, "counter")?, i32_column(&batch, "attr_type")?);
+        let is_statistic = |row: &usize| attribute_type.value(*row) >= counters::STATISTICS as i32;
+        statistic_ids
+            .extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
     }
-    Ok(all)
+    Ok(statistic_ids)
 }
 
 /// The pairs of counter and CPU in `cpus`. The list is parsed with separate code, so that the check
 /// is independent of the recorder.
-fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
+fn load_reader_pairs(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
-    for batch in recording.table(&cpus::TABLE)?.scan(&["cpu", "counters"])? {
+    for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["cpu", "counters"])? {
         let batch = batch?;
-        let (cpu, counters) = (i32s(&batch, "cpu")?, texts(&batch, "counters")?);
+        let (cpu, counters) = (i32_column(&batch, "cpu")?, text_column(&batch, "counters")?);
         for row in (0..batch.num_rows()).filter(|&row| counters.is_valid(row)) {
-            for part in counters.value(row).split(',').filter(|part| !part.is_empty()) {
-                let (begin, end) = part.split_once('-').unwrap_or((part, part));
+            for range in counters.value(row).split(',').filter(|range| !range.is_empty()) {
+                let (begin, end) = range.split_once('-').unwrap_or((range, range));
                 let number = |text: &str| {
-                    text.parse::<i32>().with_context(|| format!("'{part}' is no list of counters"))
+                    text.parse::<i32>().with_context(|| format!("'{range}' is no list of counters"))
                 };
                 // A damaged list must not exhaust the memory.
                 let (begin, end) = (number(begin)?, number(end)?.min(1 << 20));

@@ -7,14 +7,14 @@
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
-use super::facts::{Clock, Facts};
-use super::window::{CheckedWindow, Windows};
-use super::{First, Outcome};
-use crate::schema::columns::{self, get};
+use super::facts::{ClockPair, MetadataFacts};
+use super::window::{CheckedWindow, WindowCollector};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
-use crate::text::counted;
+use crate::text::count_noun;
 
 /// Relative error of the sum of a window.
 const CONSERVATION: f64 = 1e-9;
@@ -23,25 +23,25 @@ const CONSERVATION: f64 = 1e-9;
 const CLOCK_NS: i64 = 1_000_000;
 
 /// Whether the method exists.
-fn known(method: &str) -> bool {
+fn is_known_method(method: &str) -> bool {
     fabric::METHODS.contains(&method)
 }
 
 /// The outcomes of one pass over `fabric`.
-pub(super) struct Rows {
-    pub(super) conservation: Outcome,
-    pub(super) values: Outcome,
-    pub(super) sequence: Outcome,
-    pub(super) readable: Outcome,
-    pub(super) clock: Outcome,
+pub(super) struct FabricOutcomes {
+    pub(super) conservation: CheckOutcome,
+    pub(super) values: CheckOutcome,
+    pub(super) sequence: CheckOutcome,
+    pub(super) readable: CheckOutcome,
+    pub(super) clock: CheckOutcome,
 }
 
 #[derive(Default)]
 struct Pass {
-    conservation: First,
-    values: First,
-    sequence: First,
-    clock: First,
+    conservation: FaultTally,
+    values: FaultTally,
+    sequence: FaultTally,
+    clock: FaultTally,
     /// For each counter, the end of its last window.
     ends: Vec<Option<i64>>,
     gaps: u64,
@@ -50,28 +50,33 @@ struct Pass {
 }
 
 /// Scans `fabric` once, and checks that the other tables can be read.
-pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
+pub(super) fn verify_fabric_rows(recording: &Recording, facts: &MetadataFacts) -> FabricOutcomes {
     let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
-    let read = pass.read(recording, facts).and_then(|()| read_others(recording));
-    let sequence = match pass.sequence.outcome("windows") {
-        Outcome::Ok(told) if pass.gaps > 0 => {
-            Outcome::Ok(format!("{told}, {} gaps, which the loss table explains", pass.gaps))
-        }
-        other => other,
+    let read = pass.read_batches(recording, facts).and_then(|()| read_others(recording));
+    let sequence = match pass.sequence.into_outcome("windows") {
+        CheckOutcome::Ok(counted_windows) if pass.gaps > 0 => CheckOutcome::Ok(format!(
+            "{counted_windows}, {} gaps, which the loss table explains",
+            pass.gaps
+        )),
+        outcome => outcome,
     };
     let clock = match &facts.clocks {
-        _ if pass.is_rollup => Outcome::NotHere("a roll-up has no clock snapshots".to_owned()),
-        Err(reason) => Outcome::NotHere(reason.clone()),
-        Ok(clocks) if clocks.is_empty() => Outcome::NotHere("no clock snapshot".to_owned()),
-        Ok(_) => pass.clock.outcome("rows"),
+        _ if pass.is_rollup => {
+            CheckOutcome::NotVerifiable("a roll-up has no clock snapshots".to_owned())
+        }
+        Err(reason) => CheckOutcome::NotVerifiable(reason.clone()),
+        Ok(clocks) if clocks.is_empty() => {
+            CheckOutcome::NotVerifiable("no clock snapshot".to_owned())
+        }
+        Ok(_) => pass.clock.into_outcome("rows"),
     };
-    Rows {
-        conservation: pass.conservation.outcome("windows with a value"),
-        values: pass.values.outcome("rows"),
+    FabricOutcomes {
+        conservation: pass.conservation.into_outcome("windows with a value"),
+        values: pass.values.into_outcome("rows"),
         sequence,
         readable: match read {
-            Ok(tables) => Outcome::Ok(tables),
-            Err(error) => Outcome::Failed(format!("{error:#}")),
+            Ok(tables) => CheckOutcome::Ok(tables),
+            Err(error) => CheckOutcome::Failed(format!("{error:#}")),
         },
         clock,
     }
@@ -80,101 +85,109 @@ pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
 /// Decodes every column of the tables that no other invariant reads.
 fn read_others(recording: &Recording) -> Result<String> {
     let mut rows = 0;
-    let tables = recording.tables();
+    let tables = recording.list_tables();
     for def in &tables {
-        let table = recording.table(def)?;
-        rows += table.rows();
+        let table = recording.open_table(def)?;
+        rows += table.row_count();
         if def.name != fabric::TABLE.name {
-            let mut order = Order::of(def);
-            for batch in table.scan(&all(def))? {
-                order.look(&batch?)?;
+            let mut order = ColumnOrder::of_table(def);
+            for batch in table.scan_columns(&all_columns(def))? {
+                order.examine_batch(&batch?)?;
             }
         }
     }
-    Ok(format!("{rows} rows in {}", counted(tables.len(), "table")))
+    Ok(format!("{rows} rows in {}", count_noun(tables.len(), "table")))
 }
 
 /// Verifies that a column that is declared as sorted never decreases.
-struct Order {
+struct ColumnOrder {
     def: &'static TableDef,
-    last: i64,
+    last_value: i64,
 }
 
-impl Order {
-    const fn of(def: &'static TableDef) -> Self {
-        Self { def, last: i64::MIN }
+impl ColumnOrder {
+    const fn of_table(def: &'static TableDef) -> Self {
+        Self { def, last_value: i64::MIN }
     }
 
-    fn look(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn examine_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         for column in self.def.order {
-            for &value in columns::i64s(batch, column)?.values() {
-                if value < self.last {
-                    bail!("{}: {column} {value} comes after {}", self.def.name, self.last);
+            for &value in columns::i64_column(batch, column)?.values() {
+                if value < self.last_value {
+                    bail!("{}: {column} {value} comes after {}", self.def.name, self.last_value);
                 }
-                self.last = value;
+                self.last_value = value;
             }
         }
         Ok(())
     }
 }
 
-fn all(def: &TableDef) -> Vec<&'static str> {
+fn all_columns(def: &TableDef) -> Vec<&'static str> {
     def.encodings.iter().map(|(name, _)| *name).collect()
 }
 
 impl Pass {
-    fn read(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
-        let table = recording.table(&fabric::TABLE)?;
-        let schema = table.schema();
-        let columns: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
+    fn read_batches(&mut self, recording: &Recording, facts: &MetadataFacts) -> Result<()> {
+        let table = recording.open_table(&fabric::TABLE)?;
+        let schema = table.scan_schema();
+        let columns: Vec<&str> =
+            schema.fields().iter().map(|field| field.name().as_str()).collect();
         let clocks = facts.clocks.as_deref().unwrap_or_default();
-        let mut windows = Windows::default();
-        let mut order = Order::of(&fabric::TABLE);
+        let mut windows = WindowCollector::default();
+        let mut order = ColumnOrder::of_table(&fabric::TABLE);
         let mut row = 0;
-        for batch in table.scan(&columns)?.ahead()? {
+        for batch in table.scan_columns(&columns)?.decode_ahead()? {
             let batch = batch?;
-            order.look(&batch)?;
-            self.values(&batch, row, facts)?;
-            self.clock(&batch, row, clocks)?;
-            windows.add(&batch, |windows, window| self.window(windows, window, facts))?;
+            order.examine_batch(&batch)?;
+            self.examine_values(&batch, row, facts)?;
+            self.examine_clock(&batch, row, clocks)?;
+            windows
+                .add_batch(&batch, |windows, window| self.examine_window(windows, window, facts))?;
             row += batch.num_rows() as u64;
         }
-        windows.finish(|windows, window| self.window(windows, window, facts));
+        windows.finish(|windows, window| self.examine_window(windows, window, facts));
         Ok(())
     }
 
     /// Conservation and sequence of one complete window.
-    fn window(&mut self, windows: &Windows, window: &CheckedWindow, facts: &Facts) {
+    fn examine_window(
+        &mut self,
+        windows: &WindowCollector,
+        window: &CheckedWindow,
+        facts: &MetadataFacts,
+    ) {
         let torn = || {
             window.torn.then(|| {
                 format!(
                     "{}: rows disagree on window_ns, total or running",
-                    windows.describe(window)
+                    windows.describe_window(window)
                 )
             })
         };
-        self.values.also(|| {
+        self.values.note_fault(|| {
             let text = "the rows of a cgroup disagree on cgroup_confidence";
-            window.is_split.then(|| format!("{}: {text}", windows.describe(window)))
+            window.is_split.then(|| format!("{}: {text}", windows.describe_window(window)))
         });
         match window.total {
             Some(total) => {
-                self.conservation.look(|| torn().or_else(|| conserved(windows, window, total)));
+                self.conservation
+                    .examine_item(|| torn().or_else(|| conservation_fault(windows, window, total)));
             }
             None => {
                 if let Some(text) = torn() {
-                    self.conservation.look(|| Some(text));
+                    self.conservation.examine_item(|| Some(text));
                 }
             }
         }
         if self.ends.len() <= window.counter {
             self.ends.resize(window.counter + 1, None);
         }
-        let before = self.ends[window.counter].replace(window.end_ns);
-        let gap = before.is_some_and(|end| window.begin_ns > end);
+        let previous_end_ns = self.ends[window.counter].replace(window.end_ns);
+        let gap = previous_end_ns.is_some_and(|end| window.begin_ns > end);
         self.gaps += u64::from(gap);
-        self.sequence.look(|| {
-            let what = match before {
+        self.sequence.examine_item(|| {
+            let fault = match previous_end_ns {
                 _ if window.begin_ns >= window.end_ns => "is not longer than 0 ns",
                 Some(end) if window.begin_ns < end => "begins before the previous one ends",
                 Some(_) if gap && !facts.may_have_gaps() => {
@@ -182,71 +195,92 @@ impl Pass {
                 }
                 _ => return None,
             };
-            Some(format!("{} {what}", windows.describe(window)))
+            Some(format!("{} {fault}", windows.describe_window(window)))
         });
     }
 
     /// Values of each row: known words, ranges, and nulls exactly where they are allowed.
-    fn values(&mut self, batch: &RecordBatch, first: u64, facts: &Facts) -> Result<()> {
-        let value = columns::f64s(batch, "value")?;
-        let total = columns::f64s(batch, "total")?;
-        let running = columns::f32s(batch, "running")?;
-        let confidence = columns::f32s(batch, "confidence")?;
-        let lasting = columns::f32s(batch, "cgroup_confidence")?;
-        let owner = columns::words(batch, "owner")?;
-        let method = columns::words(batch, "method")?;
-        let pid = columns::i32s(batch, "pid")?;
-        let comm = columns::words(batch, "comm")?;
-        let cgroup_id = columns::bits(batch, "cgroup_id")?;
-        let cgroup = columns::words(batch, "cgroup")?;
-        let intervals = self.is_rollup.then(|| Intervals::of(batch)).transpose()?;
-        let number = columns::i32s(batch, "number")?;
-        let is_known: Vec<bool> =
-            method.dictionary().iter().map(|its| its.is_some_and(known)).collect();
+    fn examine_values(
+        &mut self,
+        batch: &RecordBatch,
+        first_row: u64,
+        facts: &MetadataFacts,
+    ) -> Result<()> {
+        let value = columns::f64_column(batch, "value")?;
+        let total = columns::f64_column(batch, "total")?;
+        let running = columns::f32_column(batch, "running")?;
+        let confidence = columns::f32_column(batch, "confidence")?;
+        let lasting = columns::f32_column(batch, "cgroup_confidence")?;
+        let owner = columns::word_column(batch, "owner")?;
+        let method = columns::word_column(batch, "method")?;
+        let pid = columns::i32_column(batch, "pid")?;
+        let comm = columns::word_column(batch, "comm")?;
+        let cgroup_id = columns::bits_column(batch, "cgroup_id")?;
+        let cgroup = columns::word_column(batch, "cgroup")?;
+        let intervals = self.is_rollup.then(|| Intervals::from_batch(batch)).transpose()?;
+        let number = columns::i32_column(batch, "number")?;
+        let is_known: Vec<bool> = method
+            .dictionary_values()
+            .iter()
+            .map(|name| name.is_some_and(is_known_method))
+            .collect();
         let is_known = |row| {
-            usize::try_from(method.key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
+            usize::try_from(method.dictionary_key(row))
+                .is_ok_and(|key| is_known.get(key) == Some(&true))
         };
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
-            self.values.look(|| {
+            self.values.examine_item(|| {
                 let owner = owner.get(row).unwrap_or("(null)");
-                let who = Who {
+                let row_owner = RowOwner {
                     owner,
                     process: if intervals.is_some() { None } else { Some(pid.is_valid(row)) },
                     comm: comm.get(row),
                     number: number.is_valid(row),
                     cgroup: cgroup_id.get(row).is_some() || cgroup.get(row).is_some(),
                 };
-                let count = Count {
-                    value: get(value, row),
-                    total: get(total, row),
+                let count = RowCount {
+                    value: nullable_value(value, row),
+                    total: nullable_value(total, row),
                     running: running.value(row),
-                    confidence: get(confidence, row),
-                    lasting: get(lasting, row),
+                    confidence: nullable_value(confidence, row),
+                    lasting: nullable_value(lasting, row),
                 };
                 let unknown = (!is_known(row))
                     .then(|| format!("method {:?}", method.get(row).unwrap_or("(null)")));
-                let interval = || intervals.as_ref()?.wrong(row, &count).map(str::to_owned);
-                let wrong =
-                    who.wrong().or(unknown).or_else(|| count.wrong(excused)).or_else(interval)?;
-                Some(format!("row {}: {wrong}", first + row as u64))
+                let interval =
+                    || intervals.as_ref()?.interval_fault(row, &count).map(str::to_owned);
+                let wrong = row_owner
+                    .owner_fault()
+                    .or(unknown)
+                    .or_else(|| count.count_fault(excused))
+                    .or_else(interval)?;
+                Some(format!("row {}: {wrong}", first_row + row as u64))
             });
         }
         Ok(())
     }
 
     /// `ts` is `mono_ns` plus an offset between those of the clock snapshots.
-    fn clock(&mut self, batch: &RecordBatch, first: u64, clocks: &[Clock]) -> Result<()> {
+    fn examine_clock(
+        &mut self,
+        batch: &RecordBatch,
+        first_row: u64,
+        clocks: &[ClockPair],
+    ) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
-        let ts: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let mono_ns = columns::i64s(batch, "mono_ns")?;
+        let ts: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let mono_ns = columns::i64_column(batch, "mono_ns")?;
         for row in 0..batch.num_rows() {
-            self.clock.look(|| {
+            self.clock.examine_item(|| {
                 let offset = ts.value(row).saturating_mul(1000).saturating_sub(mono_ns.value(row));
                 let off = low.saturating_sub(offset).max(offset.saturating_sub(high));
                 (off > CLOCK_NS).then(|| {
-                    format!("row {}: ts is {off} ns off the clock snapshots", first + row as u64)
+                    format!(
+                        "row {}: ts is {off} ns off the clock snapshots",
+                        first_row + row as u64
+                    )
                 })
             });
         }
@@ -254,12 +288,20 @@ impl Pass {
     }
 }
 
-fn conserved(windows: &Windows, window: &CheckedWindow, total: f64) -> Option<String> {
+fn conservation_fault(
+    windows: &WindowCollector,
+    window: &CheckedWindow,
+    total: f64,
+) -> Option<String> {
     let off = (window.sum - total).abs();
     let near = off <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.
     (!near).then(|| {
-        format!("{}: owners sum to {}, total is {total}", windows.describe(window), window.sum)
+        format!(
+            "{}: owners sum to {}, total is {total}",
+            windows.describe_window(window),
+            window.sum
+        )
     })
 }
 
@@ -272,25 +314,30 @@ struct Intervals<'a> {
 }
 
 impl<'a> Intervals<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
-            window_ns: columns::i64s(batch, "window_ns")?,
-            known_ns: columns::i64s(batch, "known_ns")?,
-            low: columns::f64s(batch, "low")?,
-            high: columns::f64s(batch, "high")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            known_ns: columns::i64_column(batch, "known_ns")?,
+            low: columns::f64_column(batch, "low")?,
+            high: columns::f64_column(batch, "high")?,
         })
     }
 
-    fn wrong(&self, row: usize, count: &Count) -> Option<&'static str> {
+    fn interval_fault(&self, row: usize, count: &RowCount) -> Option<&'static str> {
         let known_ns = self.known_ns.value(row);
         if !(0..=self.window_ns.value(row)).contains(&known_ns) {
             return Some("known_ns is not within window_ns");
         }
-        match (get(self.low, row), count.value, get(self.high, row), count.total) {
+        match (
+            nullable_value(self.low, row),
+            count.value,
+            nullable_value(self.high, row),
+            count.total,
+        ) {
             (None, None, None, None) => (known_ns > 0).then_some("no value, but known_ns is not 0"),
             (Some(low), Some(value), Some(high), Some(total)) => {
-                let most = total + CONSERVATION * total.abs();
-                let is_right = low <= value && value <= high && high <= most.max(value);
+                let upper_bound = total + CONSERVATION * total.abs();
+                let is_right = low <= value && value <= high && high <= upper_bound.max(value);
                 (!is_right).then_some("low, value, high and total are not in this order")
             }
             _ => Some("one of value, low and high is null"),
@@ -299,7 +346,7 @@ impl<'a> Intervals<'a> {
 }
 
 /// The columns of a row that identify the owner.
-struct Who<'a> {
+struct RowOwner<'a> {
     owner: &'a str,
     /// Whether the row has a process; `None` in tables without processes.
     process: Option<bool>,
@@ -308,9 +355,9 @@ struct Who<'a> {
     cgroup: bool,
 }
 
-impl Who<'_> {
-    fn wrong(&self) -> Option<String> {
-        let Who { owner, process, comm, number, cgroup } = *self;
+impl RowOwner<'_> {
+    fn owner_fault(&self) -> Option<String> {
+        let RowOwner { owner, process, comm, number, cgroup } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
             // For bytes that are sent in interrupts only the cgroup of the socket is known.
@@ -335,7 +382,7 @@ impl Who<'_> {
 }
 
 /// The columns of a row that hold the count.
-struct Count {
+struct RowCount {
     value: Option<f64>,
     total: Option<f64>,
     running: f32,
@@ -343,11 +390,11 @@ struct Count {
     lasting: Option<f32>,
 }
 
-impl Count {
+impl RowCount {
     /// The fault of the row, if any. `excused`: there are losses, so a counter that ran may have no
     /// value.
-    fn wrong(&self, excused: bool) -> Option<String> {
-        let Count { value, total, running, confidence, lasting } = *self;
+    fn count_fault(&self, excused: bool) -> Option<String> {
+        let RowCount { value, total, running, confidence, lasting } = *self;
         let finite = |number: Option<f64>| number.is_none_or(f64::is_finite);
         let unit = |number: f32| (0.0..=1.0).contains(&number);
         let wrong = if !unit(running) {

@@ -7,60 +7,63 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::incomplete::Incomplete;
-use super::super::sample::{BEGIN, Broken, INTACT, Sample};
-use super::super::usage::{By, Question, usage};
+use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
+use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{programs, render};
-use super::{Finding, Outcome, check, intact};
+use super::{CheckFinding, CheckOutcome, intact, verify_recording};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
 
 /// Names of the invariants that fail, and of those that cannot be verified.
-fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
-    let sample = Sample::new(dataset, broken);
-    let findings = check(&sample.open()).unwrap();
+fn judge_checks(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
+    let sample = SampleRecording::new(dataset, broken);
+    let findings = verify_recording(&sample.open()).unwrap();
     let mut lists = (Vec::new(), Vec::new());
     for finding in findings {
         match finding.outcome {
-            Outcome::Ok(_) => {}
-            Outcome::Failed(text) => {
+            CheckOutcome::Ok(_) => {}
+            CheckOutcome::Failed(text) => {
                 println!("{}: {text}", finding.name);
                 lists.0.push(finding.name);
             }
-            Outcome::NotHere(_) => lists.1.push(finding.name),
+            CheckOutcome::NotVerifiable(_) => lists.1.push(finding.name),
         }
     }
     lists
 }
 
-fn fails(broken: &Broken) -> Vec<&'static str> {
-    judge(true, broken).0
+fn failed_checks(broken: &Broken) -> Vec<&'static str> {
+    judge_checks(true, broken).0
 }
 
 #[test]
 fn a_sound_dataset_keeps_every_invariant() {
-    assert_eq!(judge(true, &INTACT), (vec![], vec![]));
+    assert_eq!(judge_checks(true, &INTACT), (vec![], vec![]));
 }
 
 #[test]
 fn a_sound_file_keeps_what_a_file_can_show() {
     assert_eq!(
-        judge(false, &INTACT),
+        judge_checks(false, &INTACT),
         (vec![], vec!["time adds up per tick", "totals agree with readings"])
     );
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
-fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+fn faults_after_change(
+    change: impl Fn(&SampleRecording, &Path),
+) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let change = |def: &&'static TableDef| {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
         change(&sample, &table_path(&sample.path, def));
-        let failed = |finding: Finding| match finding.outcome {
-            Outcome::Failed(text) => Some((finding.name, text)),
-            Outcome::Ok(_) | Outcome::NotHere(_) => None,
+        let failed = |finding: CheckFinding| match finding.outcome {
+            CheckOutcome::Failed(text) => Some((finding.name, text)),
+            CheckOutcome::Ok(_) | CheckOutcome::NotVerifiable(_) => None,
         };
-        let findings = check(&recording).map(|all| all.into_iter().filter_map(failed).collect());
+        let findings =
+            verify_recording(&recording).map(|all| all.into_iter().filter_map(failed).collect());
         (def.name, findings.unwrap_or_default())
     };
     ALL.iter().filter(|def| def.name != "fabric").map(change).collect()
@@ -68,7 +71,7 @@ fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static 
 
 #[test]
 fn a_table_that_is_missing_is_named() {
-    for (name, failed) in changed(|_, path| fs::remove_file(path).unwrap()) {
+    for (name, failed) in faults_after_change(|_, path| fs::remove_file(path).unwrap()) {
         let missing = ("all tables are there", format!("{name}.parquet is missing"));
         assert!(failed.contains(&missing), "{name}: {failed:?}");
     }
@@ -76,14 +79,14 @@ fn a_table_that_is_missing_is_named() {
 
 #[test]
 fn a_table_of_another_recording_is_named() {
-    let other = |pairs: &mut BTreeMap<String, String>| {
+    let change_host = |pairs: &mut BTreeMap<String, String>| {
         pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
     };
-    let other = Sample::new(true, &Broken { metadata: other, ..INTACT });
-    let replace = |_: &Sample, path: &Path| {
-        fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
+    let other_recording = SampleRecording::new(true, &Broken { metadata: change_host, ..INTACT });
+    let replace = |_: &SampleRecording, path: &Path| {
+        fs::copy(other_recording.path.join(path.file_name().unwrap()), path).unwrap();
     };
-    for (name, failed) in changed(replace) {
+    for (name, failed) in faults_after_change(replace) {
         let replaced = ("all tables are there", format!("{name}.parquet is of another recording"));
         assert!(failed.contains(&replaced), "{name}: {failed:?}");
     }
@@ -92,31 +95,31 @@ fn a_table_of_another_recording_is_named() {
 /// A changed byte used to pass if it made another plausible name, time or count.
 #[test]
 fn each_changed_byte_is_found_with_its_table() {
-    let sample = Sample::new(true, &INTACT);
+    let sample = SampleRecording::new(true, &INTACT);
     let recording = sample.open();
     for def in ALL {
         let path = table_path(&sample.path, def);
         let sound = fs::read(&path).unwrap();
-        for at in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
+        for position in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
             let mut bytes = sound.clone();
-            bytes[at] ^= 1 << (at % 8);
+            bytes[position] ^= 1 << (position % 8);
             fs::write(&path, bytes).unwrap();
-            match intact::bytes(&recording) {
-                Outcome::Failed(text) => {
+            match intact::verify_bytes(&recording) {
+                CheckOutcome::Failed(text) => {
                     let file = format!("{}.parquet", def.name);
-                    assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
+                    assert!(text.contains(&file) && !text.contains('\n'), "{position}: {text}");
                 }
-                other => panic!("{} byte {at}: {other:?}", def.name),
+                other => panic!("{} byte {position}: {other:?}", def.name),
             }
         }
         fs::write(&path, sound).unwrap();
     }
-    assert!(matches!(intact::bytes(&recording), Outcome::Ok(_)));
+    assert!(matches!(intact::verify_bytes(&recording), CheckOutcome::Ok(_)));
 }
 
 #[test]
 fn a_damaged_row_group_is_told_from_a_damaged_footer() {
-    let sample = Sample::new(true, &INTACT);
+    let sample = SampleRecording::new(true, &INTACT);
     let path = table_path(&sample.path, &readings::TABLE);
     let sound = fs::read(&path).unwrap();
     for (at, words) in [
@@ -127,10 +130,10 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
         let mut bytes = sound.clone();
         bytes[at] ^= 0x10;
         fs::write(&path, bytes).unwrap();
-        let outcome = intact::bytes(&sample.open());
+        let outcome = intact::verify_bytes(&sample.open());
         let named = format!("{}", path.display());
         assert!(
-            matches!(&outcome, Outcome::Failed(text) if text.contains(words) && text.contains(&named)),
+            matches!(&outcome, CheckOutcome::Failed(text) if text.contains(words) && text.contains(&named)),
             "{at}: {outcome:?}"
         );
     }
@@ -139,7 +142,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
 #[test]
 fn a_value_that_vanished_breaks_conservation() {
     let broken = Broken { fabric: |_, number| number != 1001, ..INTACT };
-    assert_eq!(fails(&broken), ["shares sum to totals"]);
+    assert_eq!(failed_checks(&broken), ["shares sum to totals"]);
     let broken = Broken {
         fabric: |row, number| {
             row.value = row.value.map(|v| if number == 7 { v * (1.0 + 1e-7) } else { v });
@@ -147,7 +150,7 @@ fn a_value_that_vanished_breaks_conservation() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["shares sum to totals"]);
+    assert_eq!(failed_checks(&broken), ["shares sum to totals"]);
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
         },
     ];
     for wrong in wrongs {
-        assert_eq!(fails(&Broken { io: wrong, ..INTACT }), ["device bytes are valid"]);
+        assert_eq!(failed_checks(&Broken { io: wrong, ..INTACT }), ["device bytes are valid"]);
     }
 }
 
@@ -171,7 +174,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
 fn a_row_out_of_order_is_found() {
     let late =
         Broken { io: |row, tick| row.mono_ns -= if tick == 7 { 5_000_000 } else { 0 }, ..INTACT };
-    assert_eq!(fails(&late), ["tables are readable"]);
+    assert_eq!(failed_checks(&late), ["tables are readable"]);
 }
 
 #[test]
@@ -184,13 +187,13 @@ fn a_total_that_readings_do_not_make_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["totals agree with readings"]);
+    assert_eq!(failed_checks(&broken), ["totals agree with readings"]);
 }
 
 #[test]
 fn a_lost_reading_is_no_disagreement() {
     let broken = Broken { readings: |_, number| number % 50 != 7, ..INTACT };
-    assert_eq!(fails(&broken), Vec::<&str>::new());
+    assert_eq!(failed_checks(&broken), Vec::<&str>::new());
 }
 
 #[test]
@@ -209,12 +212,12 @@ fn a_multiplexed_counter_is_scaled_by_its_times() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), Vec::<&str>::new());
+    assert_eq!(failed_checks(&broken), Vec::<&str>::new());
 }
 
 #[test]
 fn a_cgroup_has_one_confidence_in_a_window() {
-    let same: Broken = Broken {
+    let two_confidences: Broken = Broken {
         fabric: |row, _| {
             row.cgroup_id = row.cgroup_id.map(|_| 7);
             row.cgroup_confidence = Some(if row.owner == "task" { 0.8 } else { 0.5 });
@@ -222,7 +225,7 @@ fn a_cgroup_has_one_confidence_in_a_window() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&same), Vec::<&str>::new());
+    assert_eq!(failed_checks(&two_confidences), Vec::<&str>::new());
     let wrongs: [fn(&mut fabric::Row<'_>, usize) -> bool; 4] = [
         |row, number| {
             row.cgroup_id = row.cgroup_id.map(|_| 7);
@@ -245,7 +248,7 @@ fn a_cgroup_has_one_confidence_in_a_window() {
         },
     ];
     for fabric in wrongs {
-        assert_eq!(fails(&Broken { fabric, ..INTACT }), ["values are valid"]);
+        assert_eq!(failed_checks(&Broken { fabric, ..INTACT }), ["values are valid"]);
     }
 }
 
@@ -258,7 +261,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&never_ran), ["values are valid"]);
+    assert_eq!(failed_checks(&never_ran), ["values are valid"]);
     let nan = Broken {
         fabric: |row, number| {
             row.value = if number == 3 { Some(f64::NAN) } else { row.value };
@@ -266,7 +269,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nan), ["shares sum to totals", "values are valid"]);
+    assert_eq!(failed_checks(&nan), ["shares sum to totals", "values are valid"]);
     let word = Broken {
         fabric: |row, number| {
             row.owner = if number == 3 { "nobody" } else { row.owner };
@@ -274,7 +277,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&word), ["values are valid"]);
+    assert_eq!(failed_checks(&word), ["values are valid"]);
     let nobody = Broken {
         fabric: |row, number| {
             row.pid = if number == 0 { None } else { row.pid };
@@ -282,7 +285,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nobody), ["values are valid"]);
+    assert_eq!(failed_checks(&nobody), ["values are valid"]);
     let without_number = Broken {
         fabric: |row, number| {
             row.number = if number == 2 { None } else { row.number };
@@ -290,12 +293,12 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&without_number), ["values are valid"]);
+    assert_eq!(failed_checks(&without_number), ["values are valid"]);
 }
 
 /// With `--cgroup`, all other tasks have one owner.
 #[test]
-fn other_tasks_are_an_owner_of_their_own() {
+fn rows_of_other_tasks_are_sound() {
     let others = Broken {
         fabric: |row, number| {
             if number % 4 == 1 {
@@ -311,7 +314,7 @@ fn other_tasks_are_an_owner_of_their_own() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&others), Vec::<&str>::new());
+    assert_eq!(failed_checks(&others), Vec::<&str>::new());
     let named = Broken {
         fabric: |row, number| {
             row.owner = if number % 4 == 1 { "other_tasks" } else { row.owner };
@@ -319,7 +322,7 @@ fn other_tasks_are_an_owner_of_their_own() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&named), ["values are valid"]);
+    assert_eq!(failed_checks(&named), ["values are valid"]);
 }
 
 #[test]
@@ -332,7 +335,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
         },
         ..INTACT
     };
-    let (failed, unknown) = judge(true, &broken);
+    let (failed, unknown) = judge_checks(true, &broken);
     assert_eq!(failed, Vec::<&str>::new());
     assert_eq!(unknown, ["shares sum to totals", "totals agree with readings"]);
 }
@@ -341,8 +344,8 @@ fn a_counter_that_never_ran_is_null_and_sound() {
 fn a_gap_needs_a_loss() {
     let gap = |row: &mut fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
     let broken = Broken { fabric: gap, ..INTACT };
-    assert_eq!(fails(&broken), ["windows are contiguous"]);
-    let told = Broken {
+    assert_eq!(failed_checks(&broken), ["windows are contiguous"]);
+    let with_loss = Broken {
         fabric: gap,
         loss: Some(loss::Row {
             host: "test",
@@ -361,7 +364,7 @@ fn a_gap_needs_a_loss() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&told), Vec::<&str>::new());
+    assert_eq!(failed_checks(&with_loss), Vec::<&str>::new());
 }
 
 #[test]
@@ -372,26 +375,26 @@ fn loss_that_is_hidden_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&hidden), ["losses are recorded"]);
+    assert_eq!(failed_checks(&hidden), ["losses are recorded"]);
     let malformed = Broken {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), "[".to_owned());
         },
         ..INTACT
     };
-    assert_eq!(fails(&malformed), ["losses are recorded"]);
+    assert_eq!(failed_checks(&malformed), ["losses are recorded"]);
 }
 
 #[test]
 fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
     let elsewhere = Broken {
-        readings: |row, at| {
-            row.cpu = i32::from(at == 3);
+        readings: |row, number| {
+            row.cpu = i32::from(number == 3);
             true
         },
         ..INTACT
     };
-    assert_eq!(fails(&elsewhere), ["counters read on their CPUs"]);
+    assert_eq!(failed_checks(&elsewhere), ["counters read on their CPUs"]);
 }
 
 #[test]
@@ -403,7 +406,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&broken), ["time adds up per tick"]);
     let summed = Broken {
         metadata: |pairs| {
             let text =
@@ -412,7 +415,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&summed), ["CPU time adds up"]);
+    assert_eq!(failed_checks(&summed), ["CPU time adds up"]);
 }
 
 /// The recorder was killed after it had synced `runtime` and before `irqs`.
@@ -425,10 +428,13 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&killed), Vec::<&str>::new());
-    assert_eq!(fails(&Broken { metadata: INTACT.metadata, ..killed }), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&killed), Vec::<&str>::new());
+    assert_eq!(
+        failed_checks(&Broken { metadata: INTACT.metadata, ..killed }),
+        ["time adds up per tick"]
+    );
     let early = Broken { irqs: |tick| tick > 100, ..killed };
-    assert_eq!(fails(&early), ["time adds up per tick"]);
+    assert_eq!(failed_checks(&early), ["time adds up per tick"]);
 }
 
 #[test]
@@ -440,7 +446,7 @@ fn a_label_off_the_clock_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["wall time agrees"]);
+    assert_eq!(failed_checks(&broken), ["wall time agrees"]);
 }
 
 proptest! {
@@ -451,13 +457,13 @@ proptest! {
         cut in proptest::option::of(0.0_f64..1.0),
         flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
     ) {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         for table in ["fabric", "readings", "counters", "runtime"] {
             let path = sample.path.join(format!("{table}.parquet"));
             let mut bytes = fs::read(&path).unwrap();
             for (place, bit) in &flips {
-                let at = (bytes.len() as f64 * place) as usize;
-                bytes[at] ^= 1 << bit;
+                let position = (bytes.len() as f64 * place) as usize;
+                bytes[position] ^= 1 << bit;
             }
             if let Some(cut) = cut {
                 bytes.truncate((bytes.len() as f64 * cut) as usize);
@@ -465,17 +471,17 @@ proptest! {
             fs::write(&path, &bytes).unwrap();
         }
         let Ok(recording) = Recording::open(&sample.path) else { return Ok(()) };
-        for finding in check(&recording).into_iter().flatten() {
-            if let Outcome::Failed(text) = finding.outcome {
+        for finding in verify_recording(&recording).into_iter().flatten() {
+            if let CheckOutcome::Failed(text) = finding.outcome {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }
         }
-        if let Ok(usage) = usage(&recording, &Question::by(By::Pid)) {
-            let incomplete = Incomplete::of(&recording).unwrap_or_default();
-            incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
-            render::table(&usage, render::Style { ascii: false, width: Some(80) });
-            programs::json(&usage, incomplete.as_ref(), None).unwrap();
-            programs::csv(&usage, incomplete.as_ref());
+        if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)) {
+            let incomplete = Incomplete::from_recording(&recording).unwrap_or_default();
+            incomplete.as_ref().map(|incomplete| incomplete.summary_line(usage.start_ns));
+            render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
+            programs::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
+            programs::usage_as_csv(&usage, incomplete.as_ref());
         }
     }
 }

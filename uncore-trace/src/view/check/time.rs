@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::facts::{CpuTime, Facts};
-use super::{First, Outcome};
-use crate::schema::columns::{get, i32s, i64s, words};
+use super::facts::{MetadataFacts, RecordedCpuTime};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
-use crate::tables::reader::{Recording, Scan};
+use crate::tables::reader::{Recording, TableScan};
 
 /// Tolerance at the edges of a window or tick, ns.
 const EDGE_NS: i64 = 50_000;
@@ -29,20 +29,20 @@ const SHARE: f64 = 1e-6;
 const SLACK_NS: i64 = 2_000_000_000;
 
 /// Verifies the totals of each CPU in the metadata.
-pub(super) fn summed(facts: &Facts) -> Outcome {
+pub(super) fn verify_cpu_time(facts: &MetadataFacts) -> CheckOutcome {
     let cpus = match &facts.cpu_time {
         Ok(cpus) => cpus,
-        Err(reason) => return Outcome::NotHere(reason.clone()),
+        Err(reason) => return CheckOutcome::NotVerifiable(reason.clone()),
     };
-    let mut first = First::default();
+    let mut tally = FaultTally::default();
     for cpu in cpus {
-        first.look(|| wrong(cpu));
+        tally.examine_item(|| cpu_time_fault(cpu));
     }
-    first.outcome("CPUs")
+    tally.into_outcome("CPUs")
 }
 
-fn wrong(time: &CpuTime) -> Option<String> {
-    let parts = [
+fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
+    let times_ns = [
         time.task_ns,
         time.irq_ns,
         time.softirq_ns,
@@ -51,10 +51,10 @@ fn wrong(time: &CpuTime) -> Option<String> {
         time.offline_ns,
     ];
     let cpu = time.cpu;
-    if parts.iter().any(|part| *part < 0) {
+    if times_ns.iter().any(|time_ns| *time_ns < 0) {
         return Some(format!("CPU {cpu}: a negative time"));
     }
-    let sum: i64 = parts.iter().fold(0_i64, |a, b| a.saturating_add(*b));
+    let sum: i64 = times_ns.iter().fold(0_i64, |a, b| a.saturating_add(*b));
     let span = time.end_ns.saturating_sub(time.begin_ns);
     let allowed = EDGE_NS.max((span as f64 * SHARE) as i64);
     if sum.abs_diff(span) > allowed as u64 {
@@ -65,75 +65,78 @@ fn wrong(time: &CpuTime) -> Option<String> {
         .then(|| format!("CPU {cpu}: one window is {worst} ns off (allowed: {EDGE_NS})"))
 }
 
-/// Tick and CPU.
-type Key = (i64, i32);
+/// End of a tick, and the CPU.
+type TickAndCpu = (i64, i32);
 
+/// Times in ns.
 #[derive(Default)]
-struct Tick {
+struct TickTimes {
     length: i64,
-    sum: i64,
-    /// Time that was not seen, or when the CPU was offline, ns.
-    nobody: i64,
+    owned: i64,
+    /// Time that was not seen, or when the CPU was offline.
+    unowned: i64,
 }
 
 /// Verifies each CPU and tick, from `runtime` and `irqs`.
-pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
+pub(super) fn verify_ticks(recording: &Recording, facts: &MetadataFacts) -> CheckOutcome {
     if !recording.is_dataset() {
-        return Outcome::NotHere("there are no runtime and irqs tables".to_owned());
+        return CheckOutcome::NotVerifiable("there are no runtime and irqs tables".to_owned());
     }
-    First::of_scan(join(recording, facts.repaired), "ticks in the runtime table")
+    FaultTally::scan_outcome(sum_ticks(recording, facts.repaired), "ticks in the runtime table")
 }
 
 /// Scans both tables in parallel and sums the rows of each tick and CPU.
-fn join(recording: &Recording, repaired: bool) -> Result<First> {
-    let mut first = First::default();
-    let gaps = gaps(recording)?;
-    let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
+fn sum_ticks(recording: &Recording, repaired: bool) -> Result<FaultTally> {
+    let mut tally = FaultTally::default();
+    let gaps = load_gaps(recording)?;
+    let mut ticks: BTreeMap<TickAndCpu, TickTimes> = BTreeMap::new();
     let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
-    let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
-    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "owner"))?;
-    let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "owner")];
+    let runtime =
+        recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
+    let irqs = recording.open_table(&irqs::TABLE)?.scan_columns(&columns("ns", "owner"))?;
+    let mut tables =
+        [TickTable::new(runtime, "run_ns", "owner"), TickTable::new(irqs, "ns", "owner")];
     // Advances the table that is behind; a tick is complete when both are well past it.
-    while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
-        side.step(&mut ticks)?;
-        let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
+    while let Some(table) = tables.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
+        table.read_batch(&mut ticks)?;
+        let behind = tables.iter().filter(|s| !s.done).map(|s| s.newest).min();
         if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
-            let limit = if repaired { limit.min(common(&sides)) } else { limit };
-            let rest = ticks.split_off(&(limit, i32::MIN));
-            judge(&std::mem::replace(&mut ticks, rest), &gaps, &mut first);
+            let limit = if repaired { limit.min(common_end_ns(&tables)) } else { limit };
+            let open_ticks = ticks.split_off(&(limit, i32::MIN));
+            examine_ticks(&std::mem::replace(&mut ticks, open_ticks), &gaps, &mut tally);
         }
     }
     if repaired {
-        ticks.split_off(&(common(&sides).saturating_add(1), i32::MIN));
+        ticks.split_off(&(common_end_ns(&tables).saturating_add(1), i32::MIN));
     }
-    judge(&ticks, &gaps, &mut first);
-    Ok(first)
+    examine_ticks(&ticks, &gaps, &mut tally);
+    Ok(tally)
 }
 
 /// The newest tick up to which both tables have rows.
-fn common(sides: &[Side; 2]) -> i64 {
-    sides.iter().map(|side| side.newest).min().unwrap_or(i64::MIN)
+fn common_end_ns(tables: &[TickTable; 2]) -> i64 {
+    tables.iter().map(|table| table.newest).min().unwrap_or(i64::MIN)
 }
 
 /// Causes of losses that concern a CPU's time.
-const TOLD: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
+const GAP_CAUSES: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
 
 /// Time spans of each CPU that the table `loss` covers, in order of time.
-type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
+type LossGaps = BTreeMap<i32, Vec<(i64, i64)>>;
 
-fn gaps(recording: &Recording) -> Result<Gaps> {
-    let mut gaps = Gaps::new();
+fn load_gaps(recording: &Recording) -> Result<LossGaps> {
+    let mut gaps = LossGaps::new();
     let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
-    for batch in recording.table(&loss::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&loss::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-        let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
-        for row in
-            (0..batch.num_rows()).filter(|&row| TOLD.contains(&cause.get(row).unwrap_or_default()))
+        let (mono_ns, span_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+        let (cause, cpu) = (word_column(&batch, "cause")?, i32_column(&batch, "cpu")?);
+        for row in (0..batch.num_rows())
+            .filter(|&row| GAP_CAUSES.contains(&cause.get(row).unwrap_or_default()))
         {
             let end = mono_ns.value(row);
             let gap = (end.saturating_sub(span_ns.value(row)), end);
-            gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);
+            gaps.entry(nullable_value(cpu, row).unwrap_or(-1)).or_default().push(gap);
         }
     }
     for gaps in gaps.values_mut() {
@@ -143,28 +146,28 @@ fn gaps(recording: &Recording) -> Result<Gaps> {
 }
 
 /// Time of a CPU that the spans cover between two times.
-fn told(gaps: &Gaps, cpu: i32, begin: i64, end: i64) -> i64 {
+fn covered_ns(gaps: &LossGaps, cpu: i32, begin_ns: i64, end_ns: i64) -> i64 {
     let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
-    let first = gaps.partition_point(|gap| gap.1 <= begin);
-    let inside = gaps.iter().skip(first).take_while(|gap| gap.0 < end);
-    inside.map(|gap| gap.1.min(end) - gap.0.max(begin)).sum()
+    let first_gap = gaps.partition_point(|gap| gap.1 <= begin_ns);
+    let inside = gaps.iter().skip(first_gap).take_while(|gap| gap.0 < end_ns);
+    inside.map(|gap| gap.1.min(end_ns) - gap.0.max(begin_ns)).sum()
 }
 
-fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
+fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally: &mut FaultTally) {
     for (&(mono_ns, cpu), tick) in ticks {
-        first.look(|| {
-            let told = told(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
-            let missing = tick.length.saturating_sub(tick.sum);
-            if missing < -EDGE_NS || missing > told.saturating_add(EDGE_NS) {
+        tally.examine_item(|| {
+            let covered = covered_ns(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
+            let missing_ns = tick.length.saturating_sub(tick.owned);
+            if missing_ns < -EDGE_NS || missing_ns > covered.saturating_add(EDGE_NS) {
                 return Some(format!(
                     "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
-                    tick.sum, tick.length
+                    tick.owned, tick.length
                 ));
             }
-            let all = tick.sum.saturating_add(tick.nobody);
-            (all.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
+            let accounted_ns = tick.owned.saturating_add(tick.unowned);
+            (accounted_ns.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
                 format!(
-                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {all} ns of {}",
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {accounted_ns} ns of {}",
                     tick.length
                 )
             })
@@ -172,36 +175,36 @@ fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
     }
 }
 
-struct Side {
-    scan: Scan,
+struct TickTable {
+    scan: TableScan,
     ns: &'static str,
     owner: &'static str,
     newest: i64,
     done: bool,
 }
 
-impl Side {
-    fn new(scan: Scan, ns: &'static str, owner: &'static str) -> Side {
-        Side { scan, ns, owner, newest: i64::MIN, done: false }
+impl TickTable {
+    fn new(scan: TableScan, ns: &'static str, owner: &'static str) -> TickTable {
+        TickTable { scan, ns, owner, newest: i64::MIN, done: false }
     }
 
-    fn step(&mut self, ticks: &mut BTreeMap<Key, Tick>) -> Result<()> {
+    fn read_batch(&mut self, ticks: &mut BTreeMap<TickAndCpu, TickTimes>) -> Result<()> {
         let Some(batch) = self.scan.next().transpose()? else {
             self.done = true;
             return Ok(());
         };
-        let (mono_ns, tick_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "tick_ns")?);
-        let (cpu, ns) = (i32s(&batch, "cpu")?, i64s(&batch, self.ns)?);
-        let owner = words(&batch, self.owner)?;
+        let (mono_ns, tick_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "tick_ns")?);
+        let (cpu, ns) = (i32_column(&batch, "cpu")?, i64_column(&batch, self.ns)?);
+        let owner = word_column(&batch, self.owner)?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
             tick.length = tick_ns.value(row);
             let nobody = [UNATTRIBUTED, runtime::OFFLINE];
-            let part = match owner.get(row) {
-                Some(owner) if nobody.contains(&owner) => &mut tick.nobody,
-                _ => &mut tick.sum,
+            let time_sum = match owner.get(row) {
+                Some(owner) if nobody.contains(&owner) => &mut tick.unowned,
+                _ => &mut tick.owned,
             };
-            *part = part.saturating_add(ns.value(row));
+            *time_sum = time_sum.saturating_add(ns.value(row));
             self.newest = self.newest.max(mono_ns.value(row));
         }
         Ok(())

@@ -9,7 +9,7 @@ use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
 use foldhash::fast::RandomState;
 
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 
 /// The columns that describe a window.
 pub(super) const COLUMNS: [&str; 12] = [
@@ -28,12 +28,12 @@ pub(super) const COLUMNS: [&str; 12] = [
 ];
 
 /// Id and reader CPU of a counter in `fabric`; a roll-up has no reader CPU.
-pub(super) type Name = (i32, Option<i32>);
+pub(super) type CheckedCounter = (i32, Option<i32>);
 
 /// One window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CheckedWindow {
-    /// Index into [`Windows::names`].
+    /// Index into [`WindowCollector::names`].
     pub(super) counter: usize,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
@@ -51,76 +51,79 @@ pub(super) struct CheckedWindow {
 }
 
 /// By cgroup, the bits of the confidence of its sum.
-type Cgroups = HashMap<u64, Option<u32>, RandomState>;
+type CgroupConfidences = HashMap<u64, Option<u32>, RandomState>;
 
 /// Collects rows to windows.
 #[derive(Debug, Default)]
-pub(super) struct Windows {
-    names: Vec<Name>,
-    /// Names for messages.
-    shown: Vec<String>,
-    index: HashMap<Name, usize, RandomState>,
+pub(super) struct WindowCollector {
+    names: Vec<CheckedCounter>,
+    /// Names of the counters for messages.
+    display_names: Vec<String>,
+    index: HashMap<CheckedCounter, usize, RandomState>,
     open: Vec<Option<CheckedWindow>>,
     /// For each counter, the cgroups of the open window.
-    cgroups: Vec<Cgroups>,
+    cgroups: Vec<CgroupConfidences>,
 }
 
-struct Columns<'a> {
+struct WindowColumns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
     cpu: &'a Int32Array,
-    pmu: Words<'a>,
-    event: Words<'a>,
-    filter: Words<'a>,
+    pmu: WordColumn<'a>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
     running: &'a Float32Array,
-    cgroup_id: Bits<'a>,
+    cgroup_id: BitsColumn<'a>,
     lasting: &'a Float32Array,
 }
 
-impl Windows {
+impl WindowCollector {
     /// The name of a counter index.
-    pub(super) fn name(&self, counter: usize) -> Name {
+    pub(super) fn counter_name(&self, counter: usize) -> CheckedCounter {
         self.names[counter]
     }
 
     /// Name of the counter and end of the window, for messages.
-    pub(super) fn describe(&self, window: &CheckedWindow) -> String {
-        format!("{}, window ending at mono_ns {}", self.shown[window.counter], window.end_ns)
+    pub(super) fn describe_window(&self, window: &CheckedWindow) -> String {
+        format!(
+            "{}, window ending at mono_ns {}",
+            self.display_names[window.counter], window.end_ns
+        )
     }
 
     /// Adds the rows of a batch; passes windows that are then complete to `done`.
-    pub(super) fn add(
+    pub(super) fn add_batch(
         &mut self,
         batch: &RecordBatch,
         mut done: impl FnMut(&Self, &CheckedWindow),
     ) -> Result<()> {
-        let columns = Columns {
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            counter: columns::i32s(batch, "counter")?,
-            cpu: columns::i32s(batch, "cpu")?,
-            pmu: columns::words(batch, "pmu")?,
-            event: columns::words(batch, "event")?,
-            filter: columns::words(batch, "filter")?,
-            value: columns::f64s(batch, "value")?,
-            total: columns::f64s(batch, "total")?,
-            running: columns::f32s(batch, "running")?,
-            cgroup_id: columns::bits(batch, "cgroup_id")?,
-            lasting: columns::f32s(batch, "cgroup_confidence")?,
+        let columns = WindowColumns {
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            counter: columns::i32_column(batch, "counter")?,
+            cpu: columns::i32_column(batch, "cpu")?,
+            pmu: columns::word_column(batch, "pmu")?,
+            event: columns::word_column(batch, "event")?,
+            filter: columns::word_column(batch, "filter")?,
+            value: columns::f64_column(batch, "value")?,
+            total: columns::f64_column(batch, "total")?,
+            running: columns::f32_column(batch, "running")?,
+            cgroup_id: columns::bits_column(batch, "cgroup_id")?,
+            lasting: columns::f32_column(batch, "cgroup_confidence")?,
         };
         for row in 0..batch.num_rows() {
-            let counter = self.find(&columns, row);
+            let counter = self.counter_index(&columns, row);
             let end_ns = columns.mono_ns.value(row);
             let cgroups = &mut self.cgroups[counter];
             match &mut self.open[counter] {
-                Some(window) if window.end_ns == end_ns => window.add(&columns, row, cgroups),
+                Some(window) if window.end_ns == end_ns => window.add_row(&columns, row, cgroups),
                 slot => {
                     let mut window = CheckedWindow::new(counter, &columns, row);
                     cgroups.clear();
-                    window.add(&columns, row, cgroups);
+                    window.add_row(&columns, row, cgroups);
                     if let Some(whole) = slot.replace(window) {
                         done(self, &whole);
                     }
@@ -137,32 +140,36 @@ impl Windows {
         }
     }
 
-    fn find(&mut self, columns: &Columns<'_>, row: usize) -> usize {
-        let name = (columns.counter.value(row), get(columns.cpu, row));
+    fn counter_index(&mut self, columns: &WindowColumns<'_>, row: usize) -> usize {
+        let name = (columns.counter.value(row), nullable_value(columns.cpu, row));
         if let Some(counter) = self.index.get(&name) {
             return *counter;
         }
-        let word = |words: &Words<'_>| words.get(row).unwrap_or_default().to_owned();
+        let word = |words: &WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
         let filter = word(&columns.filter);
         let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
         let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-        self.shown.push(format!("{}/{}{filter}{cpu}", word(&columns.pmu), word(&columns.event)));
+        self.display_names.push(format!(
+            "{}/{}{filter}{cpu}",
+            word(&columns.pmu),
+            word(&columns.event)
+        ));
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
-        self.cgroups.push(Cgroups::default());
+        self.cgroups.push(CgroupConfidences::default());
         self.names.len() - 1
     }
 }
 
 impl CheckedWindow {
-    fn new(counter: usize, columns: &Columns<'_>, row: usize) -> CheckedWindow {
+    fn new(counter: usize, columns: &WindowColumns<'_>, row: usize) -> CheckedWindow {
         let end_ns = columns.mono_ns.value(row);
         CheckedWindow {
             counter,
             begin_ns: end_ns.saturating_sub(columns.window_ns.value(row)),
             end_ns,
-            total: get(columns.total, row),
+            total: nullable_value(columns.total, row),
             running: columns.running.value(row),
             sum: 0.0,
             size: 0.0,
@@ -172,8 +179,13 @@ impl CheckedWindow {
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut Cgroups) {
-        match get(columns.value, row) {
+    fn add_row(
+        &mut self,
+        columns: &WindowColumns<'_>,
+        row: usize,
+        cgroups: &mut CgroupConfidences,
+    ) {
+        match nullable_value(columns.value, row) {
             Some(value) => {
                 self.sum += value;
                 self.size += value.abs();
@@ -181,12 +193,12 @@ impl CheckedWindow {
             None => self.missing = true,
         }
         let begin_ns = self.end_ns.saturating_sub(columns.window_ns.value(row));
-        let same = begin_ns == self.begin_ns
-            && get(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
+        let is_equal = begin_ns == self.begin_ns
+            && nullable_value(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
-        self.torn |= !same;
+        self.torn |= !is_equal;
         if let Some(cgroup) = columns.cgroup_id.get(row) {
-            let lasting = get(columns.lasting, row).map(f32::to_bits);
+            let lasting = nullable_value(columns.lasting, row).map(f32::to_bits);
             self.is_split |= *cgroups.entry(cgroup).or_insert(lasting) != lasting;
         }
     }

@@ -5,7 +5,7 @@
 //! the link's peak, if that is known. A new tenant exceeds any limit. What cannot be judged does
 //! not fail; it is counted, so that it can be reported.
 
-use super::{Diff, Tenant, Way};
+use super::{ComparedTenant, Diff, DiffSubject};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,52 +19,59 @@ pub struct Gate {
 
 /// A total or a tenant that grew by more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Grown<'a> {
+pub struct ExcessGrowth<'a> {
     /// The link or event.
-    pub way: &'a Way,
+    pub subject: &'a DiffSubject,
     /// The tenant; `None`: the total.
-    pub tenant: Option<&'a Tenant>,
+    pub tenant: Option<&'a ComparedTenant>,
     /// Growth as a fraction of the rate before; `None` if that was 0.
     pub growth: Option<f64>,
 }
 
-/// The result.
+/// The result of judging a comparison.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged<'a> {
+pub struct GateResult<'a> {
     /// What grew by more than the limit, in the order of the comparison.
-    pub grown: Vec<Grown<'a>>,
+    pub grown: Vec<ExcessGrowth<'a>>,
     /// Number of totals and tenants that cannot be judged.
     pub unknown: usize,
 }
 
 impl Gate {
     /// Applies the limits to a comparison.
-    pub fn judge<'a>(&self, diff: &'a Diff) -> Judged<'a> {
-        let mut judged = Judged { grown: Vec::new(), unknown: 0 };
-        for way in &diff.ways {
-            let of_peak = way.total.after.per_s().zip(way.peak).map(|(per_s, peak)| per_s / peak);
-            self.add(&mut judged, way, None, of_peak);
-            for tenant in &way.tenants {
-                let share = tenant.change.after.rate().and_then(|rate| rate.share);
-                self.add(&mut judged, way, Some(tenant), share);
+    pub fn judge_diff<'a>(&self, diff: &'a Diff) -> GateResult<'a> {
+        let mut judged = GateResult { grown: Vec::new(), unknown: 0 };
+        for subject in &diff.subjects {
+            let peak_fraction = subject
+                .total
+                .after_rate
+                .per_s()
+                .zip(subject.peak)
+                .map(|(per_s, peak)| per_s / peak);
+            self.judge_change(&mut judged, subject, None, peak_fraction);
+            for tenant in &subject.tenants {
+                let share = tenant.change.after_rate.known_rate().and_then(|rate| rate.share);
+                self.judge_change(&mut judged, subject, Some(tenant), share);
             }
         }
         judged
     }
 
-    fn add<'a>(
+    fn judge_change<'a>(
         &self,
-        judged: &mut Judged<'a>,
-        way: &'a Way,
-        tenant: Option<&'a Tenant>,
+        judged: &mut GateResult<'a>,
+        subject: &'a DiffSubject,
+        tenant: Option<&'a ComparedTenant>,
         share: Option<f64>,
     ) {
-        let change = tenant.map_or(&way.total, |tenant| &tenant.change);
+        let change = tenant.map_or(&subject.total, |tenant| &tenant.change);
         if share.is_some_and(|share| share < self.min_share) || !change.says_something() {
             return;
         }
-        let growth = match (change.difference(), change.before.per_s()) {
-            (Some(difference), Some(before)) if before > 0.0 => Some(difference / before),
+        let growth = match (change.difference_per_s(), change.before_rate.per_s()) {
+            (Some(difference), Some(before_per_s)) if before_per_s > 0.0 => {
+                Some(difference / before_per_s)
+            }
             (Some(difference), _) if difference <= 0.0 => Some(0.0),
             _ => None,
         };
@@ -72,7 +79,7 @@ impl Gate {
             return;
         }
         match change.is_beyond_error() {
-            Some(true) => judged.grown.push(Grown { way, tenant, growth }),
+            Some(true) => judged.grown.push(ExcessGrowth { subject, tenant, growth }),
             Some(false) => {}
             None => judged.unknown += 1,
         }

@@ -27,18 +27,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::links::{Links, limit};
-use super::usage::{By, Event, Line};
+use super::usage::{GroupBy, ReportLine, UsageEvent};
 use crate::schema::link::Direction;
-use rate::{Change, SideRate};
-use side::Side;
-pub use side::{About, Asked};
+use rate::{RateChange, SideRate};
+use side::SideUsage;
+pub use side::{RequestedSpan, SpanFacts};
 pub use summary::summary;
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct DiffQuestion {
     /// Grouping of tenants.
-    pub by: By,
+    pub grouping: GroupBy,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// Whether to compare by event even if both recordings have links.
@@ -49,22 +49,22 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
     /// Grouping of tenants.
-    pub by: By,
-    /// Whether `ways` are directions of links; if not, they are events.
+    pub grouping: GroupBy,
+    /// Whether `subjects` are directions of links; if not, they are events.
     pub by_links: bool,
     /// The first recording or span.
-    pub before: About,
+    pub before_facts: SpanFacts,
     /// The second recording or span.
-    pub after: About,
+    pub after_facts: SpanFacts,
     /// Differences between the recordings as a whole. Texts are as recorded: not escaped.
     pub notes: Vec<String>,
     /// Links or events, with the largest difference first; bytes before other units.
-    pub ways: Vec<Way>,
+    pub subjects: Vec<DiffSubject>,
 }
 
-/// One direction of a link, or an event.
+/// What is compared: one direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct DiffSubject {
     /// `memory 0 in`, or an event with its filter in brackets.
     pub name: String,
     /// The link and direction; `None` for an event.
@@ -77,20 +77,20 @@ pub struct Way {
     /// Reasons why the rates are hard to compare.
     pub notes: Vec<String>,
     /// Sum over all owners.
-    pub total: Change,
+    pub total: RateChange,
     /// The tenants, the largest difference first.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<ComparedTenant>,
 }
 
 /// A tenant, or an owner that is no task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tenant {
-    /// Its name, as recorded: not escaped.
+pub struct ComparedTenant {
+    /// Name of the tenant, as recorded: not escaped.
     pub key: String,
     /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
-    /// Its rate before and after.
-    pub change: Change,
+    /// The tenant's rate before and after.
+    pub change: RateChange,
 }
 
 /// Compares two spans.
@@ -98,78 +98,108 @@ pub struct Tenant {
 /// # Errors
 ///
 /// A recording cannot be read, or nothing was recorded in the selected time.
-pub fn diff(before: &Asked<'_>, after: &Asked<'_>, question: &Question) -> Result<Diff> {
-    let Question { by, cgroup_depth, events } = *question;
-    let is_one = before.recording.path() == after.recording.path();
-    let has_links =
-        |asked: &Asked<'_>| Links::of(asked.recording).map(|links| !links.links.is_empty());
-    let by_links = !events && has_links(before)? && has_links(after)?;
-    let read = |asked, word| {
-        Side::read(asked, by, cgroup_depth, (by_links, !is_one))
+pub fn compare_spans(
+    before_span: &RequestedSpan<'_>,
+    after_span: &RequestedSpan<'_>,
+    question: &DiffQuestion,
+) -> Result<Diff> {
+    let DiffQuestion { grouping: grouped_by, cgroup_depth, events } = *question;
+    let is_one_recording =
+        before_span.recording.recording_path() == after_span.recording.recording_path();
+    let has_links = |span: &RequestedSpan<'_>| {
+        Links::from_recording(span.recording).map(|links| !links.links.is_empty())
+    };
+    let by_links = !events && has_links(before_span)? && has_links(after_span)?;
+    let read_side = |span, word| {
+        SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
             .with_context(|| format!("cannot read what was {word}"))
     };
-    let (mut one, mut other) = (read(before, "before")?, read(after, "after")?);
-    if is_one {
-        restarted::pair(by, &mut one.events, &mut other.events);
+    let (mut before_side, mut after_side) =
+        (read_side(before_span, "before")?, read_side(after_span, "after")?);
+    if is_one_recording {
+        restarted::pair_restarted(grouped_by, &mut before_side.events, &mut after_side.events);
     }
-    let mut notes = notes::recordings(&one, &other);
-    notes.extend(one.is_of_one_boot(&other).then(|| notes::overlap(&one, &other)).flatten());
-    let names: BTreeSet<(String, String)> = [&one, &other]
+    let mut notes = notes::compare_metadata(&before_side, &after_side);
+    notes.extend(
+        before_side
+            .is_of_one_boot(&after_side)
+            .then(|| notes::note_overlap(&before_side, &after_side))
+            .flatten(),
+    );
+    let names: BTreeSet<(String, String)> = [&before_side, &after_side]
         .iter()
         .flat_map(|side| side.events.iter().map(|event| (event.name.clone(), event.unit.clone())))
         .collect();
-    let mut ways: Vec<Way> = names.iter().map(|name| way(name, &one, &other)).collect();
-    ways.sort_by(|a, b| {
-        let unit = |way: &Way| (way.unit != "bytes", way.unit.clone());
+    let mut subjects: Vec<DiffSubject> =
+        names.iter().map(|name| compare_subject(name, &before_side, &after_side)).collect();
+    subjects.sort_by(|a, b| {
+        let unit = |subject: &DiffSubject| (subject.unit != "bytes", subject.unit.clone());
         let by_unit = unit(a).cmp(&unit(b));
         by_unit.then_with(|| largest_first(&a.total, &b.total)).then_with(|| a.name.cmp(&b.name))
     });
-    Ok(Diff { by, by_links, before: one.about, after: other.about, notes, ways })
+    Ok(Diff {
+        grouping: grouped_by,
+        by_links,
+        before_facts: before_side.facts,
+        after_facts: after_side.facts,
+        notes,
+        subjects,
+    })
 }
 
 /// Compares two changes for sorting: unknown ones come last.
-fn largest_first(a: &Change, b: &Change) -> std::cmp::Ordering {
-    let size = |change: &Change| change.difference().map(f64::abs);
+fn largest_first(a: &RateChange, b: &RateChange) -> std::cmp::Ordering {
+    let size = |change: &RateChange| change.difference_per_s().map(f64::abs);
     match (size(a), size(b)) {
         (Some(a), Some(b)) => b.total_cmp(&a),
         (a, b) => Reverse(a.is_some()).cmp(&Reverse(b.is_some())),
     }
 }
 
-fn way(name: &(String, String), before: &Side, after: &Side) -> Way {
-    let (one, other) = (before.event(name), after.event(name));
-    let (is_same, notes) = notes::counted((before, one), (after, other));
-    let change = |before: SideRate, after: SideRate| Change { before, after, is_same };
-    let (first, second) = (lines(one), lines(other));
-    let all: BTreeSet<(&str, &str)> = first.keys().chain(second.keys()).copied().collect();
-    let mut tenants: Vec<Tenant> = all
+fn compare_subject(
+    name: &(String, String),
+    before_side: &SideUsage,
+    after_side: &SideUsage,
+) -> DiffSubject {
+    let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
+    let (is_same, notes) =
+        notes::compare_counters((before_side, before_event), (after_side, after_event));
+    let change = |rate_before: SideRate, rate_after: SideRate| RateChange {
+        before_rate: rate_before,
+        after_rate: rate_after,
+        is_comparable: is_same,
+    };
+    let (before_lines, after_lines) = (lines_by_owner(before_event), lines_by_owner(after_event));
+    let line_keys: BTreeSet<(&str, &str)> =
+        before_lines.keys().chain(after_lines.keys()).copied().collect();
+    let mut tenants: Vec<ComparedTenant> = line_keys
         .into_iter()
-        .map(|of| Tenant {
-            owner: of.0.to_owned(),
-            key: of.1.to_owned(),
+        .map(|line_key| ComparedTenant {
+            owner: line_key.0.to_owned(),
+            key: line_key.1.to_owned(),
             change: change(
-                before.line(one, first.get(&of).copied()),
-                after.line(other, second.get(&of).copied()),
+                before_side.line_rate(before_event, before_lines.get(&line_key).copied()),
+                after_side.line_rate(after_event, after_lines.get(&line_key).copied()),
             ),
         })
         .collect();
     tenants.sort_by(|a, b| largest_first(&a.change, &b.change).then_with(|| a.key.cmp(&b.key)));
-    let its = one.or(other).and_then(|event| event.link);
-    let side = if one.is_some() { before } else { after };
-    let link = its.and_then(|(place, direction)| {
-        Some((side.links.links.get(place)?.name.clone(), direction))
+    let event_link = before_event.or(after_event).and_then(|event| event.link);
+    let linked_side = if before_event.is_some() { before_side } else { after_side };
+    let link = event_link.and_then(|(link_index, direction)| {
+        Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
     });
-    let peak = other.and_then(|event| event.link).and_then(|(place, direction)| {
-        let limit = limit(after.links.links.get(place)?, direction)?;
-        Some(limit.peak.bytes_per_s)
+    let peak = after_event.and_then(|event| event.link).and_then(|(link_index, direction)| {
+        let link_peak = limit(after_side.links.links.get(link_index)?, direction)?;
+        Some(link_peak.peak.bytes_per_s)
     });
-    let total = change(before.total(one), after.total(other));
+    let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
     let (name, unit) = name.clone();
-    Way { name, link, peak, unit, notes, total, tenants }
+    DiffSubject { name, link, peak, unit, notes, total, tenants }
 }
 
 /// The lines of an event, by owner and name.
-fn lines(event: Option<&Event>) -> BTreeMap<(&str, &str), &Line> {
+fn lines_by_owner(event: Option<&UsageEvent>) -> BTreeMap<(&str, &str), &ReportLine> {
     let lines = event.into_iter().flat_map(|event| &event.lines);
     lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::super::links::limit;
-use super::super::usage::Event;
-use super::side::Side;
+use super::super::usage::UsageEvent;
+use super::side::SideUsage;
 use crate::schema::link::Direction;
 use crate::schema::metadata;
 use crate::units;
@@ -26,27 +26,32 @@ const FACTS: [(&str, &str); 6] = [
 const SAME: f64 = 1e-9;
 
 /// Differences between two recordings as a whole. Texts are as recorded: not escaped.
-pub(super) fn recordings(before: &Side, after: &Side) -> Vec<String> {
+pub(super) fn compare_metadata(before_side: &SideUsage, after_side: &SideUsage) -> Vec<String> {
     let mut notes = Vec::new();
     for (key, name) in FACTS {
-        let (one, other) = (before.fact(key), after.fact(key));
-        if one != other {
-            let (one, other) = (fact(key, one), fact(key, other));
-            notes.push(format!("the {name} differs: {one} before, {other} after"));
+        let (before_value, after_value) =
+            (before_side.metadata_value(key), after_side.metadata_value(key));
+        if before_value != after_value {
+            let (before_text, after_text) =
+                (describe_fact(key, before_value), describe_fact(key, after_value));
+            notes.push(format!("the {name} differs: {before_text} before, {after_text} after"));
         }
     }
     notes
 }
 
 /// A note if two spans of one recording overlap.
-pub(super) fn overlap(before: &Side, after: &Side) -> Option<String> {
-    let (one, other) = (&before.about, &after.about);
-    let common = one.end_ns.min(other.end_ns).saturating_sub(one.begin_ns.max(other.begin_ns));
+pub(super) fn note_overlap(before_side: &SideUsage, after_side: &SideUsage) -> Option<String> {
+    let (before_facts, after_facts) = (&before_side.facts, &after_side.facts);
+    let common = before_facts
+        .end_ns
+        .min(after_facts.end_ns)
+        .saturating_sub(before_facts.begin_ns.max(after_facts.begin_ns));
     let text = || format!("the two spans have {} in common", units::human(common as f64, "ns"));
     (common > 0).then(text)
 }
 
-fn fact(key: &str, value: Option<&str>) -> String {
+fn describe_fact(key: &str, value: Option<&str>) -> String {
     let Some(value) = value else { return "not known".to_owned() };
     let ns = value.parse::<f64>().ok().filter(|_| key.ends_with("_ns"));
     ns.map_or_else(|| value.to_owned(), |ns| units::human(ns, "ns"))
@@ -54,51 +59,72 @@ fn fact(key: &str, value: Option<&str>) -> String {
 
 /// Whether both count in the same way, and notes on the counters, their filters and the peaks of a
 /// link.
-pub(super) fn counted(
-    (before, event_before): (&Side, Option<&Event>),
-    (after, event_after): (&Side, Option<&Event>),
+pub(super) fn compare_counters(
+    (before_side, event_before): (&SideUsage, Option<&UsageEvent>),
+    (after_side, event_after): (&SideUsage, Option<&UsageEvent>),
 ) -> (bool, Vec<String>) {
-    let (one, other) = match (event_before, event_after) {
-        (Some(one), Some(other)) => (one, other),
+    let (counted_before, counted_after) = match (event_before, event_after) {
+        (Some(counted_before), Some(counted_after)) => (counted_before, counted_after),
         (Some(_), None) => return (false, vec!["not counted after".to_owned()]),
         (None, _) => return (false, vec!["not counted before".to_owned()]),
     };
     let mut notes = Vec::new();
-    let (first, second) = (&one.counters, &other.counters);
-    let is_same = first == second;
+    let (before_counters, after_counters) = (&counted_before.counters, &counted_after.counters);
+    let is_same = before_counters == after_counters;
     if !is_same {
         notes.push(format!(
             "the counters differ: {} before, {} after",
-            counters_in_words(first, second),
-            counters_in_words(second, first)
+            counters_in_words(before_counters, after_counters),
+            counters_in_words(after_counters, before_counters)
         ));
     }
-    let peaks = |side: &Side, event: &Event| {
-        let (place, direction) = event.link?;
-        peak(side, place, direction)
+    let peak_of_event = |compared_side: &SideUsage, event: &UsageEvent| {
+        let (link_index, direction) = event.link?;
+        find_peak(compared_side, link_index, direction)
     };
-    let (first, second) = (peaks(before, one), peaks(after, other));
-    let is_one_peak = match (&first, &second) {
-        (Some((one, _)), Some((other, _))) => (one - other).abs() <= SAME * one.max(*other),
-        (one, other) => one.is_none() && other.is_none(),
+    let (before_peak, after_peak) =
+        (peak_of_event(before_side, counted_before), peak_of_event(after_side, counted_after));
+    let is_one_peak = match (&before_peak, &after_peak) {
+        (Some((before_bytes_per_s, _)), Some((after_bytes_per_s, _))) => {
+            (before_bytes_per_s - after_bytes_per_s).abs()
+                <= SAME * before_bytes_per_s.max(*after_bytes_per_s)
+        }
+        (before_peak, after_peak) => before_peak.is_none() && after_peak.is_none(),
     };
     if !is_one_peak {
-        let words = |peak: Option<(f64, String)>| peak.map_or("not known".to_owned(), |it| it.1);
-        notes.push(format!("the peak differs: {} before, {} after", words(first), words(second)));
+        let words = |peak: Option<(f64, String)>| {
+            peak.map_or("not known".to_owned(), |peak_and_words| peak_and_words.1)
+        };
+        notes.push(format!(
+            "the peak differs: {} before, {} after",
+            words(before_peak),
+            words(after_peak)
+        ));
     }
     (is_same, notes)
 }
 
 /// The peak of a link, as a number and in words.
-fn peak(side: &Side, place: usize, direction: Direction) -> Option<(f64, String)> {
-    let peak = limit(side.links.links.get(place)?, direction)?.peak;
-    let words = format!("{} ({})", units::rate(peak.bytes_per_s, "bytes"), peak.source.name());
+fn find_peak(
+    compared_side: &SideUsage,
+    link_index: usize,
+    direction: Direction,
+) -> Option<(f64, String)> {
+    let peak = limit(compared_side.links.links.get(link_index)?, direction)?.peak;
+    let words =
+        format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
     Some((peak.bytes_per_s, words))
 }
 
 /// The counters that one has and the other lacks, or has fewer of: `12 x rd_data`.
-fn counters_in_words(of: &BTreeMap<String, usize>, other: &BTreeMap<String, usize>) -> String {
-    let differs = of.iter().filter(|(what, count)| other.get(*what) != Some(count));
-    let words: Vec<String> = differs.map(|(what, count)| format!("{count} x {what}")).collect();
+fn counters_in_words(
+    counters: &BTreeMap<String, usize>,
+    other_counters: &BTreeMap<String, usize>,
+) -> String {
+    let differs = counters
+        .iter()
+        .filter(|(counter_name, count)| other_counters.get(*counter_name) != Some(count));
+    let words: Vec<String> =
+        differs.map(|(counter_name, count)| format!("{count} x {counter_name}")).collect();
     if words.is_empty() { "nothing more".to_owned() } else { words.join(", ") }
 }

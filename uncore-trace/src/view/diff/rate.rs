@@ -46,7 +46,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// A rate in one of the two, in a unit per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
+pub struct MeanRate {
     /// Count in the time that is known, in the unit.
     pub total: f64,
     /// Length of that time, seconds.
@@ -62,13 +62,13 @@ pub struct Rate {
     pub share: Option<f64>,
 }
 
-impl Rate {
+impl MeanRate {
     /// The 90 % interval from both errors: see the module.
-    pub fn reach(&self) -> Option<Interval> {
+    pub fn combined_interval(&self) -> Option<Interval> {
         let (interval, variation) = (self.interval?, self.variation?);
-        let far = |end: f64| (end - self.per_s).hypot(variation);
-        let low = (self.per_s - far(interval.low)).max(0.0);
-        Some(Interval { low, high: self.per_s + far(interval.high) })
+        let half_width = |end: f64| (end - self.per_s).hypot(variation);
+        let low = (self.per_s - half_width(interval.low)).max(0.0);
+        Some(Interval { low, high: self.per_s + half_width(interval.high) })
     }
 }
 
@@ -76,7 +76,7 @@ impl Rate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SideRate {
     /// A known rate.
-    Rate(Rate),
+    Known(MeanRate),
     /// The event was counted, and the tenant has no rows.
     Absent,
     /// The event was not counted, or has no value.
@@ -87,24 +87,24 @@ impl SideRate {
     /// The rate, if known; 0 for an absent tenant.
     pub fn per_s(&self) -> Option<f64> {
         match self {
-            Self::Rate(rate) => Some(rate.per_s),
+            Self::Known(rate) => Some(rate.per_s),
             Self::Absent => Some(0.0),
             Self::Unknown => None,
         }
     }
 
     /// The rate, if there is one.
-    pub fn rate(&self) -> Option<&Rate> {
+    pub fn known_rate(&self) -> Option<&MeanRate> {
         match self {
-            Self::Rate(rate) => Some(rate),
+            Self::Known(rate) => Some(rate),
             Self::Absent | Self::Unknown => None,
         }
     }
 
     /// The 90 % interval from both errors; `None` if not known.
-    pub fn reach(&self) -> Option<Interval> {
+    pub fn combined_interval(&self) -> Option<Interval> {
         match self {
-            Self::Rate(rate) => rate.reach(),
+            Self::Known(rate) => rate.combined_interval(),
             Self::Absent => Some(Interval { low: 0.0, high: 0.0 }),
             Self::Unknown => None,
         }
@@ -113,26 +113,26 @@ impl SideRate {
 
 /// Verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     /// It is higher, by more than its error.
     More,
     /// It is lower, by more than its error.
     Less,
     /// The difference is not larger than its error.
-    Within,
+    WithinError,
     /// The tenant is only in the second.
     New,
     /// The tenant is only in the first.
     Gone,
 }
 
-impl Verdict {
+impl ChangeVerdict {
     /// The word in tables.
-    pub const fn word(self) -> &'static str {
+    pub const fn table_word(self) -> &'static str {
         match self {
             Self::More => "more",
             Self::Less => "less",
-            Self::Within => "within error",
+            Self::WithinError => "within error",
             Self::New => "new",
             Self::Gone => "gone",
         }
@@ -141,59 +141,66 @@ impl Verdict {
 
 /// A rate before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
+pub struct RateChange {
     /// In the first recording or span.
-    pub before: SideRate,
+    pub before_rate: SideRate,
     /// In the second.
-    pub after: SideRate,
+    pub after_rate: SideRate,
     /// Whether both count in the same way. If not, the rates cannot be compared, and there is no
     /// verdict.
-    pub is_same: bool,
+    pub is_comparable: bool,
 }
 
-impl Change {
+impl RateChange {
     /// Rate after - rate before; `None` if one of them is not known.
-    pub fn difference(&self) -> Option<f64> {
-        Some(self.after.per_s()? - self.before.per_s()?)
+    pub fn difference_per_s(&self) -> Option<f64> {
+        Some(self.after_rate.per_s()? - self.before_rate.per_s()?)
     }
 
     /// Rate after / rate before; `None` if the tenant is only in one, or its rate before is 0.
-    pub fn ratio(&self) -> Option<f64> {
-        let (before, after) = (self.before.rate()?.per_s, self.after.rate()?.per_s);
-        Some(after / before).filter(|ratio| ratio.is_finite())
+    pub fn rate_ratio(&self) -> Option<f64> {
+        let (before_per_s, after_per_s) =
+            (self.before_rate.known_rate()?.per_s, self.after_rate.known_rate()?.per_s);
+        Some(after_per_s / before_per_s).filter(|ratio| ratio.is_finite())
     }
 
     /// The 90 % interval of the difference: see the module.
-    pub fn reach(&self) -> Option<Interval> {
-        let (before, after) = (self.before.reach()?, self.after.reach()?);
-        Some(Interval { low: after.low - before.high, high: after.high - before.low })
+    pub fn difference_interval(&self) -> Option<Interval> {
+        let (before_interval, after_interval) =
+            (self.before_rate.combined_interval()?, self.after_rate.combined_interval()?);
+        Some(Interval {
+            low: after_interval.low - before_interval.high,
+            high: after_interval.high - before_interval.low,
+        })
     }
 
     /// Whether the difference is larger than its error; `None` if not known, or if the two do not
     /// count in the same way.
     pub fn is_beyond_error(&self) -> Option<bool> {
-        let Interval { low, high } = self.reach().filter(|_| self.is_same)?;
-        let rounding = ROUNDING * self.after.per_s()?.max(self.before.per_s()?);
+        let Interval { low, high } = self.difference_interval().filter(|_| self.is_comparable)?;
+        let rounding = ROUNDING * self.after_rate.per_s()?.max(self.before_rate.per_s()?);
         Some(low > rounding || high < -rounding)
     }
 
     /// The verdict; `None` if there is none.
-    pub fn verdict(&self) -> Option<Verdict> {
-        match (&self.before, &self.after) {
-            _ if !self.is_same => None,
-            (SideRate::Absent, SideRate::Rate(_)) => Some(Verdict::New),
-            (SideRate::Rate(_), SideRate::Absent) => Some(Verdict::Gone),
+    pub fn verdict(&self) -> Option<ChangeVerdict> {
+        match (&self.before_rate, &self.after_rate) {
+            _ if !self.is_comparable => None,
+            (SideRate::Absent, SideRate::Known(_)) => Some(ChangeVerdict::New),
+            (SideRate::Known(_), SideRate::Absent) => Some(ChangeVerdict::Gone),
             _ if self.is_beyond_error()? => {
-                let grew = self.difference()? > 0.0;
-                Some(if grew { Verdict::More } else { Verdict::Less })
+                let grew = self.difference_per_s()? > 0.0;
+                Some(if grew { ChangeVerdict::More } else { ChangeVerdict::Less })
             }
-            _ => Some(Verdict::Within),
+            _ => Some(ChangeVerdict::WithinError),
         }
     }
 
     /// Whether there is anything to show: a rate is unknown, or not 0.
     pub fn says_something(&self) -> bool {
-        [&self.before, &self.after].into_iter().any(|found| found.per_s() != Some(0.0))
+        [&self.before_rate, &self.after_rate]
+            .into_iter()
+            .any(|side_rate| side_rate.per_s() != Some(0.0))
     }
 }
 
@@ -203,49 +210,56 @@ mod tests {
 
     use super::*;
 
-    fn rate(per_s: f64, down: f64, up: f64, variation: f64) -> SideRate {
+    fn known_rate(per_s: f64, down: f64, up: f64, variation: f64) -> SideRate {
         let interval = Some(Interval { low: (per_s - down).max(0.0), high: per_s + up });
         let variation = Some(variation);
-        SideRate::Rate(Rate { total: per_s, seconds: 1.0, per_s, interval, variation, share: None })
+        SideRate::Known(MeanRate {
+            total: per_s,
+            seconds: 1.0,
+            per_s,
+            interval,
+            variation,
+            share: None,
+        })
     }
 
-    fn change(before: SideRate, after: SideRate) -> Change {
-        Change { before, after, is_same: true }
+    fn rate_change(before: SideRate, after: SideRate) -> RateChange {
+        RateChange { before_rate: before, after_rate: after, is_comparable: true }
     }
 
     #[test]
-    fn both_errors_add_in_squares() {
-        let SideRate::Rate(rate) = rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
-        let reach = rate.reach().unwrap();
+    fn the_two_errors_of_a_rate_add_in_squares() {
+        let SideRate::Known(rate) = known_rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
+        let reach = rate.combined_interval().unwrap();
         assert!((reach.low - 95.0).abs() < 1e-9, "{reach:?}");
         assert!((reach.high - (100.0 + 52_f64.sqrt())).abs() < 1e-9, "{reach:?}");
-        assert_eq!(Rate { variation: None, ..rate }.reach(), None);
-        assert_eq!(Rate { interval: None, ..rate }.reach(), None);
+        assert_eq!(MeanRate { variation: None, ..rate }.combined_interval(), None);
+        assert_eq!(MeanRate { interval: None, ..rate }.combined_interval(), None);
     }
 
     #[test]
     fn intervals_that_overlap_are_within_error() {
-        let before = rate(100.0, 5.0, 5.0, 0.0);
+        let before = known_rate(100.0, 5.0, 5.0, 0.0);
         for (after, verdict) in [
-            (rate(109.9, 5.0, 9.0, 0.0), Verdict::Within),
-            (rate(110.1, 5.0, 9.0, 0.0), Verdict::More),
-            (rate(110.1, 5.0, 9.0, 3.0), Verdict::Within),
-            (rate(90.1, 9.0, 5.0, 0.0), Verdict::Within),
-            (rate(89.9, 9.0, 5.0, 0.0), Verdict::Less),
+            (known_rate(109.9, 5.0, 9.0, 0.0), ChangeVerdict::WithinError),
+            (known_rate(110.1, 5.0, 9.0, 0.0), ChangeVerdict::More),
+            (known_rate(110.1, 5.0, 9.0, 3.0), ChangeVerdict::WithinError),
+            (known_rate(90.1, 9.0, 5.0, 0.0), ChangeVerdict::WithinError),
+            (known_rate(89.9, 9.0, 5.0, 0.0), ChangeVerdict::Less),
         ] {
-            assert_eq!(change(before, after).verdict(), Some(verdict), "{after:?}");
+            assert_eq!(rate_change(before, after).verdict(), Some(verdict), "{after:?}");
         }
         // Exact counts, but summed in another order.
-        let exact = |per_s| rate(per_s, 0.0, 0.0, 0.0);
-        let change = change(exact(0.3), exact(0.1 + 0.2));
-        assert_eq!(change.verdict(), Some(Verdict::Within));
+        let exact = |per_s| known_rate(per_s, 0.0, 0.0, 0.0);
+        let change = rate_change(exact(0.3), exact(0.1 + 0.2));
+        assert_eq!(change.verdict(), Some(ChangeVerdict::WithinError));
     }
 
     #[test]
-    fn what_is_not_known_has_no_verdict() {
-        let known = rate(1.0, 0.1, 0.1, 0.1);
-        let SideRate::Rate(rate) = known else { panic!() };
-        let unsure = SideRate::Rate(Rate { interval: None, ..rate });
+    fn rates_that_are_not_known_have_no_verdict() {
+        let known = known_rate(1.0, 0.1, 0.1, 0.1);
+        let SideRate::Known(rate) = known else { panic!() };
+        let unsure = SideRate::Known(MeanRate { interval: None, ..rate });
         for (before, after) in [
             (SideRate::Unknown, known),
             (known, SideRate::Unknown),
@@ -253,48 +267,48 @@ mod tests {
             (unsure, known),
             (known, unsure),
         ] {
-            assert_eq!(change(before, after).verdict(), None);
-            assert_eq!(change(before, after).is_beyond_error(), None);
+            assert_eq!(rate_change(before, after).verdict(), None);
+            assert_eq!(rate_change(before, after).is_beyond_error(), None);
         }
-        let otherwise = Change { is_same: false, ..change(SideRate::Absent, known) };
+        let otherwise = RateChange { is_comparable: false, ..rate_change(SideRate::Absent, known) };
         assert_eq!((otherwise.verdict(), otherwise.is_beyond_error()), (None, None));
-        let unsure = change(SideRate::Absent, unsure);
-        assert_eq!((unsure.verdict(), unsure.is_beyond_error()), (Some(Verdict::New), None));
+        let unsure = rate_change(SideRate::Absent, unsure);
+        assert_eq!((unsure.verdict(), unsure.is_beyond_error()), (Some(ChangeVerdict::New), None));
     }
 
-    fn found() -> impl Strategy<Value = SideRate> {
+    fn any_rate() -> impl Strategy<Value = SideRate> {
         let size = || prop_oneof![Just(0.0), 0.0..1e9];
-        let known = (size(), size(), size(), size())
-            .prop_map(|(per_s, down, up, variation)| rate(per_s, down, up, variation));
-        prop_oneof![4 => known, 1 => Just(SideRate::Absent), 1 => Just(SideRate::Unknown)]
+        let known_rates = (size(), size(), size(), size())
+            .prop_map(|(per_s, down, up, variation)| known_rate(per_s, down, up, variation));
+        prop_oneof![4 => known_rates, 1 => Just(SideRate::Absent), 1 => Just(SideRate::Unknown)]
     }
 
     proptest! {
         #[test]
         fn the_difference_is_inside_and_the_other_way_round_it_is_the_opposite(
-            before in found(),
-            after in found(),
+            before in any_rate(),
+            after in any_rate(),
             more in 1.0..1e9,
         ) {
-            let (one, other) = (change(before, after), change(after, before));
-            prop_assert_eq!(one.is_beyond_error(), other.is_beyond_error());
-            prop_assert_eq!(one.difference().map(|it| -it), other.difference());
-            let opposite = one.verdict().map(|verdict| match verdict {
-                Verdict::More => Verdict::Less,
-                Verdict::Less => Verdict::More,
-                Verdict::New => Verdict::Gone,
-                Verdict::Gone => Verdict::New,
-                Verdict::Within => Verdict::Within,
+            let (forward, backward) = (rate_change(before, after), rate_change(after, before));
+            prop_assert_eq!(forward.is_beyond_error(), backward.is_beyond_error());
+            prop_assert_eq!(forward.difference_per_s().map(|signed_rate| -signed_rate), backward.difference_per_s());
+            let opposite = forward.verdict().map(|verdict| match verdict {
+                ChangeVerdict::More => ChangeVerdict::Less,
+                ChangeVerdict::Less => ChangeVerdict::More,
+                ChangeVerdict::New => ChangeVerdict::Gone,
+                ChangeVerdict::Gone => ChangeVerdict::New,
+                ChangeVerdict::WithinError => ChangeVerdict::WithinError,
             });
-            prop_assert_eq!(opposite, other.verdict());
-            if let (Some(reach), Some(difference)) = (one.reach(), one.difference()) {
+            prop_assert_eq!(opposite, backward.verdict());
+            if let (Some(reach), Some(difference)) = (forward.difference_interval(), forward.difference_per_s()) {
                 prop_assert!(reach.low <= difference && difference <= reach.high);
             }
             // A larger error never makes a difference significant.
-            if let SideRate::Rate(rate) = after {
-                let variation = rate.variation.map(|it| it + more);
-                let wide = change(before, SideRate::Rate(Rate { variation, ..rate }));
-                prop_assert!(wide.is_beyond_error() <= one.is_beyond_error());
+            if let SideRate::Known(rate) = after {
+                let variation = rate.variation.map(|known_variation| known_variation + more);
+                let wide = rate_change(before, SideRate::Known(MeanRate { variation, ..rate }));
+                prop_assert!(wide.is_beyond_error() <= forward.is_beyond_error());
             }
         }
     }

@@ -3,61 +3,78 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::usage::{By, Event, unite};
-use super::side::name;
+use super::super::usage::{GroupBy, UsageEvent, merge_lines_by_name};
+use super::side::name_without_id;
 
-/// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
-/// key on both sides. Several of a name are summed.
-pub(super) fn pair(by: By, before: &mut [Event], after: &mut [Event]) {
-    let renamed = renamed(by, &keys(before), &keys(after));
-    if renamed.is_empty() {
+/// Gives lines that are on one side only, and whose name is such a line on the other side too, the
+/// same key on both sides. Several of a name are summed.
+pub(super) fn pair_restarted(
+    grouping: GroupBy,
+    before_events: &mut [UsageEvent],
+    after_events: &mut [UsageEvent],
+) {
+    let new_keys =
+        map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
+    if new_keys.is_empty() {
         return;
     }
-    let new = |key: &str| renamed.get(key).cloned().unwrap_or_else(|| key.to_owned());
-    unite(before, new);
-    unite(after, new);
+    let new_key = |key: &str| new_keys.get(key).cloned().unwrap_or_else(|| key.to_owned());
+    merge_lines_by_name(before_events, new_key);
+    merge_lines_by_name(after_events, new_key);
 }
 
-fn keys(events: &[Event]) -> BTreeSet<String> {
+fn collect_keys(events: &[UsageEvent]) -> BTreeSet<String> {
     events.iter().flat_map(|event| &event.lines).map(|line| line.key.clone()).collect()
 }
 
-/// The new keys.
-fn renamed(
-    by: By,
-    before: &BTreeSet<String>,
-    after: &BTreeSet<String>,
+/// The new key of each line that was started again, by its old key.
+fn map_restarted_keys(
+    grouping: GroupBy,
+    before_keys: &BTreeSet<String>,
+    after_keys: &BTreeSet<String>,
 ) -> BTreeMap<String, String> {
-    let mut of_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
-    for (side, only) in [before.difference(after), after.difference(before)].into_iter().enumerate()
+    let mut keys_by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
+    for (side_index, lone_keys) in
+        [before_keys.difference(after_keys), after_keys.difference(before_keys)]
+            .into_iter()
+            .enumerate()
     {
-        for key in only.map(String::as_str).filter(|key| name(by, key) != *key) {
-            of_name.entry(name(by, key)).or_default()[side].push(key);
+        for key in
+            lone_keys.map(String::as_str).filter(|key| name_without_id(grouping, key) != *key)
+        {
+            keys_by_name.entry(name_without_id(grouping, key)).or_default()[side_index].push(key);
         }
     }
-    let mut renamed = BTreeMap::new();
-    for (name, [gone, new]) in of_name {
+    let mut new_keys = BTreeMap::new();
+    for (base_name, [gone_keys, started_keys]) in keys_by_name {
         let id = |key: &str| {
-            let rest = key.strip_prefix(name).unwrap_or_default();
-            rest.trim_matches([' ', '(', ')', '@']).to_owned()
+            let suffix = key.strip_prefix(base_name).unwrap_or_default();
+            suffix.trim_matches([' ', '(', ')', '@']).to_owned()
         };
-        let label = match (gone.as_slice(), new.as_slice()) {
+        let label = match (gone_keys.as_slice(), started_keys.as_slice()) {
             ([], _) | (_, []) => continue,
-            ([one], [other]) => format!("{name} ({} -> {})", id(one), id(other)),
-            (gone, new) => format!("{name} ({} -> {} {})", gone.len(), new.len(), things(by)),
+            ([gone_key], [started_key]) => {
+                format!("{base_name} ({} -> {})", id(gone_key), id(started_key))
+            }
+            (gone_keys, started_keys) => format!(
+                "{base_name} ({} -> {} {})",
+                gone_keys.len(),
+                started_keys.len(),
+                plural_noun(grouping)
+            ),
         };
-        for key in gone.into_iter().chain(new) {
-            renamed.insert(key.to_owned(), label.clone());
+        for key in gone_keys.into_iter().chain(started_keys) {
+            new_keys.insert(key.to_owned(), label.clone());
         }
     }
-    renamed
+    new_keys
 }
 
-/// What several lines are.
-fn things(by: By) -> &'static str {
-    match by {
-        By::Container => "containers",
-        By::Pod => "pods",
+/// The plural noun for the lines of a grouping.
+fn plural_noun(grouping: GroupBy) -> &'static str {
+    match grouping {
+        GroupBy::Container => "containers",
+        GroupBy::Pod => "pods",
         _ => "processes",
     }
 }
@@ -66,13 +83,17 @@ fn things(by: By) -> &'static str {
 mod tests {
     use super::*;
 
-    fn of(by: By, before: &[&str], after: &[&str]) -> Vec<(String, String)> {
+    fn map_keys(
+        grouping: GroupBy,
+        before_keys: &[&str],
+        after_keys: &[&str],
+    ) -> Vec<(String, String)> {
         let set = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        renamed(by, &set(before), &set(after)).into_iter().collect()
+        map_restarted_keys(grouping, &set(before_keys), &set(after_keys)).into_iter().collect()
     }
 
     #[test]
-    fn what_was_started_again_has_one_key() {
+    fn a_process_that_was_started_again_has_one_key() {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(old, new)| ((*old).to_owned(), (*new).to_owned())).collect()
         };
@@ -81,20 +102,20 @@ mod tests {
         let after = ["db (7)", "train (200)", "new (2)", "irq:nvme0q2"];
         let label = "train (100 -> 200)";
         assert_eq!(
-            of(By::Pid, &before, &after),
+            map_keys(GroupBy::Pid, &before, &after),
             pairs(&[("train (100)", label), ("train (200)", label)])
         );
-        let several = of(By::Pid, &["cc1 (1)", "cc1 (2)"], &["cc1 (3)"]);
+        let several = map_keys(GroupBy::Pid, &["cc1 (1)", "cc1 (2)"], &["cc1 (3)"]);
         assert!(several.iter().all(|(_, label)| label == "cc1 (2 -> 1 processes)"), "{several:?}");
         assert_eq!(several.len(), 3);
         let label = "web (3f4e -> 5d6c)";
         assert_eq!(
-            of(By::Container, &["web@3f4e"], &["web@5d6c"]),
+            map_keys(GroupBy::Container, &["web@3f4e"], &["web@5d6c"]),
             pairs(&[("web@3f4e", label), ("web@5d6c", label)])
         );
         // A cgroup has no id in its name.
-        assert_eq!(of(By::Cgroup, &["/a (1)"], &["/a (2)"]), []);
+        assert_eq!(map_keys(GroupBy::Cgroup, &["/a (1)"], &["/a (2)"]), []);
         // One that stayed is not a part of what was started again.
-        assert_eq!(of(By::Pid, &["cc1 (1)"], &["cc1 (1)", "cc1 (2)"]), []);
+        assert_eq!(map_keys(GroupBy::Pid, &["cc1 (1)"], &["cc1 (1)", "cc1 (2)"]), []);
     }
 }

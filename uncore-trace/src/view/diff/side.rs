@@ -8,27 +8,29 @@ use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::span::{Moment, Span};
-use super::super::usage::{By, Event, Line, Question, unite, usage};
-use super::rate::{Rate, SideRate};
-use super::variation::variation;
+use super::super::span::{SelectedTime, TimePoint};
+use super::super::usage::{
+    GroupBy, ReportLine, UsageEvent, UsageQuestion, merge_lines_by_name, usage,
+};
+use super::rate::{MeanRate, SideRate};
+use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 
-/// A span of a recording.
+/// A recording, and the span of it that is compared.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct RequestedSpan<'a> {
     /// The recording.
     pub recording: &'a Recording,
     /// Begin; `None`: that of the recording.
-    pub from: Option<Moment>,
+    pub begin_moment: Option<TimePoint>,
     /// End; `None`: that of the recording.
-    pub to: Option<Moment>,
+    pub end_moment: Option<TimePoint>,
 }
 
-/// Facts of the two spans beside their rates.
+/// Facts of one of the two spans beside its rates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct About {
+pub struct SpanFacts {
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
     /// Begin of the span, `CLOCK_MONOTONIC`, ns.
@@ -39,75 +41,85 @@ pub struct About {
     pub incomplete: Option<Incomplete>,
 }
 
-impl About {
+impl SpanFacts {
     /// Length of the span, seconds.
-    pub fn seconds(&self) -> f64 {
+    pub fn length_s(&self) -> f64 {
         self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
     }
 }
 
-/// One of the two.
+/// What one of the two spans counted.
 #[derive(Debug)]
-pub(super) struct Side {
-    pub(super) about: About,
+pub(super) struct SideUsage {
+    pub(super) facts: SpanFacts,
     /// Metadata that identify the host and describe how the recording was made.
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<UsageEvent>,
     /// Length of a step of the lines' values over time, seconds.
     step_s: f64,
 }
 
-impl Side {
+impl SideUsage {
     /// Reads the span. `by_links`: by direction of links, not by event. `by_name`: processes of one
     /// name are summed, and ids of containers and pods are removed.
-    pub(super) fn read(
-        asked: &Asked<'_>,
-        by: By,
+    pub(super) fn read_span(
+        request: &RequestedSpan<'_>,
+        grouping: GroupBy,
         cgroup_depth: Option<usize>,
         (by_links, by_name): (bool, bool),
     ) -> Result<Self> {
-        let table = asked.recording.table(&fabric::TABLE)?;
-        let links = Links::of(asked.recording)?;
+        let table = request.recording.open_table(&fabric::TABLE)?;
+        let links = Links::from_recording(request.recording)?;
         let wanted = by_links.then_some(&links);
-        let (from, to) = (asked.from.clone(), asked.to.clone());
-        let question = Question { links: wanted, from, to, cgroup_depth, ..Question::by(by) };
-        let mut usage = usage(asked.recording, &question)?;
+        let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
+        let question = UsageQuestion {
+            links: wanted,
+            begin: begin_moment,
+            end: end_moment,
+            cgroup_depth,
+            ..UsageQuestion::grouped_by(grouping)
+        };
+        let mut usage = usage(request.recording, &question)?;
         if by_name {
-            unite(&mut usage.events, |key| name(by, key).to_owned());
+            merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
-        let (from, to) = (asked.from.as_ref(), asked.to.as_ref());
-        let span = Span::of(asked.recording, &table, from, to)?;
-        let about = About {
+        let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
+        let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
+        let facts = SpanFacts {
             start_ns: usage.start_ns,
             begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
             end_ns: span.as_ref().map_or(0, |span| span.end_ns),
-            incomplete: Incomplete::of(asked.recording)?,
+            incomplete: Incomplete::from_recording(request.recording)?,
         };
-        let metadata = table.metadata().clone();
+        let metadata = table.metadata_pairs().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);
-        Ok(Self { about, metadata, links, events, step_s })
+        Ok(Self { facts, metadata, links, events, step_s })
     }
 
     /// The sums of this event.
-    pub(super) fn event(&self, name: &(String, String)) -> Option<&Event> {
-        self.events.iter().find(|event| (&event.name, &event.unit) == (&name.0, &name.1))
+    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&UsageEvent> {
+        self.events.iter().find(|event| (&event.name, &event.unit) == (&event_key.0, &event_key.1))
     }
 
     /// The rate of all owners; unknown if nothing was counted.
-    pub(super) fn total(&self, event: Option<&Event>) -> SideRate {
+    pub(super) fn total_rate(&self, event: Option<&UsageEvent>) -> SideRate {
         let Some(event) = event else { return SideRate::Unknown };
         let mut heat = Heat::default();
-        event.lines.iter().for_each(|line| heat.join(&line.heat));
-        let counted = Interval { low: event.total, high: event.total };
-        self.rate(event, event.total, Some(counted), &heat)
+        event.lines.iter().for_each(|line| heat.add_line(&line.heat));
+        let exact_interval = Interval { low: event.total, high: event.total };
+        self.compute_rate(event, event.total, Some(exact_interval), &heat)
     }
 
     /// The rate of one line.
-    pub(super) fn line(&self, event: Option<&Event>, line: Option<&Line>) -> SideRate {
+    pub(super) fn line_rate(
+        &self,
+        event: Option<&UsageEvent>,
+        line: Option<&ReportLine>,
+    ) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
-                self.rate(event, line.sum.value, line.interval(event), &line.heat)
+                self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)
             }
             (Some(event), None) if event.known_s() > 0.0 => SideRate::Absent,
             // Not counted, or all windows of the line lack a value.
@@ -115,40 +127,50 @@ impl Side {
         }
     }
 
-    fn rate(&self, event: &Event, total: f64, reach: Option<Interval>, heat: &Heat) -> SideRate {
-        let Some(per_s) = event.rate(total) else { return SideRate::Unknown };
+    fn compute_rate(
+        &self,
+        event: &UsageEvent,
+        total: f64,
+        total_interval: Option<Interval>,
+        heat: &Heat,
+    ) -> SideRate {
+        let Some(per_s) = event.mean_rate(total) else { return SideRate::Unknown };
         let seconds = event.known_s();
-        SideRate::Rate(Rate {
+        SideRate::Known(MeanRate {
             total,
             seconds,
             per_s,
-            interval: reach.map(|it| Interval { low: it.low / seconds, high: it.high / seconds }),
-            variation: variation(heat, &event.time, self.step_s),
+            interval: total_interval
+                .map(|bounds| Interval { low: bounds.low / seconds, high: bounds.high / seconds }),
+            variation: rate_variation(heat, &event.time, self.step_s),
             share: (event.total != 0.0).then(|| total / event.total),
         })
     }
 
-    /// A fact in the metadata.
-    pub(super) fn fact(&self, key: &str) -> Option<&str> {
+    /// The value of a key of the metadata.
+    pub(super) fn metadata_value(&self, key: &str) -> Option<&str> {
         self.metadata.get(key).map(String::as_str)
     }
 
     /// Whether both have the same boot id, so that their times can be compared.
-    pub(super) fn is_of_one_boot(&self, other: &Self) -> bool {
-        let boot = self.fact(metadata::BOOT_ID);
-        boot.is_some() && boot == other.fact(metadata::BOOT_ID)
+    pub(super) fn is_of_one_boot(&self, other_side: &Self) -> bool {
+        let boot = self.metadata_value(metadata::BOOT_ID);
+        boot.is_some() && boot == other_side.metadata_value(metadata::BOOT_ID)
     }
 }
 
 /// The name of a line in any recording: a process without its pid, a container or pod without its
 /// id.
-pub(super) fn name(by: By, key: &str) -> &str {
-    let cut = match by {
-        By::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
-        By::Container | By::Pod => key.rsplit_once('@'),
+pub(super) fn name_without_id(grouping: GroupBy, key: &str) -> &str {
+    let name_and_id = match grouping {
+        GroupBy::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
+        GroupBy::Container | GroupBy::Pod => key.rsplit_once('@'),
         _ => None,
     };
-    cut.map(|(name, _)| name).filter(|name| !name.is_empty()).unwrap_or(key)
+    name_and_id
+        .map(|(base_name, _)| base_name)
+        .filter(|base_name| !base_name.is_empty())
+        .unwrap_or(key)
 }
 
 #[cfg(test)]
@@ -156,18 +178,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_without_what_changes_from_run_to_run() {
-        for (by, key, expected) in [
-            (By::Pid, "train (100)", "train"),
-            (By::Pid, "a (b) (7)", "a (b)"),
-            (By::Pid, "irq:nvme0q1", "irq:nvme0q1"),
-            (By::Container, "web@3f4e5d6c7b8a", "web"),
-            (By::Container, "3f4e5d6c7b8a", "3f4e5d6c7b8a"),
-            (By::Container, "(no container)", "(no container)"),
-            (By::Pod, "shop/web-0@12-34", "shop/web-0"),
-            (By::Cgroup, "/a@b (1)", "/a@b (1)"),
+    fn names_are_compared_without_ids() {
+        for (grouping, key, expected) in [
+            (GroupBy::Pid, "train (100)", "train"),
+            (GroupBy::Pid, "a (b) (7)", "a (b)"),
+            (GroupBy::Pid, "irq:nvme0q1", "irq:nvme0q1"),
+            (GroupBy::Container, "web@3f4e5d6c7b8a", "web"),
+            (GroupBy::Container, "3f4e5d6c7b8a", "3f4e5d6c7b8a"),
+            (GroupBy::Container, "(no container)", "(no container)"),
+            (GroupBy::Pod, "shop/web-0@12-34", "shop/web-0"),
+            (GroupBy::Cgroup, "/a@b (1)", "/a@b (1)"),
         ] {
-            assert_eq!(name(by, key), expected);
+            assert_eq!(name_without_id(grouping, key), expected);
         }
     }
 }

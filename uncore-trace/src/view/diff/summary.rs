@@ -2,122 +2,151 @@
 
 use std::borrow::Cow;
 
-use super::super::render::Style;
-use super::rate::Change;
-use super::{Diff, Tenant, Way};
+use super::super::render::TextStyle;
+use super::rate::RateChange;
+use super::{ComparedTenant, Diff, DiffSubject};
 use crate::terminal::{mark, shorten};
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// Tenants that are named.
 const NAMED: usize = 2;
 
 /// What changed most, which tenants caused it, and whether anything else changed. Escaped; if the
 /// style has a width, names are shortened to a part of it.
-pub fn summary(diff: &Diff, style: Style) -> String {
-    let all = || diff.ways.iter().flat_map(Way::changes).filter(|it| it.says_something());
-    let is_changed = |change: &Change| change.is_beyond_error() == Some(true);
-    let changed = all().filter(|change| is_changed(change)).count();
-    let unknown = all().filter(|change| change.is_beyond_error().is_none()).count();
-    let of_total = diff.ways.iter().find(|way| is_changed(&way.total));
-    let of_any = || diff.ways.iter().find(|way| way.changes().any(is_changed));
-    let rest = match unknown {
+pub fn summary(diff: &Diff, style: TextStyle) -> String {
+    let all_changes = || {
+        diff.subjects
+            .iter()
+            .flat_map(DiffSubject::all_changes)
+            .filter(|rate_change| rate_change.says_something())
+    };
+    let is_changed = |change: &RateChange| change.is_beyond_error() == Some(true);
+    let changed_count = all_changes().filter(|change| is_changed(change)).count();
+    let unknown_count = all_changes().filter(|change| change.is_beyond_error().is_none()).count();
+    let changed_in_total = diff.subjects.iter().find(|subject| is_changed(&subject.total));
+    let changed_in_any =
+        || diff.subjects.iter().find(|subject| subject.all_changes().any(is_changed));
+    let unknown_note = match unknown_count {
         0 => String::new(),
         1 => " (of one it is not known)".to_owned(),
         count => format!(" (of {count} it is not known)"),
     };
-    let Some(way) = of_total.or_else(of_any) else {
-        return unchanged(diff, unknown > 0 && all().count() == unknown, &rest, style);
+    let Some(subject) = changed_in_total.or_else(changed_in_any) else {
+        return describe_unchanged(
+            diff,
+            unknown_count > 0 && all_changes().count() == unknown_count,
+            &unknown_note,
+            style,
+        );
     };
-    let named = named(way, of_total.is_some());
-    let parts: Vec<String> = named.iter().map(|tenant| part(way, tenant, style)).collect();
-    let parts = parts.join(" and ");
-    let head = match (of_total.is_some(), parts.is_empty()) {
-        (true, true) => from_to(way, style),
-        (true, false) => format!("{}, of which {parts}", from_to(way, style)),
-        (false, _) => format!("{}: {parts}", short(&printable(&way.name), style)),
+    let named_tenants = select_named_tenants(subject, changed_in_total.is_some());
+    let tenant_texts: Vec<String> =
+        named_tenants.iter().map(|tenant| describe_tenant(subject, tenant, style)).collect();
+    let tenant_list = tenant_texts.join(" and ");
+    let head = match (changed_in_total.is_some(), tenant_list.is_empty()) {
+        (true, true) => describe_total(subject, style),
+        (true, false) => format!("{}, of which {tenant_list}", describe_total(subject, style)),
+        (false, _) => format!("{}: {tenant_list}", shorten_name(&printable(&subject.name), style)),
     };
-    let others = changed - named.len() - usize::from(of_total.is_some());
-    match others {
-        0 => format!("{head}; nothing else changed by more than its error{rest}"),
-        1 => format!("{head}; one other changed by more than its error{rest}"),
-        others => format!("{head}; {others} others changed by more than their error{rest}"),
+    let other_count = changed_count - named_tenants.len() - usize::from(changed_in_total.is_some());
+    match other_count {
+        0 => format!("{head}; nothing else changed by more than its error{unknown_note}"),
+        1 => format!("{head}; one other changed by more than its error{unknown_note}"),
+        other_count => {
+            format!("{head}; {other_count} others changed by more than their error{unknown_note}")
+        }
     }
 }
 
-impl Way {
+impl DiffSubject {
     /// The change of the total, then those of the tenants.
-    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
+    pub(super) fn all_changes(&self) -> impl Iterator<Item = &RateChange> {
         std::iter::once(&self.total).chain(self.tenants.iter().map(|tenant| &tenant.change))
     }
 }
 
 /// The tenants that changed most by more than their error; if the total did so too, only those that
 /// changed in the same direction.
-fn named(way: &Way, with_total: bool) -> Vec<&Tenant> {
-    let grew = way.total.difference().is_some_and(|difference| difference > 0.0);
-    let counts = |tenant: &&Tenant| {
-        let same = tenant.change.difference().is_some_and(|it| (it > 0.0) == grew);
-        tenant.change.is_beyond_error() == Some(true) && (same || !with_total)
+fn select_named_tenants(subject: &DiffSubject, is_total_named: bool) -> Vec<&ComparedTenant> {
+    let total_grew = subject.total.difference_per_s().is_some_and(|difference| difference > 0.0);
+    let is_named = |tenant: &&ComparedTenant| {
+        let is_same_direction = tenant
+            .change
+            .difference_per_s()
+            .is_some_and(|tenant_difference| (tenant_difference > 0.0) == total_grew);
+        tenant.change.is_beyond_error() == Some(true) && (is_same_direction || !is_total_named)
     };
-    way.tenants.iter().filter(counts).take(NAMED).collect()
+    subject.tenants.iter().filter(is_named).take(NAMED).collect()
 }
 
-fn part(way: &Way, tenant: &Tenant, style: Style) -> String {
-    let difference = tenant.change.difference().unwrap_or(0.0);
+fn describe_tenant(subject: &DiffSubject, tenant: &ComparedTenant, style: TextStyle) -> String {
+    let difference = tenant.change.difference_per_s().unwrap_or(0.0);
     let sign = if difference > 0.0 { "+" } else { "" };
     format!(
         "{} {sign}{}",
-        short(&name(tenant), style),
-        units::rate(difference, &printable(&way.unit))
+        shorten_name(&tenant_label(tenant), style),
+        units::human_rate(difference, &printable(&subject.unit))
     )
 }
 
-/// Name of a tenant; other owners are in parentheses.
-pub(super) fn name(tenant: &Tenant) -> String {
+/// The name of a tenant in reports; owners that are no task stand in parentheses.
+pub(super) fn tenant_label(tenant: &ComparedTenant) -> String {
     let key = printable(&tenant.key);
     if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
 }
 
 /// The name, shortened so that the line has room for numbers.
-fn short(name: &str, style: Style) -> Cow<'_, str> {
+fn shorten_name(name: &str, style: TextStyle) -> Cow<'_, str> {
     style.width.map_or(Cow::Borrowed(name), |width| shorten(name, width / 2, mark(style.ascii)))
 }
 
 /// `memory 0 in: 12.3 -> 18.9 GB/s`
-fn from_to(way: &Way, style: Style) -> String {
-    format!("{}: {}", short(&printable(&way.name), style), rates(&way.total, &way.unit))
+fn describe_total(subject: &DiffSubject, style: TextStyle) -> String {
+    format!(
+        "{}: {}",
+        shorten_name(&printable(&subject.name), style),
+        format_rates(&subject.total, &subject.unit)
+    )
 }
 
 /// `12.3 -> 18.9 GB/s`
-pub fn rates(change: &Change, unit: &str) -> String {
+pub fn format_rates(change: &RateChange, unit: &str) -> String {
     let unit = printable(unit);
-    let both = [change.before.per_s(), change.after.per_s()];
-    let shared = Shared::of(both.into_iter().flatten(), &unit);
+    let rates_per_s = [change.before_rate.per_s(), change.after_rate.per_s()];
+    let shared = SharedUnit::for_values(rates_per_s.into_iter().flatten(), &unit);
     let figure = |rate: Option<f64>| {
         rate.map_or_else(
             || "not known".to_owned(),
-            |rate| shared.figure(rate).trim_end().to_owned(),
+            |rate| shared.format_figure(rate).trim_end().to_owned(),
         )
     };
     let name = shared.rate_name();
-    let space = if name.starts_with('/') && shared.name().is_empty() { " " } else { "" };
-    let [before, after] = both.map(figure);
-    format!("{before} -> {after} {space}{name}").replace("  ", " ")
+    let space = if name.starts_with('/') && shared.unit_name().is_empty() { " " } else { "" };
+    let [before_text, after_text] = rates_per_s.map(figure);
+    format!("{before_text} -> {after_text} {space}{name}").replace("  ", " ")
 }
 
 /// The sentence if nothing changed by more than its error.
-fn unchanged(diff: &Diff, is_unknown: bool, rest: &str, style: Style) -> String {
-    let largest = diff.ways.iter().find(|way| way.total.difference().is_some());
+fn describe_unchanged(
+    diff: &Diff,
+    is_unknown: bool,
+    unknown_note: &str,
+    style: TextStyle,
+) -> String {
+    let largest = diff.subjects.iter().find(|subject| subject.total.difference_per_s().is_some());
     match largest {
-        None if diff.ways.is_empty() => "nothing was counted".to_owned(),
+        None if diff.subjects.is_empty() => "nothing was counted".to_owned(),
         None => "nothing that both counted can be compared".to_owned(),
-        Some(way) if is_unknown => {
-            format!("{}; whether that is more than the error is not known", from_to(way, style))
+        Some(subject) if is_unknown => {
+            format!(
+                "{}; whether that is more than the error is not known",
+                describe_total(subject, style)
+            )
         }
-        Some(way) => format!(
-            "nothing changed by more than its error{rest}; the largest difference: {}",
-            from_to(way, style)
+        Some(subject) => format!(
+            "nothing changed by more than its error{unknown_note}; the largest difference: {}",
+            describe_total(subject, style)
         ),
     }
 }

@@ -6,126 +6,144 @@
 use std::fmt::Write as _;
 
 use super::super::interval::Interval;
-use super::super::layout::{Column, Fit, Kind};
-use super::super::render::Style;
-use super::rate::{Change, Verdict};
-use super::summary::name;
-pub use super::summary::rates;
-use super::{About, Diff, Tenant, Way, summary};
-use crate::terminal::{cells, mark, shorten, wrap};
+use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
+use super::super::render::TextStyle;
+use super::rate::{ChangeVerdict, RateChange};
+pub use super::summary::format_rates;
+use super::summary::tenant_label;
+use super::{ComparedTenant, Diff, DiffSubject, SpanFacts, summary};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
-/// The whole comparison, with the names `called` of the two, and the `top` largest differences in
+/// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
-pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) -> String {
+pub fn render_text(
+    diff: &Diff,
+    side_names: [&str; 2],
+    top: Option<usize>,
+    style: TextStyle,
+) -> String {
     let width = style.width.unwrap_or(usize::MAX);
-    let mut out = format!("{}\n\n", wrap(&summary(diff, style), width));
-    for (word, called, about) in
-        [("before: ", called[0], &diff.before), ("after:  ", called[1], &diff.after)]
-    {
-        out.push_str(&wrapped(word, &of(called, about), style.width));
+    let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
+    for (word, side_name, facts) in [
+        ("before: ", side_names[0], &diff.before_facts),
+        ("after:  ", side_names[1], &diff.after_facts),
+    ] {
+        output.push_str(&wrapped(word, &describe_side(side_name, facts), style.width));
     }
     for note in &diff.notes {
-        out.push_str(&wrapped("note: ", &printable(note), style.width));
+        output.push_str(&wrapped("note: ", &printable(note), style.width));
     }
-    out.push('\n');
-    let shown: Vec<Vec<&Tenant>> = diff.ways.iter().map(|way| tenants(way, top)).collect();
-    let tables: Vec<Vec<Column>> = diff
-        .ways
+    output.push('\n');
+    let shown: Vec<Vec<&ComparedTenant>> =
+        diff.subjects.iter().map(|subject| shown_tenants(subject, top)).collect();
+    let tables: Vec<Vec<TableColumn>> = diff
+        .subjects
         .iter()
         .zip(&shown)
-        .map(|(way, tenants)| columns(diff, way, tenants, style))
+        .map(|(subject, tenants)| tenant_columns(diff, subject, tenants, style))
         .collect();
-    let fit = Fit::new(style, &tables);
-    for ((way, tenants), columns) in diff.ways.iter().zip(&shown).zip(&tables) {
-        out.push_str(&headline(way, style));
+    let fit = TableFit::new(style, &tables);
+    for ((subject, tenants), columns) in diff.subjects.iter().zip(&shown).zip(&tables) {
+        output.push_str(&subject_headline(subject, style));
         if !tenants.is_empty() {
-            out.push_str(&fit.draw(columns));
+            output.push_str(&fit.draw(columns));
         }
-        out.push_str(&rest(way, tenants.len()));
-        out.push('\n');
+        output.push_str(&describe_hidden(subject, tenants.len()));
+        output.push('\n');
     }
-    if let Some(note) = fit.note() {
+    if let Some(note) = fit.hidden_note() {
         // Writing to a String cannot fail.
-        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+        writeln!(output, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
-    out
+    output
 }
 
-/// Name, length and incompleteness of one of the two.
-fn of(called: &str, about: &About) -> String {
-    let length = units::human(about.seconds() * 1e9, "ns");
-    let called = printable(called);
-    match &about.incomplete {
+/// Name, length and incompleteness of one of the two sides.
+fn describe_side(side_name: &str, facts: &SpanFacts) -> String {
+    let length = units::human(facts.length_s() * 1e9, "ns");
+    let called = printable(side_name);
+    match &facts.incomplete {
         None => format!("{called}, {length}"),
-        Some(lacks) => format!("{called}, {length}, {}", printable(&lacks.line(about.start_ns))),
+        Some(lacks) => {
+            format!("{called}, {length}, {}", printable(&lacks.summary_line(facts.start_ns)))
+        }
     }
 }
 
 /// Link or event, both rates, and the change; then the notes.
-fn headline(way: &Way, style: Style) -> String {
-    let said = format!("  {}", said(&way.total, &way.unit));
-    let name = printable(&way.name);
-    let mut out = match style.width {
-        Some(width) if cells(&name) + cells(&said) > width => {
+fn subject_headline(subject: &DiffSubject, style: TextStyle) -> String {
+    let change_text = format!("  {}", describe_change(&subject.total, &subject.unit));
+    let name = printable(&subject.name);
+    let mut output = match style.width {
+        Some(width) if cells(&name) + cells(&change_text) > width => {
             let name = shorten(&name, width, mark(style.ascii)).into_owned();
-            format!("{name}\n{}", wrapped("  ", said.trim_start(), Some(width)))
+            format!("{name}\n{}", wrapped("  ", change_text.trim_start(), Some(width)))
         }
-        _ => format!("{name}{said}\n"),
+        _ => format!("{name}{change_text}\n"),
     };
-    for note in &way.notes {
-        out.push_str(&wrapped("  note: ", &printable(note), style.width));
+    for note in &subject.notes {
+        output.push_str(&wrapped("  note: ", &printable(note), style.width));
     }
-    out
+    output
 }
 
 /// `12.3 -> 18.9 GB/s, +6.6 GB/s (+54 %): more`
-pub(super) fn said(change: &Change, unit: &str) -> String {
-    let mut said = rates(change, unit);
-    if let Some(difference) = change.difference() {
-        write!(said, ", {}", signed(difference, &units::rate(difference, &printable(unit))))
+pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
+    let mut description = format_rates(change, unit);
+    if let Some(difference) = change.difference_per_s() {
+        write!(
+            description,
+            ", {}",
+            with_sign(difference, &units::human_rate(difference, &printable(unit)))
+        )
+        .unwrap_or_default();
+    }
+    if let Some(ratio) = change.rate_ratio() {
+        let percent = (ratio - 1.0) * 100.0;
+        write!(description, " ({})", with_sign(percent, &units::human(percent, "%")))
             .unwrap_or_default();
     }
-    if let Some(ratio) = change.ratio() {
-        let percent = (ratio - 1.0) * 100.0;
-        write!(said, " ({})", signed(percent, &units::human(percent, "%"))).unwrap_or_default();
+    if let Some(verdict) = verdict_text(change) {
+        write!(description, ": {verdict}").unwrap_or_default();
     }
-    if let Some(verdict) = verdict(change) {
-        write!(said, ": {verdict}").unwrap_or_default();
-    }
-    said
+    description
 }
 
 /// The text with `+` in front if the value is above 0.
-fn signed(value: f64, text: &str) -> String {
-    let sign = if value > 0.0 && text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
-    format!("{sign}{text}")
+fn with_sign(value: f64, number_text: &str) -> String {
+    let sign =
+        if value > 0.0 && number_text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
+    format!("{sign}{number_text}")
 }
 
 /// The verdict in words; `None` if there is none.
-pub(super) fn verdict(change: &Change) -> Option<String> {
+pub(super) fn verdict_text(change: &RateChange) -> Option<String> {
     let verdict = change.verdict()?;
-    let is_doubtful =
-        matches!(verdict, Verdict::New | Verdict::Gone) && change.is_beyond_error() != Some(true);
+    let is_doubtful = matches!(verdict, ChangeVerdict::New | ChangeVerdict::Gone)
+        && change.is_beyond_error() != Some(true);
     let doubt = if is_doubtful { ", within error" } else { "" };
-    Some(format!("{}{doubt}", verdict.word()))
+    Some(format!("{}{doubt}", verdict.table_word()))
 }
 
 /// The first `top` tenants with anything to show.
-pub(super) fn tenants(way: &Way, top: Option<usize>) -> Vec<&Tenant> {
-    let says = |tenant: &&Tenant| tenant.change.says_something();
-    way.tenants.iter().filter(says).take(top.unwrap_or(usize::MAX)).collect()
+pub(super) fn shown_tenants(subject: &DiffSubject, top: Option<usize>) -> Vec<&ComparedTenant> {
+    let is_shown = |tenant: &&ComparedTenant| tenant.change.says_something();
+    subject.tenants.iter().filter(is_shown).take(top.unwrap_or(usize::MAX)).collect()
 }
 
 /// The number of hidden tenants, and their sum.
-pub(super) fn rest(way: &Way, shown: usize) -> String {
-    let rest = way.tenants.iter().filter(|tenant| tenant.change.says_something()).skip(shown);
-    let differences: Vec<Option<f64>> = rest.map(|tenant| tenant.change.difference()).collect();
+pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> String {
+    let hidden_tenants =
+        subject.tenants.iter().filter(|tenant| tenant.change.says_something()).skip(shown_count);
+    let differences: Vec<Option<f64>> =
+        hidden_tenants.map(|tenant| tenant.change.difference_per_s()).collect();
     // If one is unknown, so is the sum.
     let sum: Option<f64> = differences.iter().copied().sum();
-    let said = |sum: f64| signed(sum, &units::rate(sum, &printable(&way.unit)));
-    match (differences.len(), sum.map(said)) {
+    let difference_text =
+        |sum: f64| with_sign(sum, &units::human_rate(sum, &printable(&subject.unit)));
+    match (differences.len(), sum.map(difference_text)) {
         (0, _) => String::new(),
         (1, Some(sum)) => format!(" and one other: {sum}\n"),
         (1, None) => " and one other, whose difference is not known\n".to_owned(),
@@ -135,47 +153,64 @@ pub(super) fn rest(way: &Way, shown: usize) -> String {
 }
 
 /// The columns of the table of a link or event.
-fn columns(diff: &Diff, way: &Way, tenants: &[&Tenant], style: Style) -> Vec<Column> {
-    let unit = printable(&way.unit);
-    let changes: Vec<&Change> = tenants.iter().map(|tenant| &tenant.change).collect();
-    let rates = changes.iter().flat_map(|it| [it.before.per_s(), it.after.per_s()]).flatten();
+fn tenant_columns(
+    diff: &Diff,
+    subject: &DiffSubject,
+    tenants: &[&ComparedTenant],
+    style: TextStyle,
+) -> Vec<TableColumn> {
+    let unit = printable(&subject.unit);
+    let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
+    let all_rates = changes
+        .iter()
+        .flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()])
+        .flatten();
     // All rates have one unit, so that they can be compared.
-    let shared = Shared::of(rates, &unit);
-    let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
-        kind,
-        head: head.to_owned(),
-        unit,
-        cells,
-        noted: false,
+    let shared = SharedUnit::for_values(all_rates, &unit);
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
+        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
     };
-    let words = |kind: Kind, cell: &dyn Fn(&Change) -> Option<String>| {
+    let text_column = |column_kind: ReportColumnKind,
+                       cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
-        column(kind, kind.word(), String::new(), cells)
+        column(column_kind, column_kind.column_word(), String::new(), cells)
     };
-    let numbers = |kind: Kind, cell: &dyn Fn(&Change) -> Option<String>| Column {
-        unit: shared.rate_name(),
-        ..words(kind, cell)
+    let number_column = |column_kind: ReportColumnKind,
+                         cell: &dyn Fn(&RateChange) -> Option<String>| {
+        TableColumn { unit: shared.rate_name(), ..text_column(column_kind, cell) }
     };
     let dash = if style.ascii { "-" } else { "–" };
-    let difference = |value: f64| signed(value, &shared.figure(value));
-    let highs = changes.iter().filter_map(|change| Some(cells(&difference(change.reach()?.high))));
+    let difference = |value: f64| with_sign(value, &shared.format_figure(value));
+    let highs = changes
+        .iter()
+        .filter_map(|change| Some(cells(&difference(change.difference_interval()?.high))));
     let width = highs.max().unwrap_or(0);
     let range = |Interval { low, high }: Interval| {
         let (low, high) = (difference(low), difference(high));
         if low == high { low } else { format!("{low} {dash} {high:>width$}") }
     };
-    let names = tenants.iter().map(|tenant| name(tenant)).collect();
+    let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
-        column(Kind::Name, diff.by.name(), String::new(), names),
-        numbers(Kind::Before, &|change| Some(shared.figure(change.before.per_s()?))),
-        numbers(Kind::After, &|change| Some(shared.figure(change.after.per_s()?))),
-        numbers(Kind::Difference, &|change| Some(difference(change.difference()?))),
-        numbers(Kind::Interval, &|change| change.reach().map(range)),
-        words(Kind::Ratio, &|change| Some(units::ratio(change.ratio()?))),
-        words(Kind::Change, &verdict),
+        column(ReportColumnKind::Name, diff.grouping.name(), String::new(), names),
+        number_column(ReportColumnKind::Before, &|change| {
+            Some(shared.format_figure(change.before_rate.per_s()?))
+        }),
+        number_column(ReportColumnKind::After, &|change| {
+            Some(shared.format_figure(change.after_rate.per_s()?))
+        }),
+        number_column(ReportColumnKind::Difference, &|change| {
+            Some(difference(change.difference_per_s()?))
+        }),
+        number_column(ReportColumnKind::Interval, &|change| {
+            change.difference_interval().map(range)
+        }),
+        text_column(ReportColumnKind::Ratio, &|change| {
+            Some(units::format_ratio(change.rate_ratio()?))
+        }),
+        text_column(ReportColumnKind::Change, &verdict_text),
     ]
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
+fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
 }

@@ -12,46 +12,46 @@ use arrow::array::{Array, ArrayRef, AsArray as _, DictionaryArray, RecordBatch, 
 use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
 
-use super::Selection;
+use super::SelectedRows;
 use crate::text::csv_text;
 
 /// Writes the rows; returns their number.
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` cannot be written.
-pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
-    let schema = selection.table().schema();
+/// The table cannot be read, or `output` cannot be written.
+pub fn write_csv(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
+    let schema = selection.table().scan_schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let mut writer = WriterBuilder::new().with_header(true).build(out);
+    let mut writer = WriterBuilder::new().with_header(true).build(output);
     // Writes the header, even if there are no rows.
-    writer.write(&shown(&RecordBatch::new_empty(schema.clone()))?)?;
+    writer.write(&batch_for_csv(&RecordBatch::new_empty(schema.clone()))?)?;
     let mut rows = 0;
     for batch in selection.batches(&names)? {
         let batch = batch?;
         rows += batch.num_rows() as u64;
-        writer.write(&shown(&batch)?)?;
+        writer.write(&batch_for_csv(&batch)?)?;
     }
     Ok(rows)
 }
 
 /// The batch in its form for CSV.
-fn shown(batch: &RecordBatch) -> Result<RecordBatch> {
+fn batch_for_csv(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
-    let columns = columns.map(|(field, column)| (field.name(), column_shown(column)));
+    let columns = columns.map(|(field, column)| (field.name(), column_for_csv(column)));
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
 /// The column with its strings escaped, and with a UTC offset as time zone: arrow knows names of
 /// zones only with its feature `chrono-tz`.
-fn column_shown(column: &ArrayRef) -> ArrayRef {
+fn column_for_csv(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == "UTC" => {
             let times = column.as_primitive::<TimestampMicrosecondType>();
             Arc::new(times.clone().with_timezone("+00:00"))
         }
-        DataType::Utf8 => Arc::new(strings(column.as_string())),
+        DataType::Utf8 => Arc::new(escape_strings(column.as_string())),
         DataType::Dictionary(_, _) => {
             let Some(words) = column.as_dictionary_opt::<Int32Type>() else {
                 return Arc::clone(column);
@@ -59,7 +59,7 @@ fn column_shown(column: &ArrayRef) -> ArrayRef {
             let Some(values) = words.values().as_string_opt::<i32>() else {
                 return Arc::clone(column);
             };
-            match DictionaryArray::try_new(words.keys().clone(), Arc::new(strings(values))) {
+            match DictionaryArray::try_new(words.keys().clone(), Arc::new(escape_strings(values))) {
                 Ok(words) => Arc::new(words),
                 // The number of values is unchanged, so the keys still fit.
                 Err(_) => Arc::clone(column),
@@ -69,7 +69,7 @@ fn column_shown(column: &ArrayRef) -> ArrayRef {
     }
 }
 
-fn strings(values: &StringArray) -> StringArray {
+fn escape_strings(values: &StringArray) -> StringArray {
     values.iter().map(|value| value.map(csv_text)).collect()
 }
 
@@ -77,16 +77,16 @@ fn strings(values: &StringArray) -> StringArray {
 mod tests {
     use super::*;
     use crate::schema::fabric;
-    use crate::view::sample::{Broken, INTACT, Sample};
-    use crate::view::span::Span;
+    use crate::view::sample::{Broken, INTACT, SampleRecording};
+    use crate::view::span::SelectedTime;
 
-    fn csv(sample: &Sample) -> String {
+    fn csv(sample: &SampleRecording) -> String {
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
-        let rows = write(&Selection::new(&table, &span), &mut out).unwrap();
-        assert_eq!(rows as i64, table.rows());
+        let rows = write_csv(&SelectedRows::new(&table, &span), &mut out).unwrap();
+        assert_eq!(rows as i64, table.row_count());
         String::from_utf8(out).unwrap()
     }
 
@@ -101,7 +101,7 @@ mod tests {
             },
             ..INTACT
         };
-        let text = csv(&Sample::new(false, &broken));
+        let text = csv(&SampleRecording::new(false, &broken));
         let lines: Vec<&str> = text.lines().collect();
         let schema = fabric::schema();
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -132,7 +132,7 @@ mod tests {
             },
             ..INTACT
         };
-        let text = csv(&Sample::new(false, &broken));
+        let text = csv(&SampleRecording::new(false, &broken));
         assert_eq!(text.lines().count(), 1 + 300 * 2 * 4);
         assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
         assert!(text.contains(r#","a,""b""\r\n\u{1b}[2J\u{202e},","#), "{}", &text[..2000]);

@@ -17,4 +17,4 @@ mod selection;
 mod sums;
 mod survey;
 
-pub use selection::Selection;
+pub use selection::SelectedRows;

@@ -1,9 +1,9 @@
 //! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
 //! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
-//! [`Counted`] is the bytes over a link in one direction, or an event of a PMU instance with its
-//! filter, summed over all CPUs on which it is read. A [`Tenant`] is a cgroup with its container,
-//! pod and job, or a kind of owner other than task.
+//! [`CountDescription`] is the bytes over a link in one direction, or an event of a PMU instance
+//! with its filter, summed over all CPUs on which it is read. A [`ExportTenant`] is a cgroup with
+//! its container, pod and job, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 
@@ -13,15 +13,15 @@ use std::hash::Hash;
 use anyhow::Result;
 use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
-use super::Selection;
+use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::owner;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
-use crate::view::key::{self, By};
+use crate::view::key::{self, GroupBy};
 use crate::view::links::Links;
-use crate::view::usage::Question;
+use crate::view::usage::UsageQuestion;
 
 /// How counters are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub(super) enum Grain {
 
 /// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Counted {
+pub(super) struct CountDescription {
     /// The group of its tracks: a link, or a PMU instance.
     pub group: String,
-    /// Its name in the group: a direction, or an event with its filter in brackets.
+    /// Name of the count in the group: a direction, or an event with its filter in brackets.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -50,27 +50,27 @@ pub(super) struct Counted {
 
 /// The owner of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Tenant {
-    /// One of [`owner::KINDS`].
+pub(super) struct ExportTenant {
+    /// Kind of the owner, one of [`owner::KINDS`].
     pub owner: String,
     /// Path of a task's cgroup, or another name of it if that is not known; empty for other owners.
     pub cgroup: String,
-    /// Its container; empty if it is in none.
+    /// Container of the cgroup; empty if it is in none.
     pub container: String,
-    /// Its pod; empty if it is in none.
+    /// Pod of the cgroup; empty if it is in none.
     pub pod: String,
-    /// Its job, without the step; empty if it is in none.
+    /// Job of the cgroup, without the step; empty if it is in none.
     pub job: String,
 }
 
-impl Tenant {
-    /// Whether it is a task: other owners always have series of their own.
+impl ExportTenant {
+    /// Whether the tenant is a task: other owners always have series of their own.
     pub(super) fn is_task(&self) -> bool {
         self.owner == owner::TASK
     }
 
-    /// Its name.
-    pub(super) fn name(&self) -> String {
+    /// Name of the tenant: its cgroup, or the kind of owner in brackets.
+    pub(super) fn display_name(&self) -> String {
         if self.is_task() { self.cgroup.clone() } else { format!("({})", self.owner) }
     }
 }
@@ -80,9 +80,9 @@ impl Tenant {
 pub(super) struct TenantShare {
     /// Id of the counter.
     pub counter: i32,
-    /// Index in [`Names::counted`].
-    pub counted: usize,
-    /// Index in [`Names::tenants`].
+    /// Index in [`ExportNames::counts`].
+    pub count_index: usize,
+    /// Index in [`ExportNames::tenants`].
     pub tenant: usize,
     /// End of the window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
@@ -103,113 +103,137 @@ impl TenantShare {
 
 /// All counts and tenants, without duplicates.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct ExportNames {
     grain: Grain,
-    /// What names tenants, if it is not the cgroup; and the columns that it needs.
-    lines: Option<(Question<'static>, Vec<&'static str>)>,
+    /// How tenants are grouped, if not by cgroup, and the columns that it needs.
+    tenant_grouping: Option<(UsageQuestion<'static>, Vec<&'static str>)>,
     links: Links,
-    counted: Interned<Counted>,
-    tenants: Interned<Tenant>,
+    counts: Interned<CountDescription>,
+    tenants: Interned<ExportTenant>,
     /// Index of each counter's count.
-    counters: HashMap<i32, usize>,
+    count_by_counter: HashMap<i32, usize>,
 }
 
 #[derive(Debug)]
 struct Interned<T> {
-    all: Vec<T>,
-    places: HashMap<T, usize>,
+    values: Vec<T>,
+    indices: HashMap<T, usize>,
 }
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { all: Vec::new(), places: HashMap::new() }
+        Self { values: Vec::new(), indices: HashMap::new() }
     }
 }
 
 impl<T: Clone + Eq + Hash> Interned<T> {
-    fn place(&mut self, thing: T) -> usize {
-        *self.places.entry(thing).or_insert_with_key(|thing| {
-            self.all.push(thing.clone());
-            self.all.len() - 1
+    fn intern(&mut self, value: T) -> usize {
+        *self.indices.entry(value).or_insert_with_key(|new_value| {
+            self.values.push(new_value.clone());
+            self.values.len() - 1
         })
     }
 }
 
-impl Names {
+impl ExportNames {
     /// No names yet. Tenants are cgroups.
     ///
     /// # Errors
     ///
     /// The plan in the metadata cannot be read.
-    pub(super) fn new(grain: Grain, fabric: &Table) -> Result<Self> {
-        let links = Links::of_metadata(fabric.metadata())?;
-        let (counted, tenants) = (Interned::default(), Interned::default());
-        Ok(Self { grain, lines: None, links, counted, tenants, counters: HashMap::new() })
+    pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
+        let links = Links::from_metadata(fabric.metadata_pairs())?;
+        let (counts, tenants) = (Interned::default(), Interned::default());
+        Ok(Self {
+            grain,
+            tenant_grouping: None,
+            links,
+            counts,
+            tenants,
+            count_by_counter: HashMap::new(),
+        })
     }
 
-    /// With tenants as the lines of a report are.
-    pub(super) fn by(mut self, by: By, recording: &Recording) -> Self {
-        let question = Question::by(by);
-        let columns = question.columns(recording);
-        self.lines = (by != By::Cgroup).then_some((question, columns));
+    /// Groups the tenants as the lines of a report are.
+    pub(super) fn group_tenants_by(mut self, grouping: GroupBy, recording: &Recording) -> Self {
+        let question = UsageQuestion::grouped_by(grouping);
+        let columns = question.columns_to_read(recording);
+        self.tenant_grouping = (grouping != GroupBy::Cgroup).then_some((question, columns));
         self
     }
 
     /// The counts, in the order of appearance.
-    pub(super) fn counted(&self) -> &[Counted] {
-        &self.counted.all
+    pub(super) fn counts(&self) -> &[CountDescription] {
+        &self.counts.values
     }
 
     /// The tenants, in the order of appearance.
-    pub(super) fn tenants(&self) -> &[Tenant] {
-        &self.tenants.all
+    pub(super) fn tenants(&self) -> &[ExportTenant] {
+        &self.tenants.values
     }
 
-    /// Passes every row to `take`, in the order of the windows' ends.
+    /// Passes every row to `on_share`, in the order of the windows' ends.
     ///
     /// # Errors
     ///
-    /// The table cannot be read, or an error of `take`.
+    /// The table cannot be read, or an error of `on_share`.
     pub(super) fn each_share(
         &mut self,
-        fabric: &Selection<'_>,
-        mut take: impl FnMut(&TenantShare) -> Result<()>,
+        fabric: &SelectedRows<'_>,
+        mut on_share: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
-        let Self { grain, lines, links, counted: known, tenants: owners, counters } = self;
-        let more = lines.iter().flat_map(|(_, more)| more);
-        let more = more.copied().filter(|column| !COLUMNS.contains(column));
-        let read: Vec<&str> = COLUMNS.into_iter().chain(more).collect();
-        for batch in fabric.batches(&read)? {
+        let Self {
+            grain,
+            tenant_grouping: grouping_and_columns,
+            links,
+            counts: known_counts,
+            tenants: known_tenants,
+            count_by_counter: index_by_counter,
+        } = self;
+        let extra_columns =
+            grouping_and_columns.iter().flat_map(|(_, grouping_columns)| grouping_columns);
+        let more_columns = extra_columns.copied().filter(|column| !COLUMNS.contains(column));
+        let columns_to_read: Vec<&str> = COLUMNS.into_iter().chain(more_columns).collect();
+        for batch in fabric.batches(&columns_to_read)? {
             let batch = batch?;
-            let columns = Columns::of(&batch)?;
-            let lines = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
-            let lines = lines.transpose()?;
+            let columns = ShareColumns::from_batch(&batch)?;
+            let opened_columns = grouping_and_columns
+                .as_ref()
+                .map(|(question, _)| key::FabricColumns::new(&batch, question));
+            let key_columns_read = opened_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
-                let counted = *counters
-                    .entry(id)
-                    .or_insert_with(|| known.place(columns.counted(row, *grain, links)));
-                let quick = lines.as_ref().map_or_else(|| columns.quick(row), |it| it.tenant(row));
-                let tenant = *tenants.entry(quick).or_insert_with(|| {
-                    let tenant = columns.tenant(row);
-                    owners.place(match &lines {
-                        Some(lines) if tenant.is_task() => {
-                            let name = printable(&lines.key(row)).into_owned();
-                            Tenant { owner: tenant.owner, cgroup: name, ..Tenant::default() }
+                let count_index = *index_by_counter.entry(id).or_insert_with(|| {
+                    known_counts.intern(columns.describe_count(row, *grain, links))
+                });
+                let dictionary_keys = key_columns_read.as_ref().map_or_else(
+                    || columns.tenant_keys(row),
+                    |keyed_columns| keyed_columns.tenant_key(row),
+                );
+                let tenant = *tenants.entry(dictionary_keys).or_insert_with(|| {
+                    let tenant = columns.describe_tenant(row);
+                    known_tenants.intern(match &key_columns_read {
+                        Some(tenant_columns) if tenant.is_task() => {
+                            let name = printable(&tenant_columns.line_key(row)).into_owned();
+                            ExportTenant {
+                                owner: tenant.owner,
+                                cgroup: name,
+                                ..ExportTenant::default()
+                            }
                         }
                         _ => tenant,
                     })
                 });
-                take(&TenantShare {
+                on_share(&TenantShare {
                     counter: id,
-                    counted,
+                    count_index,
                     tenant,
                     end_ns: columns.mono_ns.value(row),
                     length_ns: columns.window_ns.value(row).max(1),
-                    value: get(columns.value, row),
-                    total: get(columns.total, row),
+                    value: nullable_value(columns.value, row),
+                    total: nullable_value(columns.total, row),
                 })?;
             }
         }
@@ -236,65 +260,73 @@ const COLUMNS: [&str; 15] = [
     "total",
 ];
 
-struct Columns<'a> {
+struct ShareColumns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
-    pmu: Words<'a>,
-    event: Words<'a>,
-    filter: Words<'a>,
-    unit: Words<'a>,
-    owner: Words<'a>,
-    cgroup_id: Bits<'a>,
-    cgroup: Words<'a>,
-    container: Words<'a>,
-    pod: Words<'a>,
-    job: Words<'a>,
+    pmu: WordColumn<'a>,
+    event: WordColumn<'a>,
+    filter: WordColumn<'a>,
+    unit: WordColumn<'a>,
+    owner: WordColumn<'a>,
+    cgroup_id: BitsColumn<'a>,
+    cgroup: WordColumn<'a>,
+    container: WordColumn<'a>,
+    pod: WordColumn<'a>,
+    job: WordColumn<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
 }
 
-impl<'a> Columns<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
-        let words = |name| columns::words(batch, name);
+impl<'a> ShareColumns<'a> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
+        let words = |name| columns::word_column(batch, name);
         Ok(Self {
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            counter: columns::i32s(batch, "counter")?,
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            counter: columns::i32_column(batch, "counter")?,
             pmu: words("pmu")?,
             event: words("event")?,
             filter: words("filter")?,
             unit: words("unit")?,
             owner: words("owner")?,
-            cgroup_id: columns::bits(batch, "cgroup_id")?,
+            cgroup_id: columns::bits_column(batch, "cgroup_id")?,
             cgroup: words("cgroup")?,
             container: words("container")?,
             pod: words("pod")?,
             job: words("job")?,
-            value: columns::f64s(batch, "value")?,
-            total: columns::f64s(batch, "total")?,
+            value: columns::f64_column(batch, "value")?,
+            total: columns::f64_column(batch, "total")?,
         })
     }
 
-    fn counted(&self, row: usize, grain: Grain, links: &Links) -> Counted {
-        let text = |words: &Words<'_>| shown(words.get(row));
+    fn describe_count(&self, row: usize, grain: Grain, links: &Links) -> CountDescription {
+        let text = |words: &WordColumn<'_>| printable_or_empty(words.get(row));
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
-        let link = links.on(self.counter.value(row));
-        let link = link.and_then(|(at, direction)| Some((links.links.get(at)?, direction.name())));
+        let link = links.link_of(self.counter.value(row));
+        let link = link.and_then(|(link_index, direction)| {
+            Some((links.links.get(link_index)?, direction.direction_name()))
+        });
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
-            let kind = printable(&link.kind).into_owned();
+            let kind_of_link = printable(&link.kind).into_owned();
             let group = printable(&link.name).into_owned();
             labels.extend([
                 ("link", group.clone()),
-                ("link_kind", kind.clone()),
+                ("link_kind", kind_of_link.clone()),
                 ("direction", direction.to_owned()),
             ]);
             labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
             if grain == Grain::Link {
-                let quantity = [kind, direction.to_owned()];
-                return Counted { group, name: direction.to_owned(), unit, quantity, labels };
+                let quantity = [kind_of_link, direction.to_owned()];
+                return CountDescription {
+                    group,
+                    name: direction.to_owned(),
+                    unit,
+                    quantity,
+                    labels,
+                };
             }
         }
         let events = [("pmu", pmu.clone()), ("event", event.clone()), ("filter", filter.clone())];
@@ -303,33 +335,34 @@ impl<'a> Columns<'a> {
             "" => event.clone(),
             filter => format!("{event}[{filter}]"),
         };
-        Counted { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
+        CountDescription { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
     }
 
-    fn tenant(&self, row: usize) -> Tenant {
-        let owner = shown(self.owner.get(row));
+    fn describe_tenant(&self, row: usize) -> ExportTenant {
+        let owner = printable_or_empty(self.owner.get(row));
         let is_task = owner == owner::TASK;
-        let of_task = |words: &Words<'_>| shown(words.get(row).filter(|_| is_task));
+        let text_of_task =
+            |words: &WordColumn<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
         let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
             (false, _, _) => String::new(),
             (true, Some(path), _) => printable(path).into_owned(),
             (true, None, Some(id)) => format!("(cgroup id {id})"),
             (true, None, None) => "(no cgroup)".to_owned(),
         };
-        let (container, pod) = (of_task(&self.container), of_task(&self.pod));
-        let job = whole_job(&of_task(&self.job)).to_owned();
-        Tenant { owner, cgroup, container, pod, job }
+        let (container, pod) = (text_of_task(&self.container), text_of_task(&self.pod));
+        let job = whole_job(&text_of_task(&self.job)).to_owned();
+        ExportTenant { owner, cgroup, container, pod, job }
     }
 
-    fn quick(&self, row: usize) -> [i64; 6] {
-        let cgroup = self.cgroup.key(row);
-        let id = if cgroup == -1 { self.cgroup_id.value(row).cast_signed() } else { 0 };
-        let key = |words: &Words<'_>| i64::from(words.key(row));
+    fn tenant_keys(&self, row: usize) -> [i64; 6] {
+        let cgroup = self.cgroup.dictionary_key(row);
+        let id = if cgroup == -1 { self.cgroup_id.value_or_zero(row).cast_signed() } else { 0 };
+        let key = |words: &WordColumn<'_>| i64::from(words.dictionary_key(row));
         let [container, pod, job] = [&self.container, &self.pod, &self.job].map(key);
         [key(&self.owner), i64::from(cgroup), id, container, pod, job]
     }
 }
 
-fn shown(text: Option<&str>) -> String {
+fn printable_or_empty(text: Option<&str>) -> String {
     text.map(|text| printable(text).into_owned()).unwrap_or_default()
 }

@@ -8,10 +8,10 @@ use anyhow::Result;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::i64s;
+use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, cgroups, counters, cpus, links, marks, run};
-use crate::tables::reader::Table;
-use crate::view::span::Span;
+use crate::tables::reader::OpenTable;
+use crate::view::span::SelectedTime;
 
 /// Tables that are exported whole.
 const WHOLE: [&TableDef; 6] =
@@ -21,23 +21,23 @@ const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 
 /// Rows of one table.
 #[derive(Debug)]
-pub struct Selection<'a> {
-    table: &'a Table,
-    span: &'a Span,
-    end: Option<&'static str>,
+pub struct SelectedRows<'a> {
+    table: &'a OpenTable,
+    span: &'a SelectedTime,
+    end_column: Option<&'static str>,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> SelectedRows<'a> {
     /// The rows of `table` that end in `span`.
-    pub fn new(table: &'a Table, span: &'a Span) -> Self {
-        let schema = (table.def().schema)();
-        let whole = WHOLE.iter().any(|def| def.name == table.def().name);
+    pub fn new(table: &'a OpenTable, span: &'a SelectedTime) -> Self {
+        let schema = (table.table_def().schema)();
+        let whole = WHOLE.iter().any(|def| def.name == table.table_def().name);
         let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
-        Self { table, span, end }
+        Self { table, span, end_column: end }
     }
 
     /// The table.
-    pub fn table(&self) -> &'a Table {
+    pub fn table(&self) -> &'a OpenTable {
         self.table
     }
 
@@ -47,10 +47,10 @@ impl<'a> Selection<'a> {
     ///
     /// The table cannot be read.
     pub fn batches(&self, columns: &[&str]) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
-        let end = self.end;
+        let end = self.end_column;
         let wanted = self.span.wanted.clone();
         let scan = match end {
-            None => self.table.scan(columns)?,
+            None => self.table.scan_columns(columns)?,
             Some(end) => {
                 let columns: Vec<&str> = columns.iter().copied().chain([end]).collect();
                 self.table.scan_within(&columns, end, wanted.clone())?
@@ -60,7 +60,7 @@ impl<'a> Selection<'a> {
         Ok(scan.map(move |batch| {
             let batch = batch?;
             let Some(end) = end.filter(|_| !is_all) else { return Ok(batch) };
-            let ends = i64s(&batch, end)?;
+            let ends = i64_column(&batch, end)?;
             let keep: BooleanArray =
                 ends.values().iter().map(|end| Some(wanted.contains(end))).collect();
             Ok(filter_record_batch(&batch, &keep)?)
@@ -72,7 +72,7 @@ impl<'a> Selection<'a> {
 mod tests {
     use super::*;
     use crate::schema::{ALL, fabric, readings};
-    use crate::view::sample::{INTACT, Sample};
+    use crate::view::sample::{INTACT, SampleRecording};
 
     #[test]
     fn every_table_is_whole_or_has_the_end_of_its_rows() {
@@ -86,16 +86,21 @@ mod tests {
 
     #[test]
     fn spans_that_meet_divide_a_table() {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
-        let fabric = recording.table(&fabric::TABLE).unwrap();
+        let fabric = recording.open_table(&fabric::TABLE).unwrap();
         for def in [&fabric::TABLE, &readings::TABLE, &counters::TABLE] {
-            let table = recording.table(def).unwrap();
+            let table = recording.open_table(def).unwrap();
             let rows = |from: &str, to: &str| {
                 let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-                let span = Span::of(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
+                let span = SelectedTime::between_moments(
+                    &recording,
+                    &fabric,
+                    parse(from).as_ref(),
+                    parse(to).as_ref(),
+                );
                 let span = span.unwrap().unwrap();
-                let selection = Selection::new(&table, &span);
+                let selection = SelectedRows::new(&table, &span);
                 let batches = selection.batches(&[]).unwrap();
                 batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>() as i64
             };
@@ -103,9 +108,9 @@ mod tests {
                 assert_eq!(rows("", ""), rows("1s", ""));
                 continue;
             }
-            assert_eq!(rows("", ""), table.rows(), "{}", def.name);
+            assert_eq!(rows("", ""), table.row_count(), "{}", def.name);
             assert!(rows("", "1s") > 0 && rows("1s", "") > 0);
-            assert_eq!(rows("", "1s") + rows("1s", ""), table.rows(), "{}", def.name);
+            assert_eq!(rows("", "1s") + rows("1s", ""), table.row_count(), "{}", def.name);
         }
     }
 }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::Result;
 
-use super::Selection;
-use super::parts::{Names, TenantShare};
+use super::SelectedRows;
+use super::parts::{ExportNames, TenantShare};
 use crate::schema::owner;
 
 /// Who has a series of its own in a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TenantOrOthers {
-    /// One tenant, by its index in [`Names::tenants`].
+    /// One tenant, by its index in [`ExportNames::tenants`].
     Tenant(usize),
     /// All tasks without a line of their own.
     Others,
@@ -20,9 +20,9 @@ pub(super) enum TenantOrOthers {
 
 /// A counter in the selected time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Counter {
-    /// Index in [`Names::counted`].
-    pub counted: usize,
+pub(super) struct SurveyedCounter {
+    /// Index in [`ExportNames::counts`].
+    pub count_index: usize,
     /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
     /// End of its last window, `CLOCK_MONOTONIC`, ns.
@@ -33,116 +33,130 @@ pub(super) struct Counter {
 
 /// The result of the first pass.
 #[derive(Debug)]
-pub(super) struct Survey {
+pub(super) struct ExportSurvey {
     /// All totals and tenants.
-    pub names: Names,
+    pub names: ExportNames,
     /// Every counter with rows.
-    pub counters: BTreeMap<i32, Counter>,
+    pub counters: BTreeMap<i32, SurveyedCounter>,
     /// Most frequent length of a window, ns.
     pub window_ns: i64,
-    /// The lines of each [`Counted`](super::parts::Counted), the largest tenants first.
+    /// The lines of each [`CountDescription`](super::parts::CountDescription), the largest tenants
+    /// first.
     pub lines: Vec<Vec<TenantOrOthers>>,
     /// Line of each pair of total and tenant.
-    places: HashMap<(usize, usize), usize>,
+    line_index: HashMap<(usize, usize), usize>,
 }
 
-impl Counter {
-    fn new(part: &TenantShare) -> Self {
-        let (begin_ns, end_ns) = (part.begin_ns(), part.end_ns);
-        Self { counted: part.counted, begin_ns, end_ns, holes: Vec::new() }
+impl SurveyedCounter {
+    fn new(share: &TenantShare) -> Self {
+        let (begin_ns, end_ns) = (share.begin_ns(), share.end_ns);
+        Self { count_index: share.count_index, begin_ns, end_ns, holes: Vec::new() }
     }
 
-    fn add(&mut self, part: &TenantShare) {
-        if part.begin_ns() > self.end_ns {
-            self.holes.push((self.end_ns, part.begin_ns()));
+    fn add_window(&mut self, share: &TenantShare) {
+        if share.begin_ns() > self.end_ns {
+            self.holes.push((self.end_ns, share.begin_ns()));
         }
-        self.end_ns = self.end_ns.max(part.end_ns);
+        self.end_ns = self.end_ns.max(share.end_ns);
     }
 }
 
-impl Survey {
+impl ExportSurvey {
     /// Reads every row. A task has a line of its own if it is among the `top` largest sums of the
-    /// quantity over all links and PMUs; other owners always have one. `also` gets the rows too.
-    /// `names` has none yet.
+    /// quantity over all links and PMUs; other owners always have one. `on_share` gets the rows
+    /// too. `names` has none yet.
     ///
     /// # Errors
     ///
     /// The table cannot be read.
-    pub(super) fn of(
-        fabric: &Selection<'_>,
-        mut names: Names,
+    pub(super) fn read_fabric(
+        fabric: &SelectedRows<'_>,
+        mut names: ExportNames,
         top: usize,
-        mut also: impl FnMut(&TenantShare),
+        mut on_share: impl FnMut(&TenantShare),
     ) -> Result<Self> {
-        let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();
+        let mut counters: BTreeMap<i32, SurveyedCounter> = BTreeMap::new();
         let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
         let mut lengths: BTreeMap<i64, u64> = BTreeMap::new();
-        names.each_share(fabric, |part| {
-            *lengths.entry(part.length_ns).or_default() += 1;
-            counters.entry(part.counter).or_insert_with(|| Counter::new(part)).add(part);
-            *sums.entry((part.counted, part.tenant)).or_default() += part.value.unwrap_or(0.0);
-            also(part);
+        names.each_share(fabric, |share| {
+            *lengths.entry(share.length_ns).or_default() += 1;
+            counters
+                .entry(share.counter)
+                .or_insert_with(|| SurveyedCounter::new(share))
+                .add_window(share);
+            *sums.entry((share.count_index, share.tenant)).or_default() +=
+                share.value.unwrap_or(0.0);
+            on_share(share);
             Ok(())
         })?;
-        let largest = largest(&names, &sums, top);
+        let largest = largest_tenants(&names, &sums, top);
         let window_ns = lengths.iter().max_by_key(|(_, rows)| **rows).map_or(1, |(ns, _)| *ns);
         let mut survey =
-            Self { names, counters, window_ns, lines: Vec::new(), places: HashMap::new() };
-        survey.choose(&sums, &largest);
+            Self { names, counters, window_ns, lines: Vec::new(), line_index: HashMap::new() };
+        survey.choose_lines(&sums, &largest);
         Ok(survey)
     }
 
-    /// Passes every row to `take` in a second pass, with its line.
+    /// Passes every row to `on_share` in a second pass, with its line.
     ///
     /// # Errors
     ///
-    /// The table cannot be read, or an error of `take`.
+    /// The table cannot be read, or an error of `on_share`.
     pub(super) fn each_share(
         &mut self,
-        fabric: &Selection<'_>,
-        mut take: impl FnMut(&TenantShare, Option<usize>) -> Result<()>,
+        fabric: &SelectedRows<'_>,
+        mut on_share: impl FnMut(&TenantShare, Option<usize>) -> Result<()>,
     ) -> Result<()> {
-        let Self { names, places, .. } = self;
-        names.each_share(fabric, |part| {
-            take(part, places.get(&(part.counted, part.tenant)).copied())
+        let Self { names, line_index: line_numbers, .. } = self;
+        names.each_share(fabric, |share| {
+            on_share(share, line_numbers.get(&(share.count_index, share.tenant)).copied())
         })
     }
 
-    fn choose(&mut self, sums: &HashMap<(usize, usize), f64>, largest: &HashSet<(usize, usize)>) {
-        let mut of: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counted().len()];
-        for ((counted, tenant), sum) in sums {
-            of[*counted].push((*tenant, *sum));
+    fn choose_lines(
+        &mut self,
+        sums: &HashMap<(usize, usize), f64>,
+        largest: &HashSet<(usize, usize)>,
+    ) {
+        let mut sums_by_count: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counts().len()];
+        for ((of_count, tenant), sum) in sums {
+            sums_by_count[*of_count].push((*tenant, *sum));
         }
-        for (counted, mut parts) in of.into_iter().enumerate() {
+        for (count_index, mut tenant_sums) in sums_by_count.into_iter().enumerate() {
             let tenants = self.names.tenants();
-            let rank = |tenant: usize| {
-                let owner = &tenants[tenant].owner;
-                owner::KINDS.iter().position(|kind| kind == owner)
+            let rank = |ranked_tenant: usize| {
+                let owner = &tenants[ranked_tenant].owner;
+                owner::KINDS.iter().position(|owner_kind| owner_kind == owner)
             };
-            parts.sort_by(|(a, sum_a), (b, sum_b)| {
+            tenant_sums.sort_by(|(a, sum_a), (b, sum_b)| {
                 rank(*a)
                     .cmp(&rank(*b))
                     .then(sum_b.total_cmp(sum_a))
                     .then_with(|| tenants[*a].cmp(&tenants[*b]))
             });
-            let is_other =
-                |tenant: usize| tenants[tenant].is_task() && !largest.contains(&(counted, tenant));
-            let (others, own): (Vec<_>, Vec<_>) =
-                parts.into_iter().map(|(tenant, _)| tenant).partition(|at| is_other(*at));
-            let first_owner = own.iter().position(|at| !tenants[*at].is_task());
+            let is_other = |tenant: usize| {
+                tenants[tenant].is_task() && !largest.contains(&(count_index, tenant))
+            };
+            let (unlisted, listed): (Vec<_>, Vec<_>) = tenant_sums
+                .into_iter()
+                .map(|(tenant, _)| tenant)
+                .partition(|candidate| is_other(*candidate));
+            let first_non_task =
+                listed.iter().position(|listed_tenant| !tenants[*listed_tenant].is_task());
             let mut lines: Vec<TenantOrOthers> =
-                own.into_iter().map(TenantOrOthers::Tenant).collect();
-            if !others.is_empty() {
-                lines.insert(first_owner.unwrap_or(lines.len()), TenantOrOthers::Others);
+                listed.into_iter().map(TenantOrOthers::Tenant).collect();
+            if !unlisted.is_empty() {
+                lines.insert(first_non_task.unwrap_or(lines.len()), TenantOrOthers::Others);
             }
-            for (place, line) in lines.iter().enumerate() {
+            for (line_number, line) in lines.iter().enumerate() {
                 match line {
                     TenantOrOthers::Tenant(tenant) => {
-                        self.places.insert((counted, *tenant), place);
+                        self.line_index.insert((count_index, *tenant), line_number);
                     }
                     TenantOrOthers::Others => {
-                        let of = others.iter().map(|tenant| ((counted, *tenant), place));
-                        self.places.extend(of);
+                        let unlisted_keys =
+                            unlisted.iter().map(|tenant| ((count_index, *tenant), line_number));
+                        self.line_index.extend(unlisted_keys);
                     }
                 }
             }
@@ -152,15 +166,15 @@ impl Survey {
 }
 
 /// For each total, the tasks with the `top` largest sums of its quantity.
-fn largest(
-    names: &Names,
+fn largest_tenants(
+    names: &ExportNames,
     sums: &HashMap<(usize, usize), f64>,
     top: usize,
 ) -> HashSet<(usize, usize)> {
     let mut quantities: BTreeMap<&[String; 2], HashMap<usize, f64>> = BTreeMap::new();
-    for ((counted, tenant), sum) in sums {
+    for ((count_index, tenant), sum) in sums {
         if names.tenants()[*tenant].is_task() {
-            let quantity = &names.counted()[*counted].quantity;
+            let quantity = &names.counts()[*count_index].quantity;
             *quantities.entry(quantity).or_default().entry(*tenant).or_default() += sum;
         }
     }
@@ -170,11 +184,14 @@ fn largest(
         tenants.sort_by(|(a, sum_a), (b, sum_b)| {
             sum_b.total_cmp(sum_a).then_with(|| names.tenants()[*a].cmp(&names.tenants()[*b]))
         });
-        chosen.insert(quantity, tenants.into_iter().take(top).map(|(at, _)| at).collect());
+        chosen.insert(
+            quantity,
+            tenants.into_iter().take(top).map(|(chosen_tenant, _)| chosen_tenant).collect(),
+        );
     }
-    let is_chosen = |(counted, tenant): &(usize, usize)| {
+    let is_chosen = |(of_count, tenant): &(usize, usize)| {
         chosen
-            .get(&names.counted()[*counted].quantity)
+            .get(&names.counts()[*of_count].quantity)
             .is_some_and(|tenants| tenants.contains(tenant))
     };
     sums.keys().copied().filter(is_chosen).collect()
@@ -185,19 +202,21 @@ mod tests {
     use super::super::parts::Grain;
     use super::*;
     use crate::schema::fabric;
-    use crate::view::sample::{Broken, INTACT, Sample};
-    use crate::view::span::Span;
+    use crate::view::sample::{Broken, INTACT, SampleRecording};
+    use crate::view::span::SelectedTime;
 
     fn lines(broken: &Broken, top: usize) -> Vec<Vec<String>> {
-        let sample = Sample::new(false, broken);
+        let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
-        let names = Names::new(Grain::Link, &table).unwrap();
-        let survey = Survey::of(&Selection::new(&table, &span), names, top, |_| {}).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
+        let names = ExportNames::new(Grain::Link, &table).unwrap();
+        let survey =
+            ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {})
+                .unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
         let name = |line: &TenantOrOthers| match line {
-            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),
             TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
         survey.lines.iter().map(|lines| lines.iter().map(name).collect()).collect()

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 
-use super::key::Columns;
+use super::key::FabricColumns;
 use super::known::LineCache;
-use super::links::{Limit, Links, limit};
-use super::span::Span;
-use super::sums::{Moments, Moved, Time, Window};
-use super::usage::Question;
-use crate::schema::columns::get;
+use super::links::{Links, PeakLimit, limit};
+use super::span::SelectedTime;
+use super::sums::{CountedTime, MomentBytes, Moments, Window};
+use super::usage::UsageQuestion;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -27,33 +27,33 @@ pub const FULL: f64 = 0.8;
 
 /// One direction of a link, or both together.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct LinkHeadroom {
     /// Index of the link.
-    pub link: usize,
-    /// Which way.
+    pub link_index: usize,
+    /// The direction, or both.
     pub direction: Direction,
     /// Bytes counted.
     pub bytes: f64,
     /// Time for which it was counted.
-    pub time: Time,
+    pub time: CountedTime,
     /// Highest rate of windows that end at the same time, bytes per second; `None` if no such rate
     /// is known.
-    pub highest: Option<f64>,
+    pub highest_per_s: Option<f64>,
     /// Time above [`FULL`] of the peak, ns; `None` if the peak is not known.
     pub full_ns: Option<i64>,
     /// Bytes of each owner in that time, the largest first.
     pub fillers: Vec<(String, f64)>,
 }
 
-impl Way {
+impl LinkHeadroom {
     /// Average rate, bytes per second; `None` if not known.
-    pub fn average(&self) -> Option<f64> {
-        self.time.whole().per_second().map(|per_second| self.bytes * per_second)
+    pub fn average_per_s(&self) -> Option<f64> {
+        self.time.whole_time().per_second().map(|per_second| self.bytes * per_second)
     }
 
-    /// Its peak.
-    pub fn limit<'a>(&self, links: &'a Links) -> Option<Limit<'a>> {
-        limit(links.links.get(self.link)?, self.direction)
+    /// The peak of the link in this direction.
+    pub fn link_peak<'a>(&self, links: &'a Links) -> Option<PeakLimit<'a>> {
+        limit(links.links.get(self.link_index)?, self.direction)
     }
 }
 
@@ -63,27 +63,39 @@ impl Way {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -> Result<Vec<Way>> {
+pub fn headroom(
+    recording: &Recording,
+    links: &Links,
+    question: &UsageQuestion<'_>,
+) -> Result<Vec<LinkHeadroom>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
     }
-    let table = recording.table(&fabric::TABLE)?;
-    let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
-    let mut fill = Filling::new(links);
+    let table = recording.open_table(&fabric::TABLE)?;
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
+        return Ok(Vec::new());
+    };
+    let mut fill = LinkFilling::new(links);
     let mut known = LineCache::new();
-    let question = &Question { links: Some(links), ..question.clone() };
-    let read = question.columns(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
+    let question = &UsageQuestion { links: Some(links), ..question.clone() };
+    let read = question.columns_to_read(recording);
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
-        known.begin(&columns);
+        let columns = FabricColumns::new(&batch, question)?;
+        known.begin_batch(&columns);
         for row in 0..columns.rows {
-            let window = columns.window(row);
-            let Some(way) = columns.link(row) else { continue };
+            let window = columns.row_window(row);
+            let Some(link_and_direction) = columns.row_link(row) else { continue };
             if span.wanted.contains(&window.end_ns) && columns.is_wanted(row) {
-                let who = known.get(columns.quick(row), || fill.who(columns.key(row)));
-                fill.add(columns.counter.value(row), window, way, (who, get(columns.value, row)));
+                let owner =
+                    known.get(columns.quick_key(row), || fill.owner_number(columns.line_key(row)));
+                fill.add_row(
+                    columns.counter.value(row),
+                    window,
+                    link_and_direction,
+                    (owner, nullable_value(columns.value, row)),
+                );
             }
         }
     }
@@ -92,8 +104,8 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
 
 /// One direction, while rows are added.
 #[derive(Debug)]
-struct OpenWay {
-    way: Way,
+struct OpenHeadroom {
+    headroom: LinkHeadroom,
     peak: Option<f64>,
     /// Bytes of each owner in the time above [`FULL`].
     filled: BTreeMap<usize, f64>,
@@ -101,108 +113,119 @@ struct OpenWay {
 
 /// The sums; rows come in the order of their windows.
 #[derive(Debug)]
-struct Filling {
-    ways: Vec<OpenWay>,
-    /// By the index in `ways`.
+struct LinkFilling {
+    open_headrooms: Vec<OpenHeadroom>,
+    /// By the index in `open_headrooms`.
     moments: Moments,
     names: Vec<String>,
     index: HashMap<String, usize>,
 }
 
-impl Filling {
+impl LinkFilling {
     fn new(links: &Links) -> Self {
-        let mut ways = Vec::new();
-        for (place, link) in links.links.iter().enumerate() {
-            let counts = |way| link.counters.iter().any(|its| its.direction == way);
+        let mut open_headrooms = Vec::new();
+        for (link_index, link) in links.links.iter().enumerate() {
+            let is_counted =
+                |wanted| link.counters.iter().any(|counter| counter.direction == wanted);
             for direction in [Direction::In, Direction::Out, Direction::Both] {
-                let limit = limit(link, direction);
+                let link_peak = limit(link, direction);
                 // The sum of both directions has a line if it has a peak of its own.
-                let sums = direction == Direction::Both && limit.is_some();
-                if !counts(direction) && !sums {
+                let has_sum_line = direction == Direction::Both && link_peak.is_some();
+                if !is_counted(direction) && !has_sum_line {
                     continue;
                 }
-                let way = Way {
-                    link: place,
+                let headroom = LinkHeadroom {
+                    link_index,
                     direction,
                     bytes: 0.0,
-                    time: Time::default(),
-                    highest: None,
-                    full_ns: limit.map(|_| 0),
+                    time: CountedTime::default(),
+                    highest_per_s: None,
+                    full_ns: link_peak.map(|_| 0),
                     fillers: Vec::new(),
                 };
-                let peak = limit.map(|limit| limit.peak.bytes_per_s);
-                ways.push(OpenWay { way, peak, filled: BTreeMap::new() });
+                let peak = link_peak.map(|peak_limit| peak_limit.peak.bytes_per_s);
+                open_headrooms.push(OpenHeadroom { headroom, peak, filled: BTreeMap::new() });
             }
         }
-        let moments = Moments::new(ways.len());
-        Self { ways, moments, names: Vec::new(), index: HashMap::new() }
+        let moments = Moments::new(open_headrooms.len());
+        Self { open_headrooms, moments, names: Vec::new(), index: HashMap::new() }
     }
 
     /// The number of an owner.
-    fn who(&mut self, name: String) -> usize {
-        if let Some(who) = self.index.get(&name) {
-            return *who;
+    fn owner_number(&mut self, name: String) -> usize {
+        if let Some(number) = self.index.get(&name) {
+            return *number;
         }
         self.names.push(name.clone());
         self.index.insert(name, self.names.len() - 1);
         self.names.len() - 1
     }
 
-    fn add(
+    fn add_row(
         &mut self,
         counter: i32,
         window: Window,
         (link, direction): (usize, Direction),
-        (who, value): (usize, Option<f64>),
+        (owner, value): (usize, Option<f64>),
     ) {
-        if let Some(moved) = self.moments.at(window.end_ns) {
+        if let Some(moved) = self.moments.begin_moment(window.end_ns) {
             self.end_moment(moved);
         }
-        for (place, OpenWay { way, .. }) in self.ways.iter_mut().enumerate() {
-            if way.link == link && [direction, Direction::Both].contains(&way.direction) {
-                way.time.add(counter, window, &());
-                way.bytes += value.unwrap_or(0.0);
-                self.moments.add(place, window, Some(who), value);
+        for (index, OpenHeadroom { headroom, .. }) in self.open_headrooms.iter_mut().enumerate() {
+            if headroom.link_index == link
+                && [direction, Direction::Both].contains(&headroom.direction)
+            {
+                headroom.time.add_window(counter, window, &());
+                headroom.bytes += value.unwrap_or(0.0);
+                self.moments.add_row(index, window, Some(owner), value);
             }
         }
     }
 
-    fn end_moment(&mut self, moved: Vec<Moved>) {
-        for (OpenWay { way, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
-            let Some(rate) = moved.known() else { continue };
-            way.highest = Some(way.highest.map_or(rate, |highest| highest.max(rate)));
+    fn end_moment(&mut self, moved: Vec<MomentBytes>) {
+        for (OpenHeadroom { headroom, peak, filled }, moved) in
+            self.open_headrooms.iter_mut().zip(moved)
+        {
+            let Some(rate) = moved.known_rate() else { continue };
+            headroom.highest_per_s =
+                Some(headroom.highest_per_s.map_or(rate, |highest| highest.max(rate)));
             if peak.is_some_and(|peak| rate > FULL * peak) {
-                way.full_ns = way.full_ns.map(|full| full + moved.length_ns);
-                for (who, bytes) in moved.parts {
-                    *filled.entry(who).or_default() += bytes;
+                headroom.full_ns = headroom.full_ns.map(|full| full + moved.length_ns);
+                for (owner, bytes) in moved.value_by_owner {
+                    *filled.entry(owner).or_default() += bytes;
                 }
             }
         }
     }
 
-    fn finish(mut self) -> Vec<Way> {
-        let last = self.moments.finish();
-        self.end_moment(last);
+    fn finish(mut self) -> Vec<LinkHeadroom> {
+        let last_moved = self.moments.finish_moment();
+        self.end_moment(last_moved);
         let names = self.names;
-        let done = self.ways.into_iter().filter(|open| open.way.time.counters() > 0);
-        done.map(|OpenWay { mut way, filled, .. }| {
-            let some = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
-            way.fillers = some.map(|(who, bytes)| (names[who].clone(), bytes)).collect();
-            // Without known windows the time above the peak is not known either.
-            way.full_ns = way.full_ns.filter(|_| way.average().is_some());
-            way.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            way
-        })
-        .collect()
+        let counted =
+            self.open_headrooms.into_iter().filter(|open| open.headroom.time.counter_count() > 0);
+        counted
+            .map(|OpenHeadroom { mut headroom, filled, .. }| {
+                let positive = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
+                headroom.fillers =
+                    positive.map(|(owner, bytes)| (names[owner].clone(), bytes)).collect();
+                // Without known windows the time above the peak is not known either.
+                headroom.full_ns = headroom.full_ns.filter(|_| headroom.average_per_s().is_some());
+                headroom.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+                headroom
+            })
+            .collect()
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::key::By;
-    use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
+    use super::super::key::GroupBy;
+    use super::super::sample::{
+        Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan,
+    };
     use super::*;
-    use crate::schema::link::{Counted, Link, PeakSource};
+    use crate::schema::link::{Link, LinkCounter, PeakSource};
     use crate::schema::metadata;
 
     /// 64 MB/s, twice that in the second half of the time.
@@ -218,74 +241,81 @@ pub(super) mod tests {
             true
         },
         metadata: |pairs| {
-            let peaks = vec![peak(PeakSource::Sysfs, 150e6)];
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+            let peaks = vec![sample_peak(PeakSource::Sysfs, 150e6)];
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
         },
         ..INTACT
     };
 
-    pub(super) fn ways(broken: &Broken) -> (Links, Vec<Way>) {
-        let sample = Sample::new(false, broken);
+    pub(super) fn headrooms_of(broken: &Broken) -> (Links, Vec<LinkHeadroom>) {
+        let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
-        let links = Links::of(&recording).unwrap();
-        let question = Question::by(By::Cgroup);
-        let ways = headroom(&recording, &links, &question).unwrap();
-        (links, ways)
+        let links = Links::from_recording(&recording).unwrap();
+        let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
+        let headrooms = headroom(&recording, &links, &question).unwrap();
+        (links, headrooms)
     }
 
     #[test]
-    fn time_near_the_peak_and_who_filled_it() {
-        let (links, ways) = ways(&LOADED);
-        let [way] = ways.as_slice() else { panic!("{ways:#?}") };
-        assert_eq!((way.link, way.direction), (0, Direction::In));
+    fn a_link_has_its_time_near_the_peak_and_its_fillers() {
+        let (links, headrooms) = headrooms_of(&LOADED);
+        let [headroom] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
+        assert_eq!((headroom.link_index, headroom.direction), (0, Direction::In));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
         // 300 windows: the first 10 are not known and the last 150 have 128 MB/s.
-        assert!(near(way.time.whole().known_ns(), 2.9e9), "{way:?}");
-        assert!(near(way.time.whole().unknown_ns(), 1e8), "{way:?}");
-        assert_eq!(way.full_ns, Some(1_500_000_000));
-        assert!(near(way.highest.unwrap(), 128e6), "{way:?}");
-        assert!(near(way.average().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9), "{way:?}");
-        let parts: Vec<f64> = way.fillers.iter().map(|(_, bytes)| bytes / (1.5 * 128e6)).collect();
+        assert!(near(headroom.time.whole_time().known_ns(), 2.9e9), "{headroom:?}");
+        assert!(near(headroom.time.whole_time().unknown_ns(), 1e8), "{headroom:?}");
+        assert_eq!(headroom.full_ns, Some(1_500_000_000));
+        assert!(near(headroom.highest_per_s.unwrap(), 128e6), "{headroom:?}");
+        assert!(
+            near(headroom.average_per_s().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9),
+            "{headroom:?}"
+        );
+        let parts: Vec<f64> =
+            headroom.fillers.iter().map(|(_, bytes)| bytes / (1.5 * 128e6)).collect();
         let expected = [0.5, 0.25, 0.125, 0.125];
         assert!(parts.iter().zip(expected).all(|(part, expected)| near(*part, expected)));
-        assert_eq!(way.fillers[0].0, "/tenant\u{1b}[2J");
-        assert!(near(way.limit(&links).unwrap().part(way.highest.unwrap()), 128.0 / 150.0));
+        assert_eq!(headroom.fillers[0].0, "/tenant\u{1b}[2J");
+        assert!(near(
+            headroom.link_peak(&links).unwrap().fraction_of_peak(headroom.highest_per_s.unwrap()),
+            128.0 / 150.0
+        ));
     }
 
     #[test]
-    fn a_long_window_of_one_link_is_not_one_of_the_other() {
-        let of = |counter| Link {
-            counters: vec![Counted { counter, direction: Direction::In }],
-            ..link(vec![peak(PeakSource::Sysfs, 100e6)])
+    fn a_long_window_of_one_link_leaves_the_other_as_it_is() {
+        let link_of = |counter| Link {
+            counters: vec![LinkCounter { counter, direction: Direction::In }],
+            ..sample_link(vec![sample_peak(PeakSource::Sysfs, 100e6)])
         };
-        let links = Links::new(vec![of(0), of(1)]);
-        let mut fill = Filling::new(&links);
-        let who = fill.who("/a".to_owned());
+        let links = Links::new(vec![link_of(0), link_of(1)]);
+        let mut fill = LinkFilling::new(&links);
+        let owner = fill.owner_number("/a".to_owned());
         for end_ns in [10_000_000, 20_000_000] {
             let window = Window::new(end_ns, 10_000_000, 10_000_000);
-            fill.add(0, window, (0, Direction::In), (who, Some(500_000.0)));
+            fill.add_row(0, window, (0, Direction::In), (owner, Some(500_000.0)));
         }
         // A counter that failed at the begin has one row at the end.
-        fill.add(1, Window::new(20_000_000, 20_000_000, 0), (1, Direction::In), (who, None));
-        let ways = fill.finish();
-        let [first, second] = ways.as_slice() else { panic!("{ways:#?}") };
-        assert!((first.average().unwrap() - 50e6).abs() < 1e-6);
-        assert!((second.time.whole().unknown_ns() - 2e7).abs() < 1e-6);
+        fill.add_row(1, Window::new(20_000_000, 20_000_000, 0), (1, Direction::In), (owner, None));
+        let headrooms = fill.finish();
+        let [first, second] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
+        assert!((first.average_per_s().unwrap() - 50e6).abs() < 1e-6);
+        assert!((second.time.whole_time().unknown_ns() - 2e7).abs() < 1e-6);
         assert_eq!((first.full_ns, second.full_ns), (Some(0), None));
     }
 
     #[test]
-    fn without_a_peak_nothing_is_said_of_full() {
+    fn without_a_peak_no_time_near_it_is_given() {
         let no_peak = Broken {
             metadata: |pairs| {
-                pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+                pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
             },
             ..LOADED
         };
-        let (links, shown) = ways(&no_peak);
+        let (links, shown) = headrooms_of(&no_peak);
         assert_eq!((shown[0].full_ns, shown[0].fillers.len()), (None, 0));
-        assert_eq!(shown[0].limit(&links), None);
-        let (_, none) = ways(&INTACT);
+        assert_eq!(shown[0].link_peak(&links), None);
+        let (_, none) = headrooms_of(&INTACT);
         assert_eq!(none.len(), 0);
     }
 }

@@ -13,122 +13,127 @@ const RUN: usize = 4;
 
 /// Writes one JSON value after the other.
 pub(in crate::view) struct Json<'a> {
-    out: &'a mut dyn Write,
+    writer: &'a mut dyn Write,
     /// Whether a comma is needed before the next value.
-    comma: bool,
+    needs_comma: bool,
 }
 
 impl<'a> Json<'a> {
-    pub(in crate::view) fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, comma: false }
+    pub(in crate::view) fn new(writer: &'a mut dyn Write) -> Self {
+        Self { writer, needs_comma: false }
     }
 
     /// `"name":` of an object.
-    pub(in crate::view) fn key(&mut self, name: &str) -> io::Result<&mut Self> {
-        self.value(name)?;
-        self.out.write_all(b":")?;
-        self.comma = false;
+    pub(in crate::view) fn write_key(&mut self, name: &str) -> io::Result<&mut Self> {
+        self.write_value(name)?;
+        self.writer.write_all(b":")?;
+        self.needs_comma = false;
         Ok(self)
     }
 
     /// Text that is JSON already.
-    fn raw(&mut self, json: &str) -> io::Result<()> {
-        if self.comma {
-            self.out.write_all(b",")?;
+    fn write_raw(&mut self, json: &str) -> io::Result<()> {
+        if self.needs_comma {
+            self.writer.write_all(b",")?;
         }
-        self.comma = true;
-        self.out.write_all(json.as_bytes())
+        self.needs_comma = true;
+        self.writer.write_all(json.as_bytes())
     }
 
     /// Any serializable value; for small ones.
-    pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
+    pub(in crate::view) fn write_value<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
-        self.raw(&escape(&text))
+        self.write_raw(&escape_html(&text))
     }
 
     /// A number with four significant digits.
-    pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
-        self.raw(&number(value))
+    pub(in crate::view) fn write_number(&mut self, value: Option<f64>) -> io::Result<()> {
+        self.write_raw(&format_number(value))
     }
 
-    pub(in crate::view) fn object(
+    pub(in crate::view) fn write_object(
         &mut self,
-        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+        write_members: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.nested(["{", "}"], inside)
+        self.write_nested(["{", "}"], write_members)
     }
 
     /// A list with an entry for each of `items`.
-    pub(in crate::view) fn list<T>(
+    pub(in crate::view) fn write_list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
-        mut each: impl FnMut(&mut Self, T) -> io::Result<()>,
+        mut write_item: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.nested(["[", "]"], |json| items.into_iter().try_for_each(|item| each(json, item)))
+        self.write_nested(["[", "]"], |json| {
+            items.into_iter().try_for_each(|item| write_item(json, item))
+        })
     }
 
     /// Numbers with four significant digits. Equal consecutive ones are one entry,
     /// `[COUNT, NUMBER]`.
-    pub(in crate::view) fn column(
+    pub(in crate::view) fn write_column(
         &mut self,
         numbers: impl IntoIterator<Item = Option<f64>>,
     ) -> io::Result<()> {
-        self.nested(["[", "]"], |json| {
+        self.write_nested(["[", "]"], |json| {
             let mut run: Option<(Option<f64>, usize)> = None;
-            for next in numbers {
+            for number in numbers {
                 match &mut run {
-                    Some((value, count)) if *value == next => *count += 1,
+                    Some((value, count)) if *value == number => *count += 1,
                     _ => {
-                        json.run(run)?;
-                        run = Some((next, 1));
+                        json.write_run(run)?;
+                        run = Some((number, 1));
                     }
                 }
             }
-            json.run(run)
+            json.write_run(run)
         })
     }
 
-    fn run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
+    fn write_run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
         let Some((value, count)) = run else { return Ok(()) };
-        let text = number(value);
+        let text = format_number(value);
         if count >= RUN {
-            return self.raw(&format!("[{count},{text}]"));
+            return self.write_raw(&format!("[{count},{text}]"));
         }
-        (0..count).try_for_each(|_| self.raw(&text))
+        (0..count).try_for_each(|_| self.write_raw(&text))
     }
 
-    fn nested(
+    fn write_nested(
         &mut self,
         [open, close]: [&str; 2],
-        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+        write_content: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.raw(open)?;
-        self.comma = false;
-        inside(self)?;
-        self.comma = true;
-        self.out.write_all(close.as_bytes())
+        self.write_raw(open)?;
+        self.needs_comma = false;
+        write_content(self)?;
+        self.needs_comma = true;
+        self.writer.write_all(close.as_bytes())
     }
 }
 
 /// JSON with characters that are special in HTML or JavaScript written as `\uXXXX`. They only occur
 /// in strings.
-fn escape(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
+fn escape_html(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            other => out.push(other),
+            '<' => escaped.push_str("\\u003c"),
+            '>' => escaped.push_str("\\u003e"),
+            '&' => escaped.push_str("\\u0026"),
+            '\u{2028}' => escaped.push_str("\\u2028"),
+            '\u{2029}' => escaped.push_str("\\u2029"),
+            plain => escaped.push(plain),
         }
     }
-    out
+    escaped
 }
 
 /// The shortest JSON of a number with four significant digits.
-fn number(value: Option<f64>) -> String {
+fn format_number(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return "null".to_owned() };
     if value == 0.0 {
         return "0".to_owned();
@@ -141,14 +146,14 @@ fn number(value: Option<f64>) -> String {
     let digits = digits.trim_end_matches('0');
     // The digits as an integer, and its power of ten.
     let power = power + 1 - digits.len() as i32;
-    let places = usize::try_from(-power).unwrap_or_default();
+    let decimals = usize::try_from(-power).unwrap_or_default();
     match power {
         0..=2 => format!("{sign}{digits}{}", "0".repeat(power as usize)),
-        -3..0 if digits.len() > places => {
-            let (whole, part) = digits.split_at(digits.len() - places);
-            format!("{sign}{whole}.{part}")
+        -3..0 if digits.len() > decimals => {
+            let (whole, decimal_digits) = digits.split_at(digits.len() - decimals);
+            format!("{sign}{whole}.{decimal_digits}")
         }
-        -4..0 => format!("{sign}0.{digits:0>places$}"),
+        -4..0 => format!("{sign}0.{digits:0>decimals$}"),
         _ => format!("{sign}{digits}e{power}"),
     }
 }
@@ -160,14 +165,14 @@ mod tests {
 
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Json<'_>) -> io::Result<()>) -> String {
+    fn json_of(write: impl FnOnce(&mut Json<'_>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         write(&mut Json::new(&mut out)).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_written_short() {
         for (value, text) in [
             (0.0, "0"),
             (-0.0, "0"),
@@ -184,24 +189,25 @@ mod tests {
             (1234.6, "1235"),
             (f64::MIN_POSITIVE, "2225e-311"),
         ] {
-            assert_eq!(number(Some(value)), text);
+            assert_eq!(format_number(Some(value)), text);
         }
         for value in [None, Some(f64::NAN), Some(f64::INFINITY)] {
-            assert_eq!(number(value), "null");
+            assert_eq!(format_number(value), "null");
         }
     }
 
     #[test]
     fn objects_lists_and_columns_nest() {
-        let text = written(|json| {
-            json.object(|json| {
-                json.key("a")?.value(&["x", "y"])?;
-                json.key("b")?
-                    .list(0..2, |json, n| json.object(|json| json.key("n")?.value(&n)))?;
+        let text = json_of(|json| {
+            json.write_object(|json| {
+                json.write_key("a")?.write_value(&["x", "y"])?;
+                json.write_key("b")?.write_list(0..2, |json, n| {
+                    json.write_object(|json| json.write_key("n")?.write_value(&n))
+                })?;
                 let known = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0].map(Some);
-                json.key("c")?.column(known.into_iter().chain([None; 4]))?;
-                json.key("d")?.column([])?;
-                json.key("e")?.number(Some(0.25))
+                json.write_key("c")?.write_column(known.into_iter().chain([None; 4]))?;
+                json.write_key("d")?.write_column([])?;
+                json.write_key("e")?.write_number(Some(0.25))
             })
         });
         let expected =
@@ -210,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn no_name_ends_the_element() {
+    fn no_name_ends_the_script_element() {
         let name = "</script><img src=x onerror=alert(1)>&amp;<!--\u{2028}\u{2029}\u{1b}[2J\"\\";
-        let text = written(|json| json.value(name));
+        let text = json_of(|json| json.write_value(name));
         assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{1b}']), "{text}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), name);
     }
@@ -220,13 +226,13 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_keep_four_digits(value in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
-            let found: f64 = serde_json::from_str(&number(Some(value))).unwrap();
+            let found: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
             prop_assert!((found - value).abs() <= value.abs() * 5.001e-4, "{value} {found}");
         }
 
         #[test]
         fn columns_keep_every_number(numbers in prop::collection::vec(prop::option::of(0_u8..3), 0..40)) {
-            let text = written(|json| json.column(numbers.iter().map(|it| it.map(f64::from))));
+            let text = json_of(|json| json.write_column(numbers.iter().map(|it| it.map(f64::from))));
             let mut found = Vec::new();
             for entry in serde_json::from_str::<Vec<Value>>(&text).unwrap() {
                 let (count, value) = match entry.as_array() {

@@ -40,50 +40,50 @@ const STYLE: &str = include_str!("base.css");
 const SCRIPTS: [&str; 2] = [include_str!("words.js"), include_str!("theme.js")];
 
 /// Writes a page; `data` writes its data.
-pub(super) fn write(
-    out: &mut dyn Write,
+pub(super) fn write_document(
+    writer: &mut dyn Write,
     page: &Page,
     data: impl FnOnce(&mut Json<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (style, script) = (page.style(), page.script());
-    let policy = policy(&style, &script);
+    let (style, script) = (page.page_style(), page.page_script());
+    let policy = content_policy(&style, &script);
     let mut data = Some(data);
-    for (place, part) in page.document.split('@').enumerate() {
-        match part {
-            _ if place % 2 == 0 => out.write_all(part.as_bytes())?,
-            "policy" => out.write_all(policy.as_bytes())?,
-            "style" => out.write_all(style.as_bytes())?,
-            "script" => out.write_all(script.as_bytes())?,
+    for (index, piece) in page.document.split('@').enumerate() {
+        match piece {
+            _ if index % 2 == 0 => writer.write_all(piece.as_bytes())?,
+            "policy" => writer.write_all(policy.as_bytes())?,
+            "style" => writer.write_all(style.as_bytes())?,
+            "script" => writer.write_all(script.as_bytes())?,
             "data" => {
                 if let Some(data) = data.take() {
-                    Json::new(out).object(data)?;
+                    Json::new(writer).write_object(data)?;
                 }
             }
-            other => return Err(io::Error::other(format!("the document has @{other}@"))),
+            unknown => return Err(io::Error::other(format!("the document has @{unknown}@"))),
         }
     }
     Ok(())
 }
 
 impl Page {
-    fn style(&self) -> String {
+    fn page_style(&self) -> String {
         [&[STYLE], self.styles].concat().join("\n")
     }
 
     /// All scripts as one; the page's own names are in a scope of their own.
-    fn script(&self) -> String {
+    fn page_script(&self) -> String {
         let library = |Library { name, licence, script }: &Library| {
             format!("/*! {name}\n{}\n*/\n{script}\n", licence.trim())
         };
-        let own = [&SCRIPTS, self.scripts].concat().join("\n");
-        let own = format!("(() => {{\n\"use strict\";\n{own}}})();\n");
-        self.libraries.iter().map(library).chain([own]).collect()
+        let own_script = [&SCRIPTS, self.scripts].concat().join("\n");
+        let own_scope = format!("(() => {{\n\"use strict\";\n{own_script}}})();\n");
+        self.libraries.iter().map(library).chain([own_scope]).collect()
     }
 }
 
 /// The content security policy (W3C, CSP Level 3) of the page.
-fn policy(style: &str, script: &str) -> String {
-    let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())));
+fn content_policy(style: &str, script: &str) -> String {
+    let hash = |text: &str| format!("'sha256-{}'", encode_base64(&Sha256::digest(text.as_bytes())));
     format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'",
@@ -93,12 +93,13 @@ fn policy(style: &str, script: &str) -> String {
 }
 
 /// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let bits =
-            (0..3).fold(0, |bits, at| bits << 8 | chunk.get(at).map_or(0, |it| u32::from(*it)));
+        let bits = (0..3).fold(0, |bits, position| {
+            bits << 8 | chunk.get(position).map_or(0, |byte| u32::from(*byte))
+        });
         for digit in 0..4 {
             let used = digit <= chunk.len();
             let six = (bits >> (18 - 6 * digit) & 63) as usize;
@@ -127,7 +128,7 @@ mod tests {
             ("fooba", "Zm9vYmE="),
             ("foobar", "Zm9vYmFy"),
         ] {
-            assert_eq!(base64(text.as_bytes()), encoded);
+            assert_eq!(encode_base64(text.as_bytes()), encoded);
         }
     }
 }

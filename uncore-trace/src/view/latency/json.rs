@@ -2,22 +2,22 @@
 
 use serde::Serialize;
 
-use super::super::key::By;
-use super::{Latency, Means, Tenant};
+use super::super::key::GroupBy;
+use super::{LinkLatency, TenantLatency, WindowMeans};
 use crate::text::escape_json;
 
 /// The object of a tenant on a link; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
-struct Object<'a> {
+struct LatencyJsonLine<'a> {
     link: &'a str,
     metric: &'a str,
     unit: &'a str,
     by: &'a str,
     key: Option<&'a str>,
     owner: Option<&'a str>,
-    used: Piece,
-    quiet: Option<Piece>,
-    busy: Option<Piece>,
+    used: WindowsJson,
+    quiet: Option<WindowsJson>,
+    busy: Option<WindowsJson>,
     difference: Option<f64>,
     unknown_windows: u64,
     complete: bool,
@@ -25,7 +25,7 @@ struct Object<'a> {
 
 /// Some windows.
 #[derive(Debug, Serialize)]
-struct Piece {
+struct WindowsJson {
     latency: Option<f64>,
     windows: u64,
     seconds: f64,
@@ -33,15 +33,15 @@ struct Piece {
     others_per_s: Option<f64>,
 }
 
-impl Piece {
-    fn new(part: &Means, has_others: bool) -> Self {
-        let known = part.windows > 0;
+impl WindowsJson {
+    fn new(means: &WindowMeans, has_others: bool) -> Self {
+        let is_known = means.windows > 0;
         Self {
-            latency: part.value,
-            windows: part.windows,
-            seconds: part.seconds,
-            own_per_s: known.then_some(part.own_per_s),
-            others_per_s: (has_others && known).then_some(part.others_per_s),
+            latency: means.value,
+            windows: means.windows,
+            seconds: means.seconds,
+            own_per_s: is_known.then_some(means.own_per_s),
+            others_per_s: (has_others && is_known).then_some(means.others_per_s),
         }
     }
 }
@@ -51,14 +51,18 @@ impl Piece {
 /// # Errors
 ///
 /// A number cannot be written.
-pub fn json(latencies: &[Latency], by: By, complete: bool) -> serde_json::Result<String> {
-    let mut out = String::new();
+pub fn write_json_lines(
+    latencies: &[LinkLatency],
+    grouping: GroupBy,
+    complete: bool,
+) -> serde_json::Result<String> {
+    let mut lines = String::new();
     for latency in latencies {
-        let all = |used| Object {
+        let line_of_all = |used| LatencyJsonLine {
             link: &latency.link,
             metric: &latency.metric,
             unit: &latency.unit,
-            by: by.name(),
+            by: grouping.name(),
             key: None,
             owner: None,
             used,
@@ -68,24 +72,27 @@ pub fn json(latencies: &[Latency], by: By, complete: bool) -> serde_json::Result
             unknown_windows: latency.unknown_windows,
             complete,
         };
-        let tenant = |tenant: &'_ Tenant| -> Object<'_> {
-            let part = |place: usize| tenant.split.map(|parts| Piece::new(&parts[place], true));
-            Object {
-                quiet: part(0),
-                busy: part(1),
-                difference: tenant.difference(),
-                ..all(Piece::new(&tenant.used, true))
+        let tenant_line = |tenant: &'_ TenantLatency| -> LatencyJsonLine<'_> {
+            let half = |half_index: usize| {
+                tenant.split.map(|halves| WindowsJson::new(&halves[half_index], true))
+            };
+            LatencyJsonLine {
+                quiet: half(0),
+                busy: half(1),
+                difference: tenant.latency_difference(),
+                ..line_of_all(WindowsJson::new(&tenant.used, true))
             }
         };
-        let mut objects = vec![all(Piece::new(&latency.all, false))];
-        for its in &latency.tenants {
-            let (key, owner) = (Some(its.key.as_str()), Some(its.owner.as_str()));
-            objects.push(Object { key, owner, ..tenant(its) });
+        let mut objects = vec![line_of_all(WindowsJson::new(&latency.overall, false))];
+        for tenant_latency in &latency.tenants {
+            let (key, owner) =
+                (Some(tenant_latency.key.as_str()), Some(tenant_latency.owner.as_str()));
+            objects.push(LatencyJsonLine { key, owner, ..tenant_line(tenant_latency) });
         }
         for object in objects {
-            out.push_str(&escape_json(&serde_json::to_string(&object)?));
-            out.push('\n');
+            lines.push_str(&escape_json(&serde_json::to_string(&object)?));
+            lines.push('\n');
         }
     }
-    Ok(out)
+    Ok(lines)
 }

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::key::Columns;
+use super::super::key::FabricColumns;
 use super::super::known::LineCache;
 use super::super::links::Links;
-use super::super::span::Span;
-use super::super::sums::{Moments, Moved, Rate};
-use super::super::usage::Question;
-use super::classes::{Classes, Sums};
-use super::{Evaluate, Subject};
-use crate::schema::columns::get;
+use super::super::span::SelectedTime;
+use super::super::sums::{MomentBytes, MomentRate, Moments};
+use super::super::usage::UsageQuestion;
+use super::classes::{RateClasses, WindowSums};
+use super::{Evaluate, OpenLatency};
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
@@ -22,48 +22,58 @@ const WAIT: [&str; 3] = ["task", "other_tasks", "device"];
 
 /// The result of the scan.
 #[derive(Debug)]
-pub(super) struct Scanned<'a> {
-    pub(super) subjects: Vec<Subject<'a>>,
+pub(super) struct LatencyScan<'a> {
+    pub(super) subjects: Vec<OpenLatency<'a>>,
     /// Owner and key of each tenant.
     pub(super) names: Vec<(String, String)>,
 }
 
 /// Sums the windows of the selected time.
-pub(super) fn scan<'a>(
+pub(super) fn scan_windows<'a>(
     recording: &Recording,
     links: &'a Links,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     evaluate: Evaluate,
-) -> Result<Scanned<'a>> {
-    let mut windows = Windows::new(links, evaluate);
-    let table = recording.table(&fabric::TABLE)?;
-    let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else {
+) -> Result<LatencyScan<'a>> {
+    let mut windows = LatencyWindows::new(links, evaluate);
+    let table = recording.open_table(&fabric::TABLE)?;
+    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.
-    let question = &Question { links: Some(links), ..question.clone() };
+    let question = &UsageQuestion { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
-    for batch in
-        table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?.ahead()?
+    for batch in table
+        .scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?
+        .decode_ahead()?
     {
         let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
-        known.begin(&columns);
+        let columns = FabricColumns::new(&batch, question)?;
+        known.begin_batch(&columns);
         for row in 0..columns.rows {
-            let window = columns.window(row);
+            let window = columns.row_window(row);
             if !span.wanted.contains(&window.end_ns) {
                 continue;
             }
-            windows.at(window.end_ns);
+            windows.begin_window(window.end_ns);
             let counter = columns.counter.value(row);
-            windows.total(counter, columns.divided.and_then(|of| get(of.total, row)));
-            if let Some((place, _)) = columns.link(row) {
-                let who = known.get(columns.quick(row), || {
-                    let owner = columns.owner(row);
-                    WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
+            windows.note_total(
+                counter,
+                columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)),
+            );
+            if let Some((link_index, _)) = columns.row_link(row) {
+                let tenant = known.get(columns.quick_key(row), || {
+                    let owner = columns.row_owner(row);
+                    WAIT.contains(&owner)
+                        .then(|| windows.tenant_number(owner, columns.line_key(row)))
                 });
-                windows.moments.add(place, window, who, get(columns.value, row));
+                windows.moments.add_row(
+                    link_index,
+                    window,
+                    tenant,
+                    nullable_value(columns.value, row),
+                );
             }
         }
     }
@@ -72,8 +82,8 @@ pub(super) fn scan<'a>(
 
 /// The sums; rows come in the order of their windows.
 #[derive(Debug)]
-struct Windows<'a> {
-    subjects: Vec<Subject<'a>>,
+struct LatencyWindows<'a> {
+    subjects: Vec<OpenLatency<'a>>,
     names: Vec<(String, String)>,
     index: HashMap<(String, String), usize>,
     /// Bytes by link.
@@ -82,22 +92,26 @@ struct Windows<'a> {
     totals: HashMap<u32, Option<f64>>,
 }
 
-impl<'a> Windows<'a> {
+impl<'a> LatencyWindows<'a> {
     fn new(links: &'a Links, evaluate: Evaluate) -> Self {
-        let mut subjects: Vec<Subject<'a>> = Vec::new();
-        for (place, link) in links.links.iter().enumerate() {
+        let mut subjects: Vec<OpenLatency<'a>> = Vec::new();
+        for (link_index, link) in links.links.iter().enumerate() {
             for metric in &link.latencies {
-                let same = |its: &&mut Subject<'_>| {
-                    its.link == place && its.metrics.iter().any(|other| other.name == metric.name)
+                let is_same_metric = |candidate: &&mut OpenLatency<'_>| {
+                    candidate.link_index == link_index
+                        && candidate
+                            .metrics
+                            .iter()
+                            .any(|known_metric| known_metric.name == metric.name)
                 };
-                match subjects.iter_mut().find(same) {
+                match subjects.iter_mut().find(is_same_metric) {
                     Some(subject) => subject.metrics.push(metric),
-                    None => subjects.push(Subject {
-                        link: place,
+                    None => subjects.push(OpenLatency {
+                        link_index,
                         metrics: vec![metric],
                         evaluate,
                         inputs: Vec::new(),
-                        all: Sums::default(),
+                        overall: WindowSums::default(),
                         unknown_windows: 0,
                         tenants: Vec::new(),
                     }),
@@ -119,8 +133,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// The number of a tenant.
-    fn who(&mut self, owner: &str, key: String) -> usize {
+    /// The number of a tenant, which it gets with its first row.
+    fn tenant_number(&mut self, owner: &str, key: String) -> usize {
         let name = (owner.to_owned(), key);
         *self.index.entry(name.clone()).or_insert_with(|| {
             self.names.push(name);
@@ -129,50 +143,61 @@ impl<'a> Windows<'a> {
     }
 
     /// Begins the window of the next row, if that is another one.
-    fn at(&mut self, end_ns: i64) {
-        if let Some(moved) = self.moments.at(end_ns) {
-            self.end(&moved);
+    fn begin_window(&mut self, end_ns: i64) {
+        if let Some(moved) = self.moments.begin_moment(end_ns) {
+            self.close_window(&moved);
         }
     }
 
     /// Notes the total of a counter; it is the same in each of its rows.
-    fn total(&mut self, counter: i32, total: Option<f64>) {
+    fn note_total(&mut self, counter: i32, total: Option<f64>) {
         if let Ok(counter) = u32::try_from(counter) {
             self.totals.entry(counter).or_insert(total);
         }
     }
 
-    fn end(&mut self, moved: &[Moved]) {
+    fn close_window(&mut self, moved: &[MomentBytes]) {
         for subject in &mut self.subjects {
-            let Some(moved) = moved.get(subject.link).filter(|its| its.rate != Rate::Absent) else {
+            let Some(moved) = moved
+                .get(subject.link_index)
+                .filter(|candidate| candidate.rate != MomentRate::Absent)
+            else {
                 continue;
             };
             let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
             let counts: Option<Vec<f64>> = counts.collect();
-            let Some(inputs) = counts.filter(|_| moved.known().is_some()) else {
+            let Some(inputs) = counts.filter(|_| moved.known_rate().is_some()) else {
                 subject.unknown_windows += 1;
                 continue;
             };
-            let window = |own: f64, others: f64| {
+            let window = |tenant_bytes: f64, others_bytes: f64| {
                 let ns = moved.length_ns as f64;
-                Sums { windows: 1, ns, own, others, inputs: inputs.clone() }
+                WindowSums {
+                    windows: 1,
+                    ns,
+                    own_bytes: tenant_bytes,
+                    other_bytes: others_bytes,
+                    inputs: inputs.clone(),
+                }
             };
-            subject.all.add(&window(moved.value, 0.0));
-            for (who, own) in moved.parts.iter().filter(|(_, own)| **own > 0.0) {
+            subject.overall.add(&window(moved.value, 0.0));
+            for (tenant, own_bytes) in
+                moved.value_by_owner.iter().filter(|(_, bytes)| **bytes > 0.0)
+            {
                 // Rounding may make the remainder negative.
-                let others = (moved.value - own).max(0.0);
-                let least = subject.tenants.len().max(who + 1);
-                subject.tenants.resize(least, None);
-                let classes = subject.tenants[*who].get_or_insert_with(Classes::default);
-                classes.add(&window(*own, others));
+                let other_bytes = (moved.value - own_bytes).max(0.0);
+                let min_len = subject.tenants.len().max(tenant + 1);
+                subject.tenants.resize(min_len, None);
+                let classes = subject.tenants[*tenant].get_or_insert_with(RateClasses::default);
+                classes.add(&window(*own_bytes, other_bytes));
             }
         }
         self.totals.clear();
     }
 
-    fn finish(mut self) -> Scanned<'a> {
-        let last = self.moments.finish();
-        self.end(&last);
-        Scanned { subjects: self.subjects, names: self.names }
+    fn finish(mut self) -> LatencyScan<'a> {
+        let last_moved = self.moments.finish_moment();
+        self.close_window(&last_moved);
+        LatencyScan { subjects: self.subjects, names: self.names }
     }
 }

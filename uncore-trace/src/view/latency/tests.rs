@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::key::By;
-use super::super::render::Style;
-use super::super::sample::{Broken, INTACT, Sample, WINDOWS, link, plan};
+use super::super::key::GroupBy;
+use super::super::render::TextStyle;
+use super::super::sample::{Broken, INTACT, SampleRecording, WINDOWS, sample_link, sample_plan};
 use super::*;
-use crate::catalog::metric::{Value, evaluate};
+use crate::catalog::metric::{MetricValue, evaluate_metric};
 use crate::schema::metric::{Across, Input};
 use crate::schema::{fabric, metadata};
 use crate::terminal::cells;
@@ -14,8 +14,8 @@ use crate::terminal::cells;
 /// The link of counter 0 has a latency: counter 1 (ns) / reads of 64 bytes.
 fn with_latency(pairs: &mut BTreeMap<String, String>) {
     let input = |name: &str, counter| Input { name: name.to_owned(), counter: Some(counter) };
-    let mut link = link(Vec::new());
-    link.latencies = vec![Planned {
+    let mut link = sample_link(Vec::new());
+    link.latencies = vec![PlannedMetric {
         name: "mem_read_latency".to_owned(),
         about: "time in which a read is answered".to_owned(),
         unit: "ns".to_owned(),
@@ -30,7 +30,7 @@ fn with_latency(pairs: &mut BTreeMap<String, String>) {
         inputs: vec![input("waiting", 1), input("bytes", 0)],
         constants: BTreeMap::new(),
     }];
-    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
+    pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![link]));
 }
 
 /// A second latency, `other`, made from the first by `change`.
@@ -58,14 +58,14 @@ fn window(number: usize) -> (f64, f64, f64) {
 }
 
 /// Value of each of two further owners.
-const REST: f64 = 80e3;
+const OTHER_VALUE: f64 = 80e3;
 
-fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
-    let bytes = own + other + 2.0 * REST;
+fn set_window(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
+    let bytes = own + other + 2.0 * OTHER_VALUE;
     let value = match row.pid {
         Some(100) => own,
         Some(200) => other,
-        _ => REST,
+        _ => OTHER_VALUE,
     };
     let (value, total) = match row.event {
         "read_bytes" => (value, bytes),
@@ -76,40 +76,40 @@ fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
 
 const WAITS: Broken = Broken {
     fabric: |row, number| {
-        set(row, window(number / 8));
+        set_window(row, window(number / 8));
         true
     },
     metadata: with_latency,
     ..INTACT
 };
 
-fn by_cgroup() -> Question<'static> {
-    Question::by(By::Cgroup)
+fn by_cgroup() -> UsageQuestion<'static> {
+    UsageQuestion::grouped_by(GroupBy::Cgroup)
 }
 
-fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
-    let sample = Sample::new(false, broken);
+fn latencies_of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
+    let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
-    let links = Links::of(&recording).unwrap();
-    let value: Evaluate = |metrics, count, ns| match evaluate(metrics, count, ns) {
-        Value::Number(value) => Some(value),
+    let links = Links::from_recording(&recording).unwrap();
+    let value: Evaluate = |metrics, count, ns| match evaluate_metric(metrics, count, ns) {
+        MetricValue::Number(value) => Some(value),
         _ => None,
     };
     latencies(&recording, &links, question, value).unwrap()
 }
 
-fn near(found: Option<f64>, expected: f64) {
+fn assert_near(value: Option<f64>, expected: f64) {
     assert!(
-        found.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected),
-        "{found:?} {expected}"
+        value.is_some_and(|number| (number - expected).abs() <= 1e-9 * expected),
+        "{value:?} {expected}"
     );
 }
 
 /// Ratio of sums over the wanted windows, and their number.
-fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
+fn pooled_latency(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
-    for (own, other, ns) in (0..WINDOWS as usize).filter(|it| wanted(*it)).map(window) {
-        let count = (own + other + 2.0 * REST) / 64.0;
+    for (own, other, ns) in (0..WINDOWS as usize).filter(|number| wanted(*number)).map(window) {
+        let count = (own + other + 2.0 * OTHER_VALUE) / 64.0;
         (total_ns, reads, windows) = (total_ns + count * ns, reads + count, windows + 1);
     }
     (total_ns / reads, windows)
@@ -117,32 +117,32 @@ fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
 
 #[test]
 fn a_tenant_waits_longer_with_others_busy() {
-    let found = of(&WAITS, &by_cgroup());
+    let found = latencies_of(&WAITS, &by_cgroup());
     let [latency] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
-    assert_eq!((latency.all.windows, latency.unknown_windows), (WINDOWS as u64, 0));
-    near(latency.all.value, pooled(|_| true).0);
+    assert_eq!((latency.overall.windows, latency.unknown_windows), (WINDOWS as u64, 0));
+    assert_near(latency.overall.value, pooled_latency(|_| true).0);
     let names: Vec<&str> = latency.tenants.iter().map(|tenant| tenant.key.as_str()).collect();
     assert_eq!(names, ["/tenant\u{1b}[2J", "/other"], "nobody waits who is no task");
 
     let [quiet, busy] = latency.tenants[0].split.unwrap();
-    let (expected, windows) = pooled(|number| number / 10 % 2 == 0);
+    let (expected, windows) = pooled_latency(|number| number / 10 % 2 == 0);
     // The mean of the windows' latencies differs from it.
     assert!((expected - 107.5).abs() > 2.0, "{expected}");
-    near(quiet.value, expected);
-    near(busy.value, 148.0);
+    assert_near(quiet.value, expected);
+    assert_near(busy.value, 148.0);
     assert_eq!((quiet.windows, busy.windows, windows), (150, 150, 150));
-    near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
-    near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
-    near(latency.tenants[0].difference(), 148.0 - expected);
+    assert_near(Some(quiet.others_per_s), (2.0 * OTHER_VALUE + 16e3) * 100.0);
+    assert_near(Some(busy.others_per_s), (2.0 * OTHER_VALUE + 480e3) * 100.0);
+    assert_near(latency.tenants[0].latency_difference(), 148.0 - expected);
 
     // `/other` uses the link only in its own blocks, where its latency is that with others busy.
     let other = &latency.tenants[1];
     let [quiet, busy] = other.split.unwrap();
     assert_eq!(other.used.windows, 150);
-    near(quiet.value, 148.0);
-    near(busy.value, 148.0);
-    assert!(quiet.windows > busy.windows && busy.windows >= LEAST, "{other:?}");
+    assert_near(quiet.value, 148.0);
+    assert_near(busy.value, 148.0);
+    assert!(quiet.windows > busy.windows && busy.windows >= MIN_WINDOWS, "{other:?}");
 }
 
 #[test]
@@ -155,35 +155,35 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
         },
         ..WAITS
     };
-    let found = of(&clocked, &by_cgroup());
+    let found = latencies_of(&clocked, &by_cgroup());
     let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
-    let (waits, clocked) = (found[0].all, found[1].all);
+    let (waits, clocked) = (found[0].overall, found[1].overall);
     // Bytes per ns, over all windows.
     let rate = waits.own_per_s / 1e9;
-    near(clocked.value, waits.value.unwrap() / 64.0 / rate);
+    assert_near(clocked.value, waits.value.unwrap() / 64.0 / rate);
 }
 
 /// Others move 240 kB in every second window, and `more` in the windows in between.
 fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
     let (own, _, ns) = window(number / 8);
     let is_even = (number / 8).is_multiple_of(2);
-    set(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
+    set_window(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
     true
 }
 
 #[test]
-fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
+fn few_windows_or_equally_busy_others_give_no_split() {
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let tenant = latencies_of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
-    near(tenant.used.value, pooled(|number| number < 30).0);
+    assert_near(tenant.used.value, pooled_latency(|number| number < 30).0);
 
     // On average, more than 800 kB go over the link in a window.
     let steady = Broken { fabric: |row, number| alternates(row, number, 40e3), ..WAITS };
     let unsteady = Broken { fabric: |row, number| alternates(row, number, 160e3), ..WAITS };
     for (broken, is_known) in [(&steady, false), (&unsteady, true)] {
-        let tenants = of(broken, &by_cgroup()).remove(0).tenants;
+        let tenants = latencies_of(broken, &by_cgroup()).remove(0).tenants;
         let tenant = tenants.iter().find(|tenant| tenant.key.starts_with("/tenant")).unwrap();
         assert_eq!((tenant.used.windows, tenant.split.is_some()), (300, is_known));
     }
@@ -209,23 +209,23 @@ fn windows_that_are_not_known_are_in_no_part() {
         },
         ..WAITS
     };
-    let mut found = of(&gaps, &by_cgroup());
+    let mut found = latencies_of(&gaps, &by_cgroup());
     // The same for a latency that shares no counter with the link.
     let other = found.pop().unwrap();
     let latency = found.remove(0);
-    assert_eq!((other.unknown_windows, other.all.windows), (100, 200));
-    assert_eq!((latency.unknown_windows, latency.all.windows), (100, 200));
+    assert_eq!((other.unknown_windows, other.overall.windows), (100, 200));
+    assert_eq!((latency.unknown_windows, latency.overall.windows), (100, 200));
     let [quiet, busy] = latency.tenants[0].split.unwrap();
     assert_eq!((quiet.windows, busy.windows), (150, 50));
-    near(quiet.value, pooled(|number| number / 10 % 2 == 0).0);
-    near(busy.value, 148.0);
+    assert_near(quiet.value, pooled_latency(|number| number / 10 % 2 == 0).0);
+    assert_near(busy.value, 148.0);
 }
 
 #[test]
-fn without_a_latency_or_tenants_there_is_nothing_to_say() {
-    assert_eq!(of(&INTACT, &by_cgroup()), []);
-    assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..by_cgroup() }), []);
-    assert_eq!(text::text(&[], By::Cgroup, None, Style::default()), "");
+fn without_a_latency_or_tenants_there_are_no_latencies() {
+    assert_eq!(latencies_of(&INTACT, &by_cgroup()), []);
+    assert_eq!(latencies_of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
+    assert_eq!(text::render_text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
         fabric: |row, _| {
@@ -234,18 +234,18 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
         },
         ..WAITS
     };
-    let latency = of(&idle, &by_cgroup()).remove(0);
-    assert_eq!((latency.all.value, latency.tenants.len()), (None, 0));
+    let latency = latencies_of(&idle, &by_cgroup()).remove(0);
+    assert_eq!((latency.overall.value, latency.tenants.len()), (None, 0));
 }
 
 #[test]
-fn text_fits_and_says_that_it_is_no_cause() {
-    let found = of(&WAITS, &by_cgroup());
+fn the_text_of_latencies_fits_and_claims_no_cause() {
+    let found = latencies_of(&WAITS, &by_cgroup());
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
-            let style = Style { ascii, width: Some(width) };
-            let text = text::text(&found, By::Cgroup, None, style);
+            let style = TextStyle { ascii, width: Some(width) };
+            let text = text::render_text(&found, GroupBy::Cgroup, None, style);
             assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
             assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
             assert!(text.replace('\n', " ").contains("(correlation, not cause)"), "{text}");
@@ -254,17 +254,23 @@ fn text_fits_and_says_that_it_is_no_cause() {
             }
         }
     }
-    shown.push(text::text(&found, By::Cgroup, Some(1), Style::default()));
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, Style::default()));
+    shown.push(text::render_text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    shown.push(text::render_text(
+        &latencies_of(&WAITS, &short),
+        GroupBy::Cgroup,
+        None,
+        TextStyle::default(),
+    ));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
 #[test]
-fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+fn json_lines_have_the_overall_line_first_and_null_for_unknown() {
+    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
-        let text = json::json(&of(&WAITS, &question), By::Cgroup, true).unwrap();
+        let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true)
+            .unwrap();
         assert!(!text.contains('\u{1b}'));
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -5,74 +5,85 @@
 
 use std::fmt::Write as _;
 
-use super::super::key::By;
-use super::super::layout::{Column, Fit, Kind};
-use super::super::render::Style;
-use super::{LEAST, Latency, Means, Tenant};
-use crate::terminal::{mark, shorten, wrap};
+use super::super::key::GroupBy;
+use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
+use super::super::render::TextStyle;
+use super::{LinkLatency, MIN_WINDOWS, TenantLatency, WindowMeans};
+use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
-pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> String {
+pub fn render_text(
+    latencies: &[LinkLatency],
+    grouping: GroupBy,
+    top: Option<usize>,
+    style: TextStyle,
+) -> String {
     let width = style.width.unwrap_or(usize::MAX);
-    let known: Vec<Vec<Row<'_>>> = latencies.iter().map(rows).collect();
-    let shown = |rows: &[Row<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
-    let tables: Vec<Vec<Column>> = latencies
+    let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(split_tenants).collect();
+    let shown = |rows: &[SplitTenant<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
+    let tables: Vec<Vec<TableColumn>> = latencies
         .iter()
         .zip(&known)
-        .map(|(latency, rows)| columns(latency, &rows[..shown(rows)], by))
+        .map(|(latency, rows)| latency_columns(latency, &rows[..shown(rows)], grouping))
         .collect();
-    let fit = Fit::new(style, &tables);
-    let mut out = String::new();
+    let fit = TableFit::new(style, &tables);
+    let mut output = String::new();
     for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&tables) {
-        let mut lines = vec![headline(latency)];
-        lines.extend(rows.first().map(|row| sentence(latency, row, style)));
+        let mut lines = vec![latency_headline(latency)];
+        lines.extend(rows.first().map(|row| correlation_sentence(latency, row, style)));
         for line in lines {
             // Writing to a String cannot fail.
-            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+            writeln!(output, "{}", wrap_words(&line, width)).unwrap_or_default();
         }
         let shown = shown(rows);
         if shown > 0 {
-            out.push_str(&fit.draw(columns));
+            output.push_str(&fit.draw(columns));
         }
         for line in left_out(rows.len() - shown, latency.tenants.len() - rows.len()) {
-            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+            writeln!(output, "{}", wrap_words(&line, width)).unwrap_or_default();
         }
-        out.push('\n');
+        output.push('\n');
     }
-    if let Some(note) = fit.note() {
-        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+    if let Some(note) = fit.hidden_note() {
+        writeln!(output, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
-    out
+    output
 }
 
-/// A tenant with both parts: others quiet, and others busy.
-type Row<'a> = (&'a Tenant, [Means; 2]);
+/// A tenant with both halves of its windows: others quiet, and others busy.
+type SplitTenant<'a> = (&'a TenantLatency, [WindowMeans; 2]);
 
-fn rows(latency: &Latency) -> Vec<Row<'_>> {
-    let both = |tenant: &Tenant| tenant.split.filter(|_| tenant.difference().is_some());
-    latency.tenants.iter().filter_map(|tenant| Some((tenant, both(tenant)?))).collect()
+fn split_tenants(latency: &LinkLatency) -> Vec<SplitTenant<'_>> {
+    let both_halves =
+        |tenant: &TenantLatency| tenant.split.filter(|_| tenant.latency_difference().is_some());
+    latency.tenants.iter().filter_map(|tenant| Some((tenant, both_halves(tenant)?))).collect()
 }
 
 /// The metric, and its value over all windows.
-fn headline(latency: &Latency) -> String {
-    let of = format!("{} of {}", printable(&latency.metric), printable(&latency.link));
-    let all = latency.all.value.map(|value| units::human(value, &printable(&latency.unit)));
-    let all = all.unwrap_or_else(|| "not known".to_owned());
+fn latency_headline(latency: &LinkLatency) -> String {
+    let metric_of_link = format!("{} of {}", printable(&latency.metric), printable(&latency.link));
+    let overall = latency.overall.value.map(|value| units::human(value, &printable(&latency.unit)));
+    let overall = overall.unwrap_or_else(|| "not known".to_owned());
     let unknown = match latency.unknown_windows {
         0 => String::new(),
         1 => ", without one window that is not known".to_owned(),
         count => format!(", without {count} windows that are not known"),
     };
-    format!("{of}: {all}{unknown} ({})", printable(&latency.about))
+    format!("{metric_of_link}: {overall}{unknown} ({})", printable(&latency.about))
 }
 
-/// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
-fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: Style) -> String {
+/// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not
+/// cause)`
+fn correlation_sentence(
+    latency: &LinkLatency,
+    (tenant, [quiet, busy]): &SplitTenant<'_>,
+    style: TextStyle,
+) -> String {
     let unit = printable(&latency.unit);
-    let value = |part: &Means| units::human(part.value.unwrap_or(f64::NAN), &unit);
-    let name = name(tenant);
+    let value = |half: &WindowMeans| units::human(half.value.unwrap_or(f64::NAN), &unit);
+    let name = tenant_label(tenant);
     let width = style.width.unwrap_or(usize::MAX);
     format!(
         "While {} used it: {} with others quiet, {} with others busy (correlation, not cause)",
@@ -82,69 +93,91 @@ fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: Style) 
     )
 }
 
-fn name(tenant: &Tenant) -> String {
+fn tenant_label(tenant: &TenantLatency) -> String {
     let key = printable(&tenant.key);
     if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
 }
 
 /// The number of tenants that are not in the table, and why.
-fn left_out(more: usize, unknown: usize) -> Vec<String> {
+fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    if more > 0 {
-        lines.push(format!("and {more} more"));
+    if hidden_count > 0 {
+        lines.push(format!("and {hidden_count} more"));
     }
-    if unknown > 0 {
-        let tenants = if unknown == 1 { "tenant" } else { "tenants" };
+    if unknown_count > 0 {
+        let tenants = if unknown_count == 1 { "tenant" } else { "tenants" };
         lines.push(format!(
-            "not known of {unknown} {tenants}: fewer than {LEAST} windows with others quiet or busy, or \
+            "not known of {unknown_count} {tenants}: fewer than {MIN_WINDOWS} windows with others quiet or busy, or \
              others as busy at all times"
         ));
     }
     lines
 }
 
-fn columns(latency: &Latency, rows: &[Row<'_>], by: By) -> Vec<Column> {
+fn latency_columns(
+    latency: &LinkLatency,
+    rows: &[SplitTenant<'_>],
+    grouping: GroupBy,
+) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
-    let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
-        kind,
-        head: head.to_owned(),
-        unit,
-        cells,
-        noted: false,
+    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
+        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
     };
-    let values = rows.iter().flat_map(|(_, parts)| parts).filter_map(|part| part.value);
-    let times = Shared::of(values, &unit);
-    let time = |kind: Kind, head: &str, of: &dyn Fn(&Row<'_>) -> Option<f64>| {
-        let cell = |row: &Row<'_>| of(row).map_or_else(|| "-".to_owned(), |it| times.figure(it));
-        column(kind, head, times.name().to_owned(), rows.iter().map(cell).collect())
+    let values = rows.iter().flat_map(|(_, halves)| halves).filter_map(|half| half.value);
+    let times = SharedUnit::for_values(values, &unit);
+    let time_column = |column_kind: ReportColumnKind,
+                       head: &str,
+                       value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
+        let cell = |row: &SplitTenant<'_>| {
+            value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value))
+        };
+        column(column_kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
-    let rates = |kind: Kind, head: &str, of: &dyn Fn(&Means) -> f64| {
-        let all = rows.iter().flat_map(|(_, parts)| parts).map(of);
-        let shared = Shared::of(all, "bytes");
-        let cell = |(_, [quiet, busy]): &Row<'_>| {
-            let figure = |part| shared.figure(of(part)).trim_end().to_owned();
-            format!("{} / {}", figure(quiet), figure(busy))
+    let rate_column =
+        |column_kind: ReportColumnKind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
+            let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
+            let shared = SharedUnit::for_values(rates_per_s, "bytes");
+            let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
+                let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
+                format!("{} / {}", figure(quiet), figure(busy))
+            };
+            column(column_kind, head, shared.rate_name(), rows.iter().map(cell).collect())
         };
-        column(kind, head, shared.rate_name(), rows.iter().map(cell).collect())
-    };
-    let windows = |(_, [quiet, busy]): &Row<'_>| format!("{} / {}", quiet.windows, busy.windows);
-    let ratio = |(_, [quiet, busy]): &Row<'_>| {
+    let windows =
+        |(_, [quiet, busy]): &SplitTenant<'_>| format!("{} / {}", quiet.windows, busy.windows);
+    let ratio = |(_, [quiet, busy]): &SplitTenant<'_>| {
         let ratio = quiet.value.zip(busy.value).map(|(quiet, busy)| busy / quiet);
-        ratio.filter(|it| it.is_finite()).map_or_else(|| "-".to_owned(), units::ratio)
+        ratio
+            .filter(|quotient| quotient.is_finite())
+            .map_or_else(|| "-".to_owned(), units::format_ratio)
     };
     vec![
-        column(Kind::Name, by.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),
-        time(Kind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
-        time(Kind::After, "others busy", &|(_, [_, busy])| busy.value),
-        column(Kind::Ratio, Kind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),
         column(
-            Kind::Windows,
-            Kind::Windows.word(),
+            ReportColumnKind::Name,
+            grouping.name(),
+            String::new(),
+            rows.iter().map(|row| tenant_label(row.0)).collect(),
+        ),
+        time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
+        time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
+        column(
+            ReportColumnKind::Ratio,
+            ReportColumnKind::Ratio.column_word(),
+            String::new(),
+            rows.iter().map(ratio).collect(),
+        ),
+        column(
+            ReportColumnKind::Windows,
+            ReportColumnKind::Windows.column_word(),
             String::new(),
             rows.iter().map(windows).collect(),
         ),
-        rates(Kind::Own, Kind::Own.word(), &|part| part.own_per_s),
-        rates(Kind::Others, Kind::Others.word(), &|part| part.others_per_s),
+        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.column_word(), &|half| {
+            half.own_per_s
+        }),
+        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.column_word(), &|half| {
+            half.others_per_s
+        }),
     ]
 }

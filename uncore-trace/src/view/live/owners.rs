@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::WAYS;
-use super::frame::{Closed, Task};
-use crate::view::key::By;
+use super::GROUPINGS;
+use super::frame::{ClosedFrame, LiveTask};
+use crate::view::key::GroupBy;
 
 /// Most owners that are kept apart; further ones are summed.
 pub const OWNERS: usize = 4096;
@@ -14,34 +14,39 @@ const BEYOND: &str = "(more owners than are kept apart)";
 
 /// The owner of a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct LiveOwner {
     /// Kind, as in `fabric`.
-    pub(super) kind: String,
-    /// Its name for each of [`WAYS`].
-    keys: Vec<String>,
+    pub(super) owner_kind: String,
+    /// Name of the owner for each of [`GROUPINGS`].
+    names: Vec<String>,
 }
 
-impl Owner {
-    /// Its name in this grouping.
-    pub(super) fn key(&self, by: By) -> &str {
-        let place = WAYS.iter().position(|way| *way == by);
-        place.and_then(|place| self.keys.get(place)).map_or("", String::as_str)
+impl LiveOwner {
+    /// Name of the owner in this grouping.
+    pub(super) fn name_in(&self, grouping: GroupBy) -> &str {
+        let grouping_index = GROUPINGS.iter().position(|candidate| *candidate == grouping);
+        grouping_index.and_then(|index| self.names.get(index)).map_or("", String::as_str)
     }
 }
 
 /// Owners and their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
-    known: HashMap<u32, Owner>,
+pub(super) struct OwnerTable {
+    known: HashMap<u32, LiveOwner>,
     ids: HashMap<(String, Vec<String>), u32>,
-    tasks: HashMap<Task, u32>,
-    next: u32,
+    tasks: HashMap<LiveTask, u32>,
+    next_id: u32,
 }
 
-impl Owners {
-    /// The number of an owner with this kind and these names for each of [`WAYS`].
-    pub(super) fn id(&mut self, kind: &str, keys: Vec<String>, task: Option<Task>) -> u32 {
-        let wanted = (kind.to_owned(), keys);
+impl OwnerTable {
+    /// The number of an owner with this kind and these names for each of [`GROUPINGS`].
+    pub(super) fn find_or_add_id(
+        &mut self,
+        owner_kind: &str,
+        keys: Vec<String>,
+        task: Option<LiveTask>,
+    ) -> u32 {
+        let wanted = (owner_kind.to_owned(), keys);
         if let Some(&id) = self.ids.get(&wanted) {
             // Another process may have the same names, for example in a cgroup that was created
             // again.
@@ -51,18 +56,18 @@ impl Owners {
             return id;
         }
         let is_full = self.known.len() >= OWNERS;
-        let (kind, keys) = if is_full {
-            ("other_tasks".to_owned(), vec![BEYOND.to_owned(); WAYS.len()])
+        let (numbered_kind, keys) = if is_full {
+            ("other_tasks".to_owned(), vec![BEYOND.to_owned(); GROUPINGS.len()])
         } else {
             wanted
         };
-        if let Some(id) = self.ids.get(&(kind.clone(), keys.clone())) {
+        if let Some(id) = self.ids.get(&(numbered_kind.clone(), keys.clone())) {
             return *id;
         }
-        let id = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.ids.insert((kind.clone(), keys.clone()), id);
-        self.known.insert(id, Owner { kind, keys });
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.ids.insert((numbered_kind.clone(), keys.clone()), id);
+        self.known.insert(id, LiveOwner { owner_kind: numbered_kind, names: keys });
         if let Some(task) = task.filter(|_| !is_full) {
             self.tasks.insert(task, id);
         }
@@ -70,23 +75,23 @@ impl Owners {
     }
 
     /// The owner with this number.
-    pub(super) fn get(&self, id: u32) -> Option<&Owner> {
+    pub(super) fn find_owner(&self, id: u32) -> Option<&LiveOwner> {
         self.known.get(&id)
     }
 
     /// The numbers of the owners with this name in a grouping.
-    pub(super) fn named(&self, by: By, name: &str) -> HashSet<u32> {
-        let its = self.known.iter().filter(|(_, owner)| owner.key(by) == name);
-        its.map(|(id, _)| *id).collect()
+    pub(super) fn ids_with_name(&self, grouping: GroupBy, name: &str) -> HashSet<u32> {
+        let matching = self.known.iter().filter(|(_, owner)| owner.name_in(grouping) == name);
+        matching.map(|(id, _)| *id).collect()
     }
 
     /// The owner of a process.
-    pub(super) fn of_task(&self, task: &Task) -> Option<&Owner> {
-        self.get(*self.tasks.get(task)?)
+    pub(super) fn of_task(&self, task: &LiveTask) -> Option<&LiveOwner> {
+        self.find_owner(*self.tasks.get(task)?)
     }
 
     /// Removes owners that are in no frame, if there are many.
-    pub(super) fn forget(&mut self, frames: &VecDeque<Closed>) {
+    pub(super) fn forget_unseen(&mut self, frames: &VecDeque<ClosedFrame>) {
         if self.known.len() < OWNERS / 2 {
             return;
         }

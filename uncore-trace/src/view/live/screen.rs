@@ -9,34 +9,35 @@ use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::frame::{Closed, Way, ways_of};
-use super::{Live, Thing};
+use super::frame::{ClosedFrame, WatchedDirection, directions_of};
+use super::{LiveFrames, WatchedCount};
 use crate::schema::link::Direction;
 use crate::schema::owner;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::links::limit;
 use crate::view::sums::Confidence;
 use crate::view::tenants::DOMINANT;
 
 /// Options of a screen.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct ScreenOptions<'a> {
     /// Grouping of the lines of owners.
-    pub by: By,
-    /// Index of the selected thing, to which shares, confidences and histories of owners refer.
-    pub thing: usize,
+    pub grouping: GroupBy,
+    /// Index of the selected link or event, to which shares, confidences and histories of owners
+    /// refer.
+    pub watched_index: usize,
     /// Only owners whose name contains this text.
     pub filter: &'a str,
     /// Only processes of this owner: grouping and name.
-    pub within: Option<(By, &'a str)>,
+    pub within: Option<(GroupBy, &'a str)>,
     /// Order of the lines of owners.
-    pub sort: Sort,
+    pub order: OwnerOrder,
 }
 
 /// Orders of the lines of owners; the largest value is first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// The rate of the selected thing.
+pub enum OwnerOrder {
+    /// The rate on the selected link or event.
     #[default]
     Share,
     /// The rate of a group, by its index.
@@ -49,7 +50,7 @@ pub enum Sort {
 
 /// One screen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Screen {
+pub struct LiveScreen {
     /// Wall time of the end of the last frame; null before the first.
     #[serde(serialize_with = "time")]
     pub time: Option<Timestamp>,
@@ -60,7 +61,7 @@ pub struct Screen {
     /// Wanted length of a frame, ns.
     pub frame_ns: i64,
     /// The links, or the events if there are no links.
-    pub links: Vec<ThingLine>,
+    pub links: Vec<WatchedLine>,
     /// The columns of rates in `owners`: subsystems, or events.
     pub groups: Vec<GroupHead>,
     /// Grouping of the lines of owners.
@@ -77,10 +78,10 @@ fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok,
     time.map(|time| format!("{time:.3}")).serialize(serializer)
 }
 
-/// A group of things whose rates are summed.
+/// A group of links or events whose rates are summed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupHead {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -88,7 +89,7 @@ pub struct GroupHead {
 
 /// How full a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Full {
+pub struct LinkFullness {
     /// Fraction of its peak; may be above 1.
     pub part: f64,
     /// Fraction of another source's peak, if the two are in conflict.
@@ -97,8 +98,8 @@ pub struct Full {
 
 /// The line of a link or event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ThingLine {
-    /// Its name.
+pub struct WatchedLine {
+    /// Name of the link or event.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -111,7 +112,7 @@ pub struct ThingLine {
     /// Whether a counter of it has no value.
     pub unknown: bool,
     /// Of the fuller direction; null if no peak is known.
-    pub full: Option<Full>,
+    pub full: Option<LinkFullness>,
     /// Rate of the owner to which lines are restricted, per second; null without such an owner.
     pub within_per_s: Option<f64>,
     /// `per_s` of each frame of the last minute, the oldest first.
@@ -121,9 +122,9 @@ pub struct ThingLine {
 /// The line of an owner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OwnerLine {
-    /// Its name, as recorded: not escaped.
+    /// Name of the owner, as recorded: not escaped.
     pub name: String,
-    /// Its kind: task, irq, idle, ...
+    /// Kind of the owner: task, irq, idle, ...
     pub owner: String,
     /// Rate in each group, per second; null if a part of the group is not known.
     pub per_s: Vec<Option<f64>>,
@@ -149,74 +150,86 @@ impl OwnerLine {
     }
 }
 
-impl Live {
+impl LiveFrames {
     /// The screen of the last complete frame.
-    pub fn screen(&self, ask: &Ask<'_>) -> Screen {
-        let last = self.frames.back();
-        let thing = ask.thing.min(self.things.len().saturating_sub(1));
-        let ask = Ask { thing, ..*ask };
-        let groups = self.groups();
-        let within = ask.within.map(|(by, name)| self.owners.named(by, name));
+    pub fn last_screen(&self, options: &ScreenOptions<'_>) -> LiveScreen {
+        let last_frame = self.frames.back();
+        let selected = options.watched_index.min(self.watched.len().saturating_sub(1));
+        let clamped = ScreenOptions { watched_index: selected, ..*options };
+        let groups = self.group_heads();
+        let within = clamped
+            .within
+            .map(|(within_grouping, name)| self.owners.ids_with_name(within_grouping, name));
         let within = within.as_ref();
-        Screen {
-            time: last.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
-            begin_ns: last.map(|frame| frame.begin_ns),
-            end_ns: last.map(|frame| frame.end_ns),
+        LiveScreen {
+            time: last_frame.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
+            begin_ns: last_frame.map(|frame| frame.begin_ns),
+            end_ns: last_frame.map(|frame| frame.end_ns),
             frame_ns: self.frame_ns,
-            links: (0..self.things.len()).map(|place| self.thing(place, within)).collect(),
-            owners: last.map_or_else(Vec::new, |last| self.owners(last, &groups, &ask, within)),
+            links: (0..self.watched.len())
+                .map(|line_index| self.watched_line(line_index, within))
+                .collect(),
+            owners: last_frame.map_or_else(Vec::new, |frame_shown| {
+                self.owner_lines(frame_shown, &groups, &clamped, within)
+            }),
             groups,
-            by: ask.by.name(),
-            selected: thing,
+            by: clamped.grouping.name(),
+            selected,
         }
     }
 
-    /// The grouping of a thing's owners if the user chose none: see [`crate::view::tenants`]. It is that
-    /// of the last minute, so that lines do not change with each frame.
-    pub fn default_grouping(&self, thing: usize) -> By {
+    /// The grouping of the owners of a link or event if the user chose none: see
+    /// [`crate::view::tenants`]. It is that of the last minute, so that lines do not change with
+    /// each frame.
+    pub fn default_grouping(&self, watched_index: usize) -> GroupBy {
         let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
         for frame in &self.frames {
-            let rates = frame.rates.range(ways_of(thing)).flat_map(|(_, rates)| rates);
+            let rates =
+                frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates);
             for (owner, per_s) in rates {
                 let tasks = [owner::TASK, owner::OTHER_TASKS];
-                let Some(known) = self.owners.get(*owner) else { continue };
-                if tasks.contains(&known.kind.as_str()) {
-                    *by_cgroup.entry(known.key(By::Cgroup)).or_default() += per_s;
+                let Some(known) = self.owners.find_owner(*owner) else { continue };
+                if tasks.contains(&known.owner_kind.as_str()) {
+                    *by_cgroup.entry(known.name_in(GroupBy::Cgroup)).or_default() += per_s;
                 }
             }
         }
         let of_tasks: f64 = by_cgroup.values().sum();
         by_cgroup.remove(owner::OTHER_TASKS);
         let is_dominant = by_cgroup.into_values().any(|per_s| per_s > DOMINANT * of_tasks);
-        if is_dominant { By::Comm } else { By::Cgroup }
+        if is_dominant { GroupBy::Comm } else { GroupBy::Cgroup }
     }
 
-    /// The things, links or events.
-    pub fn things(&self) -> &[Thing] {
-        &self.things
+    /// The links, or the events if there are no links.
+    pub fn watched_counts(&self) -> &[WatchedCount] {
+        &self.watched
     }
 
-    fn groups(&self) -> Vec<GroupHead> {
+    fn group_heads(&self) -> Vec<GroupHead> {
         let mut groups: Vec<GroupHead> = Vec::new();
-        for thing in &self.things {
-            if groups.iter().all(|group| group.name != thing.group) {
-                groups.push(GroupHead { name: thing.group.clone(), unit: thing.unit.clone() });
+        for watched in &self.watched {
+            if groups.iter().all(|group| group.name != watched.group) {
+                groups.push(GroupHead { name: watched.group.clone(), unit: watched.unit.clone() });
             }
         }
         groups
     }
 
-    fn thing(&self, place: usize, within: Option<&HashSet<u32>>) -> ThingLine {
-        let Thing { name, unit, link, .. } = self.things[place].clone();
-        let last = self.frames.back();
-        let rate = |direction| last.and_then(|frame| *frame.ways.get(&(place, direction))?);
+    fn watched_line(&self, watched_index: usize, within: Option<&HashSet<u32>>) -> WatchedLine {
+        let WatchedCount { name, unit, link, .. } = self.watched[watched_index].clone();
+        let last_frame = self.frames.back();
+        let rate = |direction| {
+            last_frame.and_then(|frame| *frame.direction_rates.get(&(watched_index, direction))?)
+        };
         let (in_per_s, out_per_s) = (rate(Direction::In), rate(Direction::Out));
-        ThingLine {
-            per_s: last.and_then(|frame| both(frame, place)),
-            unknown: last.is_some_and(|frame| is_unknown(frame, place)),
-            within_per_s: last.zip(within).and_then(|(frame, its)| of_owners(frame, place, its)),
-            full: link.and_then(|link| self.full(link, place)),
-            history: self.frames.iter().map(|frame| both(frame, place)).collect(),
+        WatchedLine {
+            per_s: last_frame.and_then(|frame| rate_of_both(frame, watched_index)),
+            unknown: last_frame.is_some_and(|frame| is_unknown(frame, watched_index)),
+            within_per_s: last_frame
+                .zip(within)
+                .and_then(|(frame, owner_ids)| rate_of_owners(frame, watched_index, owner_ids)),
+            full: link.and_then(|link| self.fullness(link, watched_index)),
+            history: self.frames.iter().map(|frame| rate_of_both(frame, watched_index)).collect(),
             name,
             unit,
             in_per_s,
@@ -225,196 +238,230 @@ impl Live {
     }
 
     /// The fullest of a link's directions, with both together if the sum has a peak.
-    fn full(&self, link: usize, place: usize) -> Option<Full> {
+    fn fullness(&self, link: usize, watched_index: usize) -> Option<LinkFullness> {
         let frame = self.frames.back()?;
         let link = self.links.links.get(link)?;
-        let of = |direction| {
+        let fullness_of = |direction| {
             let rate = match direction {
-                Direction::Both => both(frame, place),
-                way => *frame.ways.get(&(place, way))?,
+                Direction::Both => rate_of_both(frame, watched_index),
+                counted_direction => {
+                    *frame.direction_rates.get(&(watched_index, counted_direction))?
+                }
             }?;
-            let limit = limit(link, direction)?;
-            Some(Full { part: limit.part(rate), other: limit.other_part(rate) })
+            let link_peak = limit(link, direction)?;
+            Some(LinkFullness {
+                part: link_peak.fraction_of_peak(rate),
+                other: link_peak.fraction_of_conflicting_peak(rate),
+            })
         };
-        let ways = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(of);
-        ways.max_by(|a, b| a.part.total_cmp(&b.part))
+        let fullness_by_direction =
+            [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
+        fullness_by_direction.max_by(|a, b| a.part.total_cmp(&b.part))
     }
 
-    fn owners(
+    fn owner_lines(
         &self,
-        last: &Closed,
+        last_frame: &ClosedFrame,
         groups: &[GroupHead],
-        ask: &Ask<'_>,
+        options: &ScreenOptions<'_>,
         within: Option<&HashSet<u32>>,
     ) -> Vec<OwnerLine> {
-        let mut lines =
-            Lines { live: self, ask, within, places: HashMap::default(), index: BTreeMap::new() };
-        let mut sums: Vec<Sums> = Vec::new();
+        let mut lines = OwnerLineIndex {
+            live: self,
+            options,
+            within,
+            line_of_owner: HashMap::default(),
+            line_of_name: BTreeMap::new(),
+        };
+        let mut sums: Vec<OwnerLineSums> = Vec::new();
         let group_of: Vec<usize> = self
-            .things
+            .watched
             .iter()
-            .map(|thing| groups.iter().position(|group| group.name == thing.group).unwrap_or(0))
+            .map(|watched| groups.iter().position(|group| group.name == watched.group).unwrap_or(0))
             .collect();
-        for ((thing, direction), rates) in &last.rates {
-            let sure = last.sure.get(&(*thing, *direction)).map(Vec::as_slice).unwrap_or_default();
-            for (place, (owner, per_s)) in rates.iter().enumerate() {
-                let Some(line) = lines.place(*owner) else { continue };
+        for ((watched_index, direction), rates) in &last_frame.rates {
+            let confidences = last_frame
+                .confidences
+                .get(&(*watched_index, *direction))
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            for (rate_index, (owner, per_s)) in rates.iter().enumerate() {
+                let Some(line) = lines.line_number(*owner) else { continue };
                 if line == sums.len() {
-                    sums.push(Sums { groups: vec![0.0; groups.len()], ..Sums::default() });
+                    sums.push(OwnerLineSums {
+                        groups: vec![0.0; groups.len()],
+                        ..OwnerLineSums::default()
+                    });
                 }
-                let sums = &mut sums[line];
-                sums.groups[group_of[*thing]] += per_s;
-                if *thing == ask.thing {
-                    sums.link += per_s;
-                    sums.sure.join(&sure.get(place).copied().unwrap_or_default());
+                let line_sums = &mut sums[line];
+                line_sums.groups[group_of[*watched_index]] += per_s;
+                if *watched_index == options.watched_index {
+                    line_sums.link += per_s;
+                    line_sums
+                        .confidence
+                        .add_sum(&confidences.get(rate_index).copied().unwrap_or_default());
                 }
             }
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
-        for (task, used) in &last.cpus {
+        for (task, used) in &last_frame.cpus {
             let owner = self.owners.of_task(task);
-            if let Some(key) = owner.map(|owner| line(&owner.kind, owner.key(ask.by))) {
+            if let Some(key) =
+                owner.map(|owner| kind_and_name(&owner.owner_kind, owner.name_in(options.grouping)))
+            {
                 *cpus.entry(key).or_default() += used;
             }
         }
         let unknown: Vec<bool> = (0..groups.len())
             .map(|group| {
-                let mut its = (0..self.things.len()).filter(|thing| group_of[*thing] == group);
-                its.any(|thing| is_unknown(last, thing))
+                let mut of_group =
+                    (0..self.watched.len()).filter(|group_member| group_of[*group_member] == group);
+                of_group.any(|member| is_unknown(last_frame, member))
             })
             .collect();
         let known = |(rate, unknown): (f64, &bool)| (!unknown).then_some(rate);
-        for (place, rates) in self.histories(ask, &mut lines) {
+        for (line_number, rates) in self.owner_histories(options, &mut lines) {
             // A line of earlier frames only is not shown.
-            if let Some(sums) = sums.get_mut(place) {
-                sums.history = rates;
+            if let Some(known_sums) = sums.get_mut(line_number) {
+                known_sums.history = rates;
             }
         }
-        let known_total = both(last, ask.thing);
+        let known_total = rate_of_both(last_frame, options.watched_index);
         let total = known_total.filter(|total| *total > 0.0);
         // In the order of their names, so that equal lines stay where they are.
         let count = sums.len();
-        let shown = lines.index.into_iter().filter(|(_, place)| *place < count);
+        let shown = lines.line_of_name.into_iter().filter(|(_, shown_line)| *shown_line < count);
         let mut owners: Vec<OwnerLine> = shown
-            .map(|(key, place)| {
-                let sums = std::mem::take(&mut sums[place]);
+            .map(|(key, sums_index)| {
+                let shown_sums = std::mem::take(&mut sums[sums_index]);
                 OwnerLine {
-                    per_s: sums.groups.into_iter().zip(&unknown).map(known).collect(),
-                    link_per_s: known_total.map(|_| sums.link),
-                    share: total.map(|total| sums.link / total),
-                    confidence: sums.sure.mean(),
+                    per_s: shown_sums.groups.into_iter().zip(&unknown).map(known).collect(),
+                    link_per_s: known_total.map(|_| shown_sums.link),
+                    share: total.map(|total| shown_sums.link / total),
+                    confidence: shown_sums.confidence.mean_confidence(),
                     cpus: (self.has_run && key.0 == "task")
                         .then(|| cpus.get(&key).copied().unwrap_or_default()),
-                    history: sums.history,
+                    history: shown_sums.history,
                     owner: key.0,
                     name: key.1,
                 }
             })
             .collect();
         owners.retain(|line| !line.is_nothing());
-        sort(&mut owners, ask.sort);
+        sort_owners(&mut owners, options.order);
         owners
     }
 
-    /// Rates of each line on the selected thing, over the frames.
-    fn histories(&self, ask: &Ask<'_>, lines: &mut Lines<'_>) -> HashMap<usize, Vec<Option<f64>>> {
-        let none: Vec<Option<f64>> =
-            self.frames.iter().map(|frame| both(frame, ask.thing).map(|_| 0.0)).collect();
+    /// Rates of each line on the selected link or event, over the frames.
+    fn owner_histories(
+        &self,
+        options: &ScreenOptions<'_>,
+        lines: &mut OwnerLineIndex<'_>,
+    ) -> HashMap<usize, Vec<Option<f64>>> {
+        let none: Vec<Option<f64>> = self
+            .frames
+            .iter()
+            .map(|frame| rate_of_both(frame, options.watched_index).map(|_| 0.0))
+            .collect();
         let mut histories: HashMap<usize, Vec<Option<f64>>> = HashMap::new();
-        for (place, frame) in self.frames.iter().enumerate() {
-            for (owner, per_s) in of_thing(frame, ask.thing) {
-                let Some(line) = lines.place(*owner) else { continue };
+        for (frame_index, frame) in self.frames.iter().enumerate() {
+            for (owner, per_s) in owner_rates(frame, options.watched_index) {
+                let Some(line) = lines.line_number(*owner) else { continue };
                 let history = histories.entry(line).or_insert_with(|| none.clone());
-                history[place] = history[place].map(|sum| sum + per_s);
+                history[frame_index] = history[frame_index].map(|sum| sum + per_s);
             }
         }
         histories
     }
 }
 
-/// The lines of owners. Names are compared once for each owner, not for each of its rates: there may be
-/// hundreds of links.
-struct Lines<'a> {
-    live: &'a Live,
-    ask: &'a Ask<'a>,
+/// The lines of owners. Names are compared once for each owner, not for each of its rates: there
+/// may be hundreds of links.
+struct OwnerLineIndex<'a> {
+    live: &'a LiveFrames,
+    options: &'a ScreenOptions<'a>,
     within: Option<&'a HashSet<u32>>,
     /// By owner, the number of its line; `None` if it is filtered out.
-    places: HashMap<u32, Option<usize>, RandomState>,
+    line_of_owner: HashMap<u32, Option<usize>, RandomState>,
     /// Numbers of the lines, by kind and name.
-    index: BTreeMap<(String, String), usize>,
+    line_of_name: BTreeMap<(String, String), usize>,
 }
 
-impl Lines<'_> {
+impl OwnerLineIndex<'_> {
     /// The number of an owner's line; `None` if it is filtered out.
-    fn place(&mut self, owner: u32) -> Option<usize> {
-        if let Some(place) = self.places.get(&owner) {
-            return *place;
+    fn line_number(&mut self, owner: u32) -> Option<usize> {
+        if let Some(known_line) = self.line_of_owner.get(&owner) {
+            return *known_line;
         }
-        let place = self.key(owner).map(|key| {
-            let next = self.index.len();
-            *self.index.entry(key).or_insert(next)
+        let owner_line = self.line_key(owner).map(|key| {
+            let next_line = self.line_of_name.len();
+            *self.line_of_name.entry(key).or_insert(next_line)
         });
-        self.places.insert(owner, place);
-        place
+        self.line_of_owner.insert(owner, owner_line);
+        owner_line
     }
 
-    fn key(&self, number: u32) -> Option<(String, String)> {
-        let owner = self.live.owners.get(number)?;
-        if self.within.is_some_and(|within| !within.contains(&number)) {
+    fn line_key(&self, owner_id: u32) -> Option<(String, String)> {
+        let owner = self.live.owners.find_owner(owner_id)?;
+        if self.within.is_some_and(|within| !within.contains(&owner_id)) {
             return None;
         }
-        let key = owner.key(self.ask.by);
-        key.contains(self.ask.filter).then(|| line(&owner.kind, key))
+        let key = owner.name_in(self.options.grouping);
+        key.contains(self.options.filter).then(|| kind_and_name(&owner.owner_kind, key))
     }
 }
 
-fn line(kind: &str, key: &str) -> (String, String) {
-    (kind.to_owned(), key.to_owned())
+fn kind_and_name(owner_kind: &str, name: &str) -> (String, String) {
+    (owner_kind.to_owned(), name.to_owned())
 }
 
 /// The sums of a line.
 #[derive(Default)]
-struct Sums {
+struct OwnerLineSums {
     /// Rate in each group, per second.
     groups: Vec<f64>,
-    /// Rate on the selected thing, per second.
+    /// Rate on the selected link or event, per second.
     link: f64,
-    sure: Confidence,
+    confidence: Confidence,
     history: Vec<Option<f64>>,
 }
 
-/// Rates of owners on a thing, in each of its directions.
-fn of_thing(frame: &Closed, thing: usize) -> impl Iterator<Item = &(u32, f64)> {
-    frame.rates.range(ways_of(thing)).flat_map(|(_, rates)| rates)
+/// Rates of owners on a link or event, in each of its directions.
+fn owner_rates(frame: &ClosedFrame, watched_index: usize) -> impl Iterator<Item = &(u32, f64)> {
+    frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates)
 }
 
-/// Rate of these owners on a thing; `None` if a part of the thing is not known.
-fn of_owners(frame: &Closed, thing: usize, owners: &HashSet<u32>) -> Option<f64> {
-    both(frame, thing)?;
-    let its = of_thing(frame, thing).filter(|(owner, _)| owners.contains(owner));
-    Some(its.map(|(_, per_s)| per_s).sum())
+/// Rate of these owners on a link or event; `None` if a part of its rate is not known.
+fn rate_of_owners(frame: &ClosedFrame, watched_index: usize, owners: &HashSet<u32>) -> Option<f64> {
+    rate_of_both(frame, watched_index)?;
+    let wanted_rates =
+        owner_rates(frame, watched_index).filter(|(owner, _)| owners.contains(owner));
+    Some(wanted_rates.map(|(_, per_s)| per_s).sum())
 }
 
-/// Whether a counter of a thing has no value.
-fn is_unknown(frame: &Closed, thing: usize) -> bool {
-    frame.ways.range(ways_of(thing)).any(|(_, rate)| rate.is_none())
+/// Whether a counter of a link or event has no value.
+fn is_unknown(frame: &ClosedFrame, watched_index: usize) -> bool {
+    frame.direction_rates.range(directions_of(watched_index)).any(|(_, rate)| rate.is_none())
 }
 
-/// Rate of both directions of a thing together; `None` if a part is not known.
-fn both(frame: &Closed, thing: usize) -> Option<f64> {
-    let mut ways = frame.ways.range(ways_of(thing)).peekable();
-    ways.peek()?;
-    ways.try_fold(0.0, |sum, (_, rate): (&Way, &Option<f64>)| Some(sum + (*rate)?))
+/// Rate of both directions of a link or event together; `None` if a part is not known.
+fn rate_of_both(frame: &ClosedFrame, watched_index: usize) -> Option<f64> {
+    let mut directions = frame.direction_rates.range(directions_of(watched_index)).peekable();
+    directions.peek()?;
+    directions
+        .try_fold(0.0, |sum, (_, rate): (&WatchedDirection, &Option<f64>)| Some(sum + (*rate)?))
 }
 
-fn sort(owners: &mut [OwnerLine], by: Sort) {
-    let of = |owner: &OwnerLine| match by {
-        Sort::Share | Sort::Name => owner.link_per_s.unwrap_or_default(),
-        Sort::Group(place) => owner.per_s.get(place).copied().flatten().unwrap_or_default(),
-        Sort::Cpu => owner.cpus.unwrap_or(-1.0),
+fn sort_owners(owners: &mut [OwnerLine], order: OwnerOrder) {
+    let sort_value = |owner: &OwnerLine| match order {
+        OwnerOrder::Share | OwnerOrder::Name => owner.link_per_s.unwrap_or_default(),
+        OwnerOrder::Group(group_index) => {
+            owner.per_s.get(group_index).copied().flatten().unwrap_or_default()
+        }
+        OwnerOrder::Cpu => owner.cpus.unwrap_or(-1.0),
     };
     owners.sort_by(|a, b| {
-        let by_value = of(b).total_cmp(&of(a)).then_with(|| a.name.cmp(&b.name));
-        if by == Sort::Name { a.name.cmp(&b.name) } else { by_value }
+        let by_value = sort_value(b).total_cmp(&sort_value(a)).then_with(|| a.name.cmp(&b.name));
+        if order == OwnerOrder::Name { a.name.cmp(&b.name) } else { by_value }
     });
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::super::span::Span;
-use super::super::sums::Steps;
+use super::super::span::SelectedTime;
+use super::super::sums::TimeSteps;
 use crate::schema::metadata;
 
 /// Consecutive buckets of equal length. If windows have the length that the metadata say, a bucket
 /// is a whole number of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(super) struct PageGrid {
     /// Begin of the first bucket, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
     /// End of the shown time, `CLOCK_MONOTONIC`, ns; at most that of the last bucket.
@@ -22,63 +22,75 @@ pub(super) struct Grid {
     pub window_ns: i64,
 }
 
-impl Grid {
-    /// At most `most` buckets for the windows of `span`, whose length is in `pairs`, the metadata.
-    pub(super) fn new(span: &Span, pairs: &BTreeMap<String, String>, most: usize) -> Self {
-        let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
+impl PageGrid {
+    /// At most `max_buckets` buckets for the windows of `span`, whose length is in `pairs`, the
+    /// metadata.
+    pub(super) fn new(
+        span: &SelectedTime,
+        pairs: &BTreeMap<String, String>,
+        max_buckets: usize,
+    ) -> Self {
+        let max_count = i64::try_from(max_buckets.max(1)).unwrap_or(i64::MAX);
         let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
-        let said = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
-        let window_ns = said.filter(|ns| (1..=length).contains(ns)).unwrap_or(length);
+        let recorded_ns = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
+        let window_ns = recorded_ns.filter(|ns| (1..=length).contains(ns)).unwrap_or(length);
         // Windows end on multiples of their length. The window in which the span begins belongs to
         // it, if it ends in it.
-        let begin_ns = match said {
+        let begin_ns = match recorded_ns {
             Some(_) => span.begin_ns.div_euclid(window_ns).saturating_mul(window_ns),
             None => span.begin_ns,
         };
         let length = span.end_ns.saturating_sub(begin_ns).max(1);
         let windows = length.unsigned_abs().div_ceil(window_ns.unsigned_abs());
-        let each = windows.div_ceil(most.unsigned_abs()).cast_signed();
+        let windows_per_bucket = windows.div_ceil(max_count.unsigned_abs()).cast_signed();
         // The length of windows is not known: the buckets are as short as the page allows.
-        let finest = length.unsigned_abs().div_ceil(most.unsigned_abs()).cast_signed();
-        let bucket_ns = if said.is_some() { each * window_ns } else { finest };
+        let finest = length.unsigned_abs().div_ceil(max_count.unsigned_abs()).cast_signed();
+        let bucket_ns = if recorded_ns.is_some() { windows_per_bucket * window_ns } else { finest };
         let count = length.unsigned_abs().div_ceil(bucket_ns.unsigned_abs());
         Self { begin_ns, end_ns: span.end_ns, bucket_ns, count: count as usize, window_ns }
     }
 
     /// The bucket in which a window ends.
     pub(super) fn ends_in(&self, end_ns: i64) -> usize {
-        self.at(end_ns.saturating_sub(1))
+        self.bucket_at(end_ns.saturating_sub(1))
     }
 
     /// The bucket that contains a time, or the nearest one.
-    fn at(&self, ns: i64) -> usize {
-        let after = ns.saturating_sub(self.begin_ns).max(0) / self.bucket_ns;
-        usize::try_from(after).unwrap_or(usize::MAX).min(self.count.saturating_sub(1))
+    fn bucket_at(&self, ns: i64) -> usize {
+        let nearest = ns.saturating_sub(self.begin_ns).max(0) / self.bucket_ns;
+        usize::try_from(nearest).unwrap_or(usize::MAX).min(self.count.saturating_sub(1))
     }
 
     /// Divides a time span over the buckets: each bucket, and the time in it, ns. Time before the
     /// first or after the last bucket is left out, unless the whole span is outside: then all of it
     /// is in the nearest bucket.
-    fn parts(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
-        let (first, last) = (self.at(begin_ns), self.ends_in(end_ns).max(self.at(begin_ns)));
+    fn bucket_times(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
+        let (first_bucket, last_bucket) =
+            (self.bucket_at(begin_ns), self.ends_in(end_ns).max(self.bucket_at(begin_ns)));
         let grid = *self;
-        (first..=last).map(move |bucket| {
-            let begin = grid.begin_ns.saturating_add(bucket as i64 * grid.bucket_ns);
-            let from = if bucket == first { begin_ns.max(grid.begin_ns) } else { begin };
-            let to = if bucket == last { end_ns } else { begin.saturating_add(grid.bucket_ns) };
-            (bucket, to.saturating_sub(from).max(1))
+        (first_bucket..=last_bucket).map(move |bucket| {
+            let bucket_begin_ns = grid.begin_ns.saturating_add(bucket as i64 * grid.bucket_ns);
+            let from_ns =
+                if bucket == first_bucket { begin_ns.max(grid.begin_ns) } else { bucket_begin_ns };
+            let to_ns = if bucket == last_bucket {
+                end_ns
+            } else {
+                bucket_begin_ns.saturating_add(grid.bucket_ns)
+            };
+            (bucket, to_ns.saturating_sub(from_ns).max(1))
         })
     }
 }
 
-impl Steps for Grid {
-    fn count(&self) -> usize {
+impl TimeSteps for PageGrid {
+    fn step_count(&self) -> usize {
         self.count
     }
 
-    fn split(&self, begin_ns: i64, end_ns: i64, mut take: impl FnMut(usize, f64)) {
-        let all: i64 = self.parts(begin_ns, end_ns).map(|(_, ns)| ns).sum();
-        self.parts(begin_ns, end_ns).for_each(|(step, ns)| take(step, ns as f64 / all as f64));
+    fn split_time(&self, begin_ns: i64, end_ns: i64, mut add_to_step: impl FnMut(usize, f64)) {
+        let total_ns: i64 = self.bucket_times(begin_ns, end_ns).map(|(_, ns)| ns).sum();
+        self.bucket_times(begin_ns, end_ns)
+            .for_each(|(step, ns)| add_to_step(step, ns as f64 / total_ns as f64));
     }
 }
 
@@ -88,18 +100,18 @@ mod tests {
 
     use super::*;
 
-    fn span(start_ns: i64, begin_ns: i64, end_ns: i64) -> Span {
-        Span { start_ns, wall_ns: 0, wanted: i64::MIN..=i64::MAX, begin_ns, end_ns }
+    fn span(start_ns: i64, begin_ns: i64, end_ns: i64) -> SelectedTime {
+        SelectedTime { start_ns, wall_ns: 0, wanted: i64::MIN..=i64::MAX, begin_ns, end_ns }
     }
 
-    fn grid(begin: i64, end: i64, window: Option<i64>, most: usize) -> Grid {
+    fn grid(begin: i64, end: i64, window: Option<i64>, most: usize) -> PageGrid {
         let pairs = window.map(|ns| (metadata::INTERVAL_NS.to_owned(), ns.to_string()));
-        Grid::new(&span(1000, begin, end), &pairs.into_iter().collect(), most)
+        PageGrid::new(&span(1000, begin, end), &pairs.into_iter().collect(), most)
     }
 
     #[test]
     fn a_bucket_is_a_whole_number_of_windows() {
-        let of = |grid: Grid| (grid.begin_ns, grid.bucket_ns, grid.count);
+        let of = |grid: PageGrid| (grid.begin_ns, grid.bucket_ns, grid.count);
         // The recording began in the middle of a window.
         assert_eq!(of(grid(1003, 4000, Some(10), 4000)), (1000, 10, 300));
         assert_eq!(of(grid(1003, 4000, Some(10), 100)), (1000, 30, 100));
@@ -116,7 +128,7 @@ mod tests {
     #[test]
     fn windows_divide_over_the_buckets_that_they_are_in() {
         let grid = grid(1000, 1100, Some(10), 10);
-        let parts = |begin, end| grid.parts(begin, end).collect::<Vec<_>>();
+        let parts = |begin, end| grid.bucket_times(begin, end).collect::<Vec<_>>();
         assert_eq!(parts(1010, 1020), [(1, 10)]);
         assert_eq!(parts(1005, 1025), [(0, 5), (1, 10), (2, 5)]);
         assert_eq!(parts(990, 1010), [(0, 10)]);
@@ -126,14 +138,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_to_the_window(
+        fn times_of_buckets_sum_to_the_window(
             window in 1_i64..50, most in 1_usize..60, begin in 0_i64..900, length in 1_i64..300,
         ) {
             let grid = grid(1000, 2000, Some(window), most);
             prop_assert!(grid.count <= most && grid.count > 0);
             let (begin, end) = (1000 + begin, 1000 + begin + length);
-            prop_assert_eq!(grid.parts(begin, end).map(|(_, ns)| ns).sum::<i64>(), length);
-            prop_assert!(grid.parts(begin, end).all(|(bucket, _)| bucket < grid.count));
+            prop_assert_eq!(grid.bucket_times(begin, end).map(|(_, ns)| ns).sum::<i64>(), length);
+            prop_assert!(grid.bucket_times(begin, end).all(|(bucket, _)| bucket < grid.count));
         }
     }
 }

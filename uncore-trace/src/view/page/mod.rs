@@ -28,18 +28,18 @@ use std::io::Write;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::data::Data;
-use self::grid::Grid;
-use self::notices::Notices;
-use self::planned::Planned;
-use self::survey::Survey;
+use self::data::PageData;
+use self::grid::PageGrid;
+use self::notices::PageNotices;
+use self::planned::PagePlan;
+use self::survey::PageSurvey;
 use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
-use super::span::Span;
+use super::span::SelectedTime;
 use super::tenants::common_grouping;
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -56,9 +56,9 @@ const LEAST_POINTS: usize = 200;
 
 /// Options of a page.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct PageOptions<'a> {
     /// Grouping and time; `links` is ignored, because a page has links and other events.
-    pub question: Question<'a>,
+    pub question: UsageQuestion<'a>,
     /// Number of tenants with areas in each plot.
     pub tenants: usize,
     /// The recording as the user typed it.
@@ -69,38 +69,52 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 ///
-/// The recording cannot be read, nothing was recorded in the selected time, or `out` fails.
-pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> Result<()> {
-    let table = recording.table(&fabric::TABLE)?;
-    let pairs = table.metadata();
-    let plan = Planned::of(pairs);
-    let links = Links::of_metadata(pairs)?;
-    let Question { from, to, cgroup_depth, .. } = asked.question.clone();
-    let is_limited = from.is_some() || to.is_some();
-    let Some(span) = Span::of(recording, &table, from.as_ref(), to.as_ref())? else {
-        bail!("{} has no rows: there is nothing to show", recording.path().display());
+/// The recording cannot be read, nothing was recorded in the selected time, or `output` fails.
+pub fn write_page(
+    recording: &Recording,
+    options: &PageOptions<'_>,
+    output: &mut dyn Write,
+) -> Result<()> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let pairs = table.metadata_pairs();
+    let plan = PagePlan::from_metadata(pairs);
+    let links = Links::from_metadata(pairs)?;
+    let UsageQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } =
+        options.question.clone();
+    let is_limited = begin_moment.is_some() || end_moment.is_some();
+    let Some(span) = SelectedTime::between_moments(
+        recording,
+        &table,
+        begin_moment.as_ref(),
+        end_moment.as_ref(),
+    )?
+    else {
+        bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
-    let (start_ns, mut events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
-    let by = common_grouping(&asked.question, &events);
-    let question = Question { by, is_chosen: true, ..asked.question.clone() };
+    let (start_ns, mut events) =
+        survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
+    let grouping = common_grouping(&options.question, &events);
+    let question = UsageQuestion { grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
     // A tenant has one colour in all plots, so all of them have one grouping.
-    if events.iter().any(|event| event.by != by) {
-        (_, events) = survey::events(recording, plan.as_ref(), &links, &question)?;
+    if events.iter().any(|event| event.grouping != grouping) {
+        (_, events) = survey::plotted_events(recording, plan.as_ref(), &links, &question)?;
     }
-    let survey = Survey::new(start_ns, events, by, asked.tenants);
+    let survey = PageSurvey::new(start_ns, events, grouping, options.tenants);
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
-    let grid = Grid::new(&span, pairs, points);
-    let series = series::fill(recording, (&survey, &links), &question, (&span, grid))?;
-    let notices = Notices::of(recording, pairs, &span)?;
-    let incomplete = Incomplete::of(recording)?;
-    let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());
-    let wall_ns = about::clock(pairs).map(|clock| clock.wall(survey.start_ns));
+    let grid = PageGrid::new(&span, pairs, points);
+    let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
+    let notices = PageNotices::read_notices(recording, pairs, &span)?;
+    let incomplete = Incomplete::from_recording(recording)?;
+    let incomplete = incomplete.map(|known_incomplete| {
+        printable(&known_incomplete.summary_line(survey.start_ns)).into_owned()
+    });
+    let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
-    let queries = sql::queries(recording, asked.path, event);
-    let data = Data {
+    let queries = sql::build_queries(recording, options.path, event);
+    let data = PageData {
         survey: &survey,
         links: &links,
         ways: &ways,
@@ -108,36 +122,37 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
         series: &series,
         notices: &notices,
     };
-    super::html::write(out, &html::PAGE, |json| {
-        json.key("host")?.value(&about::host(pairs))?;
-        json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
-        json.key("path")?.value(&printable(asked.path))?;
-        json.key("by")?.value(by.name())?;
-        json.key("limited")?.value(&is_limited)?;
-        json.key("depth")?.value(&cgroup_depth)?;
-        json.key("answer")?.value(&answer)?;
-        json.key("incomplete")?.value(&incomplete)?;
-        data.write(json)?;
-        json.key("facts")?.value(&about::facts(pairs, plan.as_ref()))?;
+    super::html::write_document(output, &html::PAGE, |json| {
+        json.write_key("host")?.write_value(&about::host_name(pairs))?;
+        json.write_key("wall_ms")?.write_value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
+        json.write_key("path")?.write_value(&printable(options.path))?;
+        json.write_key("by")?.write_value(grouping.name())?;
+        json.write_key("limited")?.write_value(&is_limited)?;
+        json.write_key("depth")?.write_value(&cgroup_depth)?;
+        json.write_key("answer")?.write_value(&answer)?;
+        json.write_key("incomplete")?.write_value(&incomplete)?;
+        data.write_json(json)?;
+        json.write_key("facts")?.write_value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
-        json.key("notes")?.list(notes, |json, note| json.value(&printable(note)))?;
-        json.key("counters")?;
+        json.write_key("notes")?
+            .write_list(notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("counters")?;
         match &plan {
-            Some(plan) => about::counters(json, plan, &links)?,
-            None => json.value(&())?,
+            Some(plan) => about::write_counters(json, plan, &links)?,
+            None => json.write_value(&())?,
         }
-        json.key("queries")?.value(&queries)
+        json.write_key("queries")?.write_value(&queries)
     })
     .context("cannot write the page")
 }
 
 /// An event of the first plot that has any value.
-fn most_counted<'a>(survey: &Survey, plan: &'a Planned, links: &Links) -> Option<&'a str> {
+fn most_counted<'a>(survey: &PageSurvey, plan: &'a PagePlan, links: &Links) -> Option<&'a str> {
     let event = &survey.plots.iter().find(|plot| plot.event.total > 0.0)?.event;
-    let is_of = |its: &&planned::Counter| match event.link {
-        Some(way) => its.way(links) == Some(way),
+    let is_of = |counter: &&planned::PlannedCounter| match event.link {
+        Some(link_and_direction) => counter.link_and_direction(links) == Some(link_and_direction),
         // The filter of an event is in brackets after its name.
-        None => event.name.split('[').next() == Some(&its.event),
+        None => event.name.split('[').next() == Some(&counter.event),
     };
-    plan.counters.iter().find(is_of).map(|its| its.event.as_str())
+    plan.counters.iter().find(is_of).map(|matching| matching.event.as_str())
 }

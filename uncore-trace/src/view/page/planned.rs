@@ -10,9 +10,9 @@ use crate::schema::{counters, metadata};
 
 /// The plan.
 #[derive(Debug, Deserialize)]
-pub(super) struct Planned {
+pub(super) struct PagePlan {
     #[serde(default)]
-    pub counters: Vec<Counter>,
+    pub counters: Vec<PlannedCounter>,
     #[serde(default)]
     pub warnings: Vec<String>,
     #[serde(default)]
@@ -21,7 +21,7 @@ pub(super) struct Planned {
 
 /// A counter, as in `schema/counters.rs`. A roll-up does not have its encoding.
 #[derive(Debug, Deserialize)]
-pub(super) struct Counter {
+pub(super) struct PlannedCounter {
     pub id: u32,
     pub pmu: String,
     pub event: String,
@@ -44,28 +44,34 @@ fn counted() -> String {
     "counted".to_owned()
 }
 
-impl Planned {
+impl PagePlan {
     /// Reads the plan; `None` if the metadata have no readable one.
-    pub(super) fn of(pairs: &BTreeMap<String, String>) -> Option<Self> {
+    pub(super) fn from_metadata(pairs: &BTreeMap<String, String>) -> Option<Self> {
         serde_json::from_str(pairs.get(metadata::PLAN)?).ok()
     }
 
     /// The counters with rows that are on no link, and those that do not count bytes.
-    pub(super) fn apart<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = &'a Counter> {
-        let counts = |its: &&Counter| its.role != counters::WEIGHT;
-        self.counters.iter().filter(counts).filter(|its| its.way(links).is_none())
+    pub(super) fn counters_off_links<'a>(
+        &'a self,
+        links: &'a Links,
+    ) -> impl Iterator<Item = &'a PlannedCounter> {
+        let counts = |counter: &&PlannedCounter| counter.role != counters::WEIGHT;
+        self.counters
+            .iter()
+            .filter(counts)
+            .filter(|candidate| candidate.link_and_direction(links).is_none())
     }
 }
 
-impl Counter {
-    /// Its link and direction.
-    pub(super) fn way(&self, links: &Links) -> Option<(usize, Direction)> {
-        links.on(i32::try_from(self.id).ok()?)
+impl PlannedCounter {
+    /// Link and direction of the counter; `None` if it is on no link.
+    pub(super) fn link_and_direction(&self, links: &Links) -> Option<(usize, Direction)> {
+        links.link_of(i32::try_from(self.id).ok()?)
     }
 
     /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0. Empty if not
     /// known.
-    pub(super) fn encoding(&self) -> String {
+    pub(super) fn encoding_text(&self) -> String {
         let Some(attr_type) = self.attr_type else { return String::new() };
         let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
         let used =

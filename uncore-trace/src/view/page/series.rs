@@ -12,22 +12,22 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::key::{Columns, Quick};
+use super::super::key::{FabricColumns, QuickKey};
 use super::super::links::Links;
-use super::super::span::Span;
-use super::super::sums::{Rate, Share, Steps as _};
-use super::super::usage::Question;
-use super::grid::Grid;
-use super::survey::{Plot, Survey};
-use super::total::{Rates, Total};
-use crate::schema::columns::get;
+use super::super::span::SelectedTime;
+use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
+use super::super::usage::UsageQuestion;
+use super::grid::PageGrid;
+use super::survey::{PagePlot, PageSurvey};
+use super::total::{ExtremeRates, PlotTotal};
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// One area over time.
+/// Values of an area over time.
 #[derive(Debug, Default)]
-pub(super) struct Area {
+pub(super) struct AreaSeries {
     /// Value in each bucket.
     pub value: Vec<f64>,
     /// The lower end of the 90 % interval, as a fraction of the value; NaN if not known.
@@ -37,68 +37,72 @@ pub(super) struct Area {
     /// The mean confidence, weighted by value; NaN if no row has one.
     pub confidence: Vec<f32>,
     /// Sums of the windows that end in the current bucket.
-    now: Share,
+    bucket_sum: ShareSum,
 }
 
-impl Area {
+impl AreaSeries {
     fn new(count: usize) -> Self {
         Self {
             value: vec![0.0; count],
             low: vec![f32::NAN; count],
             high: vec![f32::NAN; count],
             confidence: vec![f32::NAN; count],
-            now: Share::default(),
+            bucket_sum: ShareSum::default(),
         }
     }
 
     /// Stores the sums of `bucket`, whose windows are complete.
-    fn end(&mut self, bucket: usize) {
-        let now = &mut self.now;
-        let said = now.sure.mean().zip(now.interval(f64::INFINITY)).filter(|_| now.value > 0.0);
-        if let Some((confidence, interval)) = said {
+    fn end_bucket(&mut self, bucket: usize) {
+        let sum = &mut self.bucket_sum;
+        let figures = sum
+            .confidence
+            .mean_confidence()
+            .zip(sum.interval_if_sure(f64::INFINITY))
+            .filter(|_| sum.value > 0.0);
+        if let Some((confidence, interval)) = figures {
             self.confidence[bucket] = confidence as f32;
-            self.low[bucket] = (interval.low / now.value) as f32;
-            self.high[bucket] = (interval.high / now.value) as f32;
+            self.low[bucket] = (interval.low / sum.value) as f32;
+            self.high[bucket] = (interval.high / sum.value) as f32;
         }
-        now.clear();
+        sum.remove_rows();
     }
 
     /// A bucket in which no window ends, because it lies within one, gets interval and confidence
     /// of that window.
-    fn finish(&mut self) {
+    fn fill_gaps(&mut self) {
         for column in [&mut self.low, &mut self.high, &mut self.confidence] {
-            let mut next = f32::NAN;
-            for (said, value) in column.iter_mut().zip(&self.value).rev() {
-                if said.is_nan() && *value > 0.0 {
-                    *said = next;
+            let mut later_figure = f32::NAN;
+            for (figure, value) in column.iter_mut().zip(&self.value).rev() {
+                if figure.is_nan() && *value > 0.0 {
+                    *figure = later_figure;
                 }
-                next = *said;
+                later_figure = *figure;
             }
         }
     }
 }
 
-/// One plot over time.
+/// Values of a plot over time.
 #[derive(Debug)]
-pub(super) struct Series {
-    /// Its totals.
-    pub total: Total,
-    /// In the order of [`Plot::areas`].
-    pub areas: Vec<Area>,
+pub(super) struct PlotSeries {
+    /// Totals of the plot.
+    pub total: PlotTotal,
+    /// In the order of [`PagePlot::areas`].
+    pub areas: Vec<AreaSeries>,
 }
 
 /// All plots over time.
 #[derive(Debug)]
 pub(super) struct AllSeries {
     /// In the order of the plots.
-    pub plots: Vec<Series>,
+    pub plots: Vec<PlotSeries>,
     /// Highest and lowest rates of both directions together, by link.
-    pub together: HashMap<usize, Rates>,
+    pub together: HashMap<usize, ExtremeRates>,
 }
 
 /// The plot and area for the rows of one counter and line.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct AreaSlot {
     plot: usize,
     area: usize,
     cause: usize,
@@ -109,44 +113,44 @@ struct Slot {
 /// # Errors
 ///
 /// The table cannot be read.
-pub(super) fn fill(
+pub(super) fn fill_series(
     recording: &Recording,
-    (survey, links): (&Survey, &Links),
-    question: &Question<'_>,
-    (span, grid): (&Span, Grid),
+    (survey, links): (&PageSurvey, &Links),
+    question: &UsageQuestion<'_>,
+    (span, grid): (&SelectedTime, PageGrid),
 ) -> Result<AllSeries> {
-    let mut filling = Filling::new(survey, links, grid);
-    let table = recording.table(&fabric::TABLE)?;
-    let question = &Question { links: None, ..question.clone() };
-    let read = question.columns(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
+    let mut filling = SeriesFilling::new(survey, links, grid);
+    let table = recording.open_table(&fabric::TABLE)?;
+    let question = &UsageQuestion { links: None, ..question.clone() };
+    let read = question.columns_to_read(recording);
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
-        let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();
+        let columns = FabricColumns::new(&batch, question)?;
+        let mut known: HashMap<(i32, QuickKey), [Option<AreaSlot>; 2]> = HashMap::new();
         for row in 0..columns.rows {
             let end_ns = columns.mono_ns.value(row);
             if !span.wanted.contains(&end_ns) || !columns.is_wanted(row) {
                 continue;
             }
-            filling.goes_to(end_ns);
-            let key = (columns.counter.value(row), columns.quick(row));
-            let slots = *known.entry(key).or_insert_with(|| filling.slots(&columns, row));
+            filling.advance_to(end_ns);
+            let key = (columns.counter.value(row), columns.quick_key(row));
+            let slots = *known.entry(key).or_insert_with(|| filling.slots_of_row(&columns, row));
             for slot in slots.into_iter().flatten() {
-                filling.add(slot, &columns, row);
+                filling.add_row(slot, &columns, row);
             }
         }
     }
-    Ok(filling.finish())
+    Ok(filling.finish_series())
 }
 
-struct Filling<'a> {
-    survey: &'a Survey,
+struct SeriesFilling<'a> {
+    survey: &'a PageSurvey,
     links: &'a Links,
-    grid: Grid,
+    grid: PageGrid,
     /// Index of the plot for each direction of a link.
-    of_links: HashMap<(usize, Direction), usize>,
-    of_events: HashMap<(&'a str, &'a str), usize>,
-    all: AllSeries,
+    plot_of_link: HashMap<(usize, Direction), usize>,
+    plot_of_event: HashMap<(&'a str, &'a str), usize>,
+    all_series: AllSeries,
     /// The bucket in which the current windows end.
     bucket: usize,
     /// The areas with rows in it.
@@ -154,31 +158,32 @@ struct Filling<'a> {
     end_ns: i64,
 }
 
-impl<'a> Filling<'a> {
-    fn new(survey: &'a Survey, links: &'a Links, grid: Grid) -> Self {
+impl<'a> SeriesFilling<'a> {
+    fn new(survey: &'a PageSurvey, links: &'a Links, grid: PageGrid) -> Self {
         let plots = || survey.plots.iter().enumerate();
-        let of_links = plots().filter_map(|(place, plot)| Some((plot.event.link?, place)));
-        let event = |plot: &'a Plot| (plot.event.name.as_str(), plot.event.unit.as_str());
+        let of_links = plots().filter_map(|(link_plot, plot)| Some((plot.event.link?, link_plot)));
+        let event = |plot: &'a PagePlot| (plot.event.name.as_str(), plot.event.unit.as_str());
         let of_events = plots().filter(|(_, plot)| plot.event.link.is_none());
-        let series = |plot: &Plot| Series {
-            total: Total::new(grid),
-            areas: plot.areas.iter().map(|_| Area::new(grid.count)).collect(),
+        let series = |plot: &PagePlot| PlotSeries {
+            total: PlotTotal::new(grid),
+            areas: plot.areas.iter().map(|_| AreaSeries::new(grid.count)).collect(),
         };
         let of_links: HashMap<_, _> = of_links.collect();
         let both_ways = |(link, direction): &&(usize, Direction)| {
             *direction == Direction::In && of_links.contains_key(&(*link, Direction::Out))
         };
-        let together = of_links.keys().filter(both_ways).map(|(link, _)| (*link, Rates::new(grid)));
+        let together =
+            of_links.keys().filter(both_ways).map(|(link, _)| (*link, ExtremeRates::new(grid)));
         Self {
             survey,
             links,
             grid,
-            all: AllSeries {
+            all_series: AllSeries {
                 plots: survey.plots.iter().map(series).collect(),
                 together: together.collect(),
             },
-            of_events: of_events.map(|(place, plot)| (event(plot), place)).collect(),
-            of_links,
+            plot_of_event: of_events.map(|(event_plot, plot)| (event(plot), event_plot)).collect(),
+            plot_of_link: of_links,
             bucket: 0,
             touched: Vec::new(),
             end_ns: i64::MIN,
@@ -187,7 +192,7 @@ impl<'a> Filling<'a> {
 
     /// The next rows belong to windows that end at `end_ns`; rows come in the order of their
     /// windows' ends.
-    fn goes_to(&mut self, end_ns: i64) {
+    fn advance_to(&mut self, end_ns: i64) {
         if end_ns == self.end_ns {
             return;
         }
@@ -201,67 +206,69 @@ impl<'a> Filling<'a> {
     }
 
     /// Where a row belongs: to its link, and to its event if that has a plot of its own.
-    fn slots(&mut self, columns: &Columns<'_>, row: usize) -> [Option<Slot>; 2] {
-        let link = self.links.on(columns.counter.value(row));
-        let of_link = link.and_then(|way| self.of_links.get(&way).copied());
-        let event = columns.event(row);
-        let of_event = self.of_events.get(&(event.as_str(), columns.unit(row))).copied();
+    fn slots_of_row(&mut self, columns: &FabricColumns<'_>, row: usize) -> [Option<AreaSlot>; 2] {
+        let link = self.links.link_of(columns.counter.value(row));
+        let of_link =
+            link.and_then(|link_and_direction| self.plot_of_link.get(&link_and_direction).copied());
+        let event = columns.event_label(row);
+        let of_event = self.plot_of_event.get(&(event.as_str(), columns.row_unit(row))).copied();
         [of_link, of_event].map(|plot| {
             let plot = plot?;
-            let area = self.survey.plots[plot].area(columns.owner(row), columns.key(row));
+            let area =
+                self.survey.plots[plot].area_of_line(columns.row_owner(row), columns.line_key(row));
             let Some(area) = area else {
-                return Some(Slot { plot, area: usize::MAX, cause: 0 });
+                return Some(AreaSlot { plot, area: usize::MAX, cause: 0 });
             };
-            let cause = columns
-                .cause(row)
-                .map(|(socket, name)| self.all.plots[plot].areas[area].now.cause(socket, name));
-            Some(Slot { plot, area, cause: cause.unwrap_or_default() })
+            let cause = columns.error_cause(row).map(|(socket, name)| {
+                self.all_series.plots[plot].areas[area].bucket_sum.cause_number(socket, name)
+            });
+            Some(AreaSlot { plot, area, cause: cause.unwrap_or_default() })
         })
     }
 
-    fn add(&mut self, slot: Slot, columns: &Columns<'_>, row: usize) {
-        let window = columns.window(row);
-        let value = get(columns.value, row);
-        let series = &mut self.all.plots[slot.plot];
-        series.total.add(columns.counter.value(row), window, value);
+    fn add_row(&mut self, slot: AreaSlot, columns: &FabricColumns<'_>, row: usize) {
+        let window = columns.row_window(row);
+        let value = nullable_value(columns.value, row);
+        let series = &mut self.all_series.plots[slot.plot];
+        series.total.add_row(columns.counter.value(row), window, value);
         let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
-        let add = |bucket: usize, part| area.value[bucket] += value * part;
-        self.grid.split(window.begin_ns, window.end_ns, add);
-        if area.now.rows == 0 {
+        let add_value = |bucket: usize, fraction| area.value[bucket] += value * fraction;
+        self.grid.split_time(window.begin_ns, window.end_ns, add_value);
+        if area.bucket_sum.rows == 0 {
             self.touched.push((slot.plot, slot.area));
         }
-        match columns.claim(row, value) {
-            Some(claim) => area.now.add(slot.cause, claim),
-            None => area.now.add_whole(value, get(columns.confidence, row)),
+        match columns.uncertain_share(row, value) {
+            Some(claim) => area.bucket_sum.add_claim(slot.cause, claim),
+            None => area.bucket_sum.add_whole(value, nullable_value(columns.confidence, row)),
         }
     }
 
     /// Called when all rows of the windows that end at one time have come.
     fn end_windows(&mut self) {
-        let rates: Vec<Rate> =
-            self.all.plots.iter_mut().map(|series| series.total.end_windows()).collect();
-        for (link, together) in &mut self.all.together {
-            let of = |direction| {
-                let plot = self.of_links.get(&(*link, direction));
-                plot.map_or(Rate::Absent, |plot| rates[*plot])
+        let rates: Vec<MomentRate> =
+            self.all_series.plots.iter_mut().map(|series| series.total.end_windows()).collect();
+        for (link, together) in &mut self.all_series.together {
+            let rate_in = |direction| {
+                let plot = self.plot_of_link.get(&(*link, direction));
+                plot.map_or(MomentRate::Absent, |plot| rates[*plot])
             };
-            let sum = of(Direction::In).and(of(Direction::Out));
-            together.add(self.grid.ends_in(self.end_ns), sum);
+            let sum = rate_in(Direction::In).sum_directions(rate_in(Direction::Out));
+            together.add_rate(self.grid.ends_in(self.end_ns), sum);
         }
     }
 
     fn end_bucket(&mut self) {
         for (plot, area) in self.touched.drain(..) {
-            self.all.plots[plot].areas[area].end(self.bucket);
+            self.all_series.plots[plot].areas[area].end_bucket(self.bucket);
         }
     }
 
-    fn finish(mut self) -> AllSeries {
+    fn finish_series(mut self) -> AllSeries {
         self.end_windows();
         self.end_bucket();
-        for series in &mut self.all.plots {
-            series.areas.iter_mut().for_each(Area::finish);
+        for series in &mut self.all_series.plots {
+            series.areas.iter_mut().for_each(AreaSeries::fill_gaps);
         }
-        self.all
+        self.all_series
     }
 }

@@ -14,21 +14,21 @@ pub(super) struct Query {
 }
 
 /// The queries for a recording at `path`, as typed; `event` is one that it has.
-pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) -> Vec<Query> {
+pub(super) fn build_queries(recording: &Recording, path: &str, event: Option<&str>) -> Vec<Query> {
     let table = |name: &str| {
         let file = if recording.is_dataset() {
             format!("{}/{name}.parquet", path.trim_end_matches('/'))
         } else {
             path.to_owned()
         };
-        format!("'{}'", quoted(&file))
+        format!("'{}'", sql_string(&file))
     };
     let fabric = table(fabric::TABLE.name);
     let mut queries = Vec::new();
-    let mut add = |question: &str, sql: String| {
+    let mut add_query = |question: &str, sql: String| {
         queries.push(Query { question: question.to_owned(), sql });
     };
-    add(
+    add_query(
         "Who had how much of each event, and how sure is it?",
         format!(
             "SELECT event, unit, owner, cgroup, sum(value) AS value,\n\
@@ -38,8 +38,8 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
              GROUP BY ALL ORDER BY event, value DESC;"
         ),
     );
-    if recording.tables().iter().any(|def| def.name == links::TABLE.name) {
-        add(
+    if recording.list_tables().iter().any(|def| def.name == links::TABLE.name) {
+        add_query(
             "Who moved how much over each link?",
             format!(
                 "SELECT link, direction, owner, cgroup, sum(value) / 1e9 AS gb\n\
@@ -52,14 +52,14 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
         );
     }
     if let Some(event) = event {
-        add(
+        add_query(
             "In which windows was most counted, and who had it?",
             format!(
                 "SELECT ts, cgroup, pid, comm, sum(value) * 1e9 / max(window_ns) AS per_second\n\
                  FROM {fabric}\n\
                  WHERE event = '{}' AND owner = 'task'\n\
                  GROUP BY ALL ORDER BY per_second DESC NULLS LAST LIMIT 20;",
-                quoted(event)
+                sql_string(event)
             ),
         );
     }
@@ -68,24 +68,24 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
 
 /// The content of an SQL string, escaped for display; a path with escapes makes the query fail, and
 /// nothing else.
-fn quoted(text: &str) -> String {
+fn sql_string(text: &str) -> String {
     printable(text).replace('\'', "''")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::sample::{INTACT, Sample};
+    use super::super::super::sample::{INTACT, SampleRecording};
     use super::*;
 
     #[test]
     fn names_are_quoted_and_tables_are_those_there_are() {
-        let file = Sample::new(false, &INTACT).open();
-        let of_file = queries(&file, "it's.parquet", Some("o'event"));
+        let file = SampleRecording::new(false, &INTACT).open();
+        let of_file = build_queries(&file, "it's.parquet", Some("o'event"));
         assert_eq!(of_file.len(), 2);
         assert!(of_file.iter().all(|it| it.sql.contains("'it''s.parquet'")), "{of_file:?}");
         assert!(of_file[1].sql.contains("event = 'o''event'"), "{of_file:?}");
-        let dataset = Sample::new(true, &INTACT);
-        let of_dataset = queries(&dataset.open(), "run/", None);
+        let dataset = SampleRecording::new(true, &INTACT);
+        let of_dataset = build_queries(&dataset.open(), "run/", None);
         assert!(of_dataset[0].sql.contains("'run/fabric.parquet'"), "{of_dataset:?}");
     }
 }

@@ -7,18 +7,18 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
-use super::super::usage::{Event, Line, Question, top};
-use super::planned::Planned;
+use super::super::usage::{ReportLine, UsageEvent, UsageQuestion, keep_top_lines};
+use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
 /// How an area is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum AreaKind {
     /// A tenant: in colour.
     Tenant,
     /// The sum of all that are too small, or beyond the selected number.
@@ -27,9 +27,9 @@ pub(super) enum Kind {
     Nobody,
 }
 
-impl Kind {
-    /// Its name in the data of the page.
-    pub(super) const fn name(self) -> &'static str {
+impl AreaKind {
+    /// Name of the kind in the data of the page.
+    pub(super) const fn json_name(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
             Self::Others => "others",
@@ -40,123 +40,130 @@ impl Kind {
 
 /// The owner of areas in all plots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Tenant {
-    pub kind: Kind,
+pub(super) struct PageTenant {
+    pub kind: AreaKind,
     /// Escaped.
     pub name: String,
 }
 
-impl Tenant {
+impl PageTenant {
     /// The tenant of a line; each owner other than tasks has its own.
-    fn of(line: &Line, by: By) -> Self {
-        let own = |kind| Self { kind, name: format!("({})", line.owner) };
+    fn of_line(line: &ReportLine, grouping: GroupBy) -> Self {
+        let named_owner = |area_kind| Self { kind: area_kind, name: format!("({})", line.owner) };
         match line.owner.as_str() {
-            owner::DEVICE if by != By::Device => own(Kind::Tenant),
-            owner::OTHER_TASKS => own(Kind::Others),
-            owner::IRQ | owner::SOFTIRQ | owner::IDLE | owner::UNATTRIBUTED => own(Kind::Nobody),
-            _ => Self { kind: Kind::Tenant, name: printable(&line.key).into_owned() },
+            owner::DEVICE if grouping != GroupBy::Device => named_owner(AreaKind::Tenant),
+            owner::OTHER_TASKS => named_owner(AreaKind::Others),
+            owner::IRQ | owner::SOFTIRQ | owner::IDLE | owner::UNATTRIBUTED => {
+                named_owner(AreaKind::Nobody)
+            }
+            _ => Self { kind: AreaKind::Tenant, name: printable(&line.key).into_owned() },
         }
     }
 
     /// The sum of small lines.
-    fn others() -> Self {
-        Self { kind: Kind::Others, name: "(others)".to_owned() }
+    fn sum_of_others() -> Self {
+        Self { kind: AreaKind::Others, name: "(others)".to_owned() }
     }
 }
 
 /// An event with its largest lines, and the tenant of each.
 #[derive(Debug)]
-struct Shown {
-    event: Event,
-    tenants: Vec<Tenant>,
+struct EventWithTenants {
+    event: UsageEvent,
+    tenants: Vec<PageTenant>,
     /// Whether the last line is a sum of small ones.
-    summed: bool,
+    has_others_line: bool,
 }
 
-impl Shown {
+impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
-    fn new(event: Event, by: By, count: usize) -> Self {
-        let is_task = |line: &&Line| line.owner == owner::TASK || line.owner.is_empty();
-        let summed = event.lines.iter().filter(is_task).count() > count;
+    fn new(event: UsageEvent, grouping: GroupBy, count: usize) -> Self {
+        let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
+        let has_others_line = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
-        top(&mut events, count);
+        keep_top_lines(&mut events, count);
         let [event] = events;
-        let mut tenants: Vec<Tenant> =
-            event.lines.iter().map(|line| Tenant::of(line, by)).collect();
-        if let Some(last) = tenants.last_mut().filter(|_| summed) {
-            *last = Tenant::others();
+        let mut tenants: Vec<PageTenant> =
+            event.lines.iter().map(|line| PageTenant::of_line(line, grouping)).collect();
+        if let Some(last_tenant) = tenants.last_mut().filter(|_| has_others_line) {
+            *last_tenant = PageTenant::sum_of_others();
         }
-        Self { event, tenants, summed }
+        Self { event, tenants, has_others_line }
     }
 }
 
 /// One direction of a link, or an event.
 #[derive(Debug)]
-pub(super) struct Plot {
-    /// Its sums, with the largest lines and one for all others.
-    pub event: Event,
-    /// The tenants of its areas, as indices in [`Survey::tenants`], ascending.
+pub(super) struct PagePlot {
+    /// Sums of the link or event, with the largest lines and one for all others.
+    pub event: UsageEvent,
+    /// The tenants of its areas, as indices in [`PageSurvey::tenants`], ascending.
     pub areas: Vec<usize>,
     /// The tenant of each line of the event.
     tenants: Vec<usize>,
     /// The area of each shown line, by owner and key.
     lines: HashMap<(String, String), usize>,
     /// The area of all others.
-    others: Option<usize>,
+    others_area: Option<usize>,
 }
 
-impl Plot {
-    fn new(shown: Shown, index: &HashMap<Tenant, usize>) -> Self {
-        let Shown { event, tenants, summed } = shown;
-        let places: Vec<usize> =
-            tenants.iter().map(|its| index.get(its).copied().unwrap_or_default()).collect();
-        let numbered = || event.lines.iter().zip(&places);
+impl PagePlot {
+    fn new(shown_event: EventWithTenants, index: &HashMap<PageTenant, usize>) -> Self {
+        let EventWithTenants { event, tenants, has_others_line: has_others } = shown_event;
+        let tenant_indices: Vec<usize> =
+            tenants.iter().map(|tenant| index.get(tenant).copied().unwrap_or_default()).collect();
+        let numbered = || event.lines.iter().zip(&tenant_indices);
         // An event with a count of 0 has no areas.
         let drawn =
-            numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.sure.claims > 0);
-        let areas: BTreeSet<usize> = drawn.map(|(_, place)| *place).collect();
+            numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.confidence.claims > 0);
+        let areas: BTreeSet<usize> = drawn.map(|(_, tenant_index)| *tenant_index).collect();
         let areas: Vec<usize> = areas.into_iter().collect();
-        let area = |place: &usize| areas.binary_search(place).ok();
-        let others = places.last().filter(|_| summed).and_then(area);
-        let kept = event.lines.len() - usize::from(summed);
-        let lines = numbered().take(kept).filter_map(|(line, place)| {
-            Some(((line.owner.clone(), line.key.clone()), area(place)?))
+        let area = |searched: &usize| areas.binary_search(searched).ok();
+        let others_area = tenant_indices.last().filter(|_| has_others).and_then(area);
+        let kept = event.lines.len() - usize::from(has_others);
+        let lines = numbered().take(kept).filter_map(|(line, line_tenant)| {
+            Some(((line.owner.clone(), line.key.clone()), area(line_tenant)?))
         });
         let lines = lines.collect();
-        Self { lines, others, areas, tenants: places, event }
+        Self { lines, others_area, areas, tenants: tenant_indices, event }
     }
 
     /// The area for the rows of a line; `None` if none of them has a value.
-    pub(super) fn area(&self, owner: &str, key: String) -> Option<usize> {
-        self.lines.get(&(owner.to_owned(), key)).copied().or(self.others)
+    pub(super) fn area_of_line(&self, owner: &str, key: String) -> Option<usize> {
+        self.lines.get(&(owner.to_owned(), key)).copied().or(self.others_area)
     }
 
-    /// Its lines, and the tenant of each as an index in [`Survey::tenants`].
-    pub(super) fn lines(&self) -> impl Iterator<Item = (&Line, usize)> {
+    /// The lines of the plot, and the tenant of each as an index in [`PageSurvey::tenants`].
+    pub(super) fn event_lines(&self) -> impl Iterator<Item = (&ReportLine, usize)> {
         self.event.lines.iter().zip(self.tenants.iter().copied())
     }
 }
 
 /// The content of a page.
 #[derive(Debug)]
-pub(super) struct Survey {
+pub(super) struct PageSurvey {
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
     /// Directions of links in the order of the plan, then events by name.
-    pub plots: Vec<Plot>,
-    /// The owners of areas: the tenant with the largest part of a plot first, [`Kind::Others`] and
-    /// [`Kind::Nobody`] last.
-    pub tenants: Vec<Tenant>,
+    pub plots: Vec<PagePlot>,
+    /// The owners of areas: the tenant with the largest part of a plot first, [`AreaKind::Others`]
+    /// and [`AreaKind::Nobody`] last.
+    pub tenants: Vec<PageTenant>,
 }
 
-impl Survey {
+impl PageSurvey {
     /// Of the lines of tasks, the `count` largest of each plot are kept.
-    pub(super) fn new(start_ns: i64, events: Vec<Event>, by: By, count: usize) -> Self {
-        let shown = events.into_iter().map(|event| Shown::new(event, by, count));
-        let shown: Vec<Shown> = shown.collect();
-        let tenants = ranked(&shown);
+    pub(super) fn new(
+        start_ns: i64,
+        events: Vec<UsageEvent>,
+        grouping: GroupBy,
+        count: usize,
+    ) -> Self {
+        let shown = events.into_iter().map(|event| EventWithTenants::new(event, grouping, count));
+        let shown: Vec<EventWithTenants> = shown.collect();
+        let tenants = rank_tenants(&shown);
         let index = tenants.iter().cloned().zip(0..).collect();
-        let plots = shown.into_iter().map(|shown| Plot::new(shown, &index)).collect();
+        let plots = shown.into_iter().map(|shown| PagePlot::new(shown, &index)).collect();
         Self { start_ns, plots, tenants }
     }
 }
@@ -167,26 +174,30 @@ impl Survey {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub(super) fn events(
+pub(super) fn plotted_events(
     recording: &Recording,
-    plan: Option<&Planned>,
+    plan: Option<&PagePlan>,
     links: &Links,
-    question: &Question<'_>,
-) -> Result<(i64, Vec<Event>)> {
+    question: &UsageQuestion<'_>,
+) -> Result<(i64, Vec<UsageEvent>)> {
     let (mut start_ns, mut events) = (0, Vec::new());
     if !links.links.is_empty() {
         let sums =
-            usage_of_tenants(recording, &Question { links: Some(links), ..question.clone() })?;
+            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..question.clone() })?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
-    let names = |plan: &Planned| plan.apart(links).map(|its| its.event.clone()).collect();
+    let names = |plan: &PagePlan| {
+        plan.counters_off_links(links).map(|counter| counter.event.clone()).collect()
+    };
     let apart: Option<BTreeSet<String>> = plan.map(names);
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
-        let sums = usage_of_tenants(recording, &Question { links: None, ..question.clone() })?;
+        let sums = usage_of_tenants(recording, &UsageQuestion { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
-        let name = |event: &Event| event.name.split('[').next().unwrap_or_default().to_owned();
-        let wanted = |event: &Event| apart.as_ref().is_none_or(|it| it.contains(&name(event)));
+        let name = |event: &UsageEvent| event.name.split('[').next().unwrap_or_default().to_owned();
+        let wanted = |event: &UsageEvent| {
+            apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)))
+        };
         events.extend(sums.events.into_iter().filter(wanted));
     }
     Ok((start_ns, events))
@@ -194,22 +205,22 @@ pub(super) fn events(
 
 /// All owners of lines, by the largest part of an event; if there are links, only links are
 /// considered.
-fn ranked(all: &[Shown]) -> Vec<Tenant> {
-    let any_link = all.iter().any(|its| its.event.link.is_some());
-    let mut parts: HashMap<&Tenant, f64> = HashMap::new();
-    for Shown { event, tenants, .. } in all {
+fn rank_tenants(events_shown: &[EventWithTenants]) -> Vec<PageTenant> {
+    let any_link = events_shown.iter().any(|shown| shown.event.link.is_some());
+    let mut largest_fractions: HashMap<&PageTenant, f64> = HashMap::new();
+    for EventWithTenants { event, tenants, .. } in events_shown {
         let counts = event.total > 0.0 && (event.link.is_some() || !any_link);
-        let mut own: HashMap<&Tenant, f64> = HashMap::new();
+        let mut tenant_values: HashMap<&PageTenant, f64> = HashMap::new();
         for (line, tenant) in event.lines.iter().zip(tenants) {
-            *own.entry(tenant).or_default() += line.sum.value;
+            *tenant_values.entry(tenant).or_default() += line.sum.value;
         }
-        for (tenant, value) in own {
-            let part = if counts { value / event.total } else { 0.0 };
-            let most = parts.entry(tenant).or_default();
-            *most = most.max(part);
+        for (tenant, value) in tenant_values {
+            let fraction = if counts { value / event.total } else { 0.0 };
+            let largest = largest_fractions.entry(tenant).or_default();
+            *largest = largest.max(fraction);
         }
     }
-    let mut ranked: Vec<(&Tenant, f64)> = parts.into_iter().collect();
+    let mut ranked: Vec<(&PageTenant, f64)> = largest_fractions.into_iter().collect();
     ranked.sort_by(|(a, part_a), (b, part_b)| {
         a.kind.cmp(&b.kind).then(part_b.total_cmp(part_a)).then(a.name.cmp(&b.name))
     });

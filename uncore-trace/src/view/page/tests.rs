@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use super::super::key::By;
-use super::super::sample::{Broken, INTACT, MARKS, Sample, link, peak, plan};
-use super::super::span::Moment;
+use super::super::key::GroupBy;
+use super::super::sample::{
+    Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan,
+};
+use super::super::span::TimePoint;
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::metadata;
@@ -12,9 +14,10 @@ use crate::schema::metadata;
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{202e}'\"&amp;";
 
 /// The page of a recording.
-fn page(recording: &Recording, question: Question<'_>, tenants: usize) -> String {
+fn page(recording: &Recording, question: UsageQuestion<'_>, tenants: usize) -> String {
     let mut out = Vec::new();
-    write(recording, &Asked { question, tenants, path: "run.parquet" }, &mut out).unwrap();
+    write_page(recording, &PageOptions { question, tenants, path: "run.parquet" }, &mut out)
+        .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -25,8 +28,8 @@ fn data(page: &str) -> Value {
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
-fn of(broken: &Broken, by: By) -> Value {
-    data(&page(&Sample::new(false, broken).open(), Question::by(by), TENANTS))
+fn of(broken: &Broken, by: GroupBy) -> Value {
+    data(&page(&SampleRecording::new(false, broken).open(), UsageQuestion::grouped_by(by), TENANTS))
 }
 
 /// A column with its runs expanded.
@@ -46,8 +49,11 @@ fn column(entries: &Value) -> Vec<Option<f64>> {
 /// Windows have a length, and the first of two counters is on a link.
 fn linked(pairs: &mut std::collections::BTreeMap<String, String>) {
     pairs.insert(metadata::INTERVAL_NS.to_owned(), "10000000".to_owned());
-    let mut plan: Value =
-        serde_json::from_str(&plan(vec![link(vec![peak(PeakSource::Sysfs, 128e6)])])).unwrap();
+    let mut plan: Value = serde_json::from_str(&sample_plan(vec![sample_link(vec![sample_peak(
+        PeakSource::Sysfs,
+        128e6,
+    )])]))
+    .unwrap();
     let counter = |(id, event): (usize, &str)| {
         serde_json::json!({"id": id, "pmu": "test_pmu_0", "family": "test_pmu", "subsystem": "host",
             "event": event, "filter": "", "unit": "count", "scale": 1.0, "attr_type": 40,
@@ -84,8 +90,8 @@ fn plot<'a>(data: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
-    let data = of(&PHASES, By::Cgroup);
+fn areas_sum_to_the_mean_and_unknown_buckets_are_null() {
+    let data = of(&PHASES, GroupBy::Cgroup);
     assert_eq!(data["time"]["count"], 300);
     assert_eq!(data["time"]["bucket"], 0.01);
     for (name, per_second, gap) in [("memory 0 in", 64e6, true), ("page-faults", 3000.0, false)] {
@@ -115,45 +121,47 @@ fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
 
 #[test]
 fn few_buckets_keep_the_sum_and_the_highest_window() {
-    let sample = Sample::new(false, &PHASES);
+    let sample = SampleRecording::new(false, &PHASES);
     let recording = sample.open();
-    let table = recording.table(&fabric::TABLE).unwrap();
-    let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
-    let question = Question::by(By::Cgroup);
-    let links = Links::of_metadata(table.metadata()).unwrap();
+    let table = recording.open_table(&fabric::TABLE).unwrap();
+    let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
+    let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
+    let links = Links::from_metadata(table.metadata_pairs()).unwrap();
     let survey = {
-        let (start_ns, events) = survey::events(&recording, None, &links, &question).unwrap();
-        Survey::new(start_ns, events, question.by, 30)
+        let (start_ns, events) =
+            survey::plotted_events(&recording, None, &links, &question).unwrap();
+        PageSurvey::new(start_ns, events, question.grouping, 30)
     };
-    let grid = Grid::new(&span, table.metadata(), 7);
+    let grid = PageGrid::new(&span, table.metadata_pairs(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
-    let series = series::fill(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
+    let series =
+        series::fill_series(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
     for (plot, series) in survey.plots.iter().zip(&series.plots) {
         let sum: f64 = series.areas.iter().flat_map(|area| &area.value).sum();
         assert!((sum - plot.event.total).abs() < 1e-6 * sum, "{}", plot.event.name);
         let highest = series.total.rates.highest.iter().copied().fold(0.0, f64::max);
         let usual = if plot.event.unit == "bytes" { 64e6 } else { 3000.0 };
         assert!((highest - 10.0 * usual).abs() < 1e-6 * highest, "{}: {highest}", plot.event.name);
-        assert!(series.total.mean(1).unwrap() < 2.0 * usual);
+        assert!(series.total.bucket_mean(1).unwrap() < 2.0 * usual);
         assert!((series.total.rates.lowest[1] - usual).abs() < 1e-6 * usual);
     }
     // The third bucket is not known at all, the one before it in part.
     let link = &series.plots[0].total;
-    assert_eq!((link.mean(3), link.known(3)), (None, Some(0.0)));
-    assert!(link.known(2).is_some_and(|known| known > 0.0 && known < 1.0));
-    assert!((link.mean(2).unwrap() - 64e6).abs() < 1.0);
+    assert_eq!((link.bucket_mean(3), link.bucket_known_fraction(3)), (None, Some(0.0)));
+    assert!(link.bucket_known_fraction(2).is_some_and(|known| known > 0.0 && known < 1.0));
+    assert!((link.bucket_mean(2).unwrap() - 64e6).abs() < 1.0);
 }
 
 #[test]
 fn an_interval_is_a_part_of_the_value() {
-    let data = of(&PHASES, By::Cgroup);
+    let data = of(&PHASES, GroupBy::Cgroup);
     let area = &plot(&data, "page-faults")["areas"][0];
     // 27 % at a confidence of 0.5.
     for (name, expected) in [("low", 73.0), ("high", 127.0), ("confidence", 50.0)] {
         assert!(column(&area[name]).iter().all(|it| *it == Some(expected)), "{name}");
     }
     // By PMU, nothing was divided.
-    let by_pmu = of(&PHASES, By::Pmu);
+    let by_pmu = of(&PHASES, GroupBy::Pmu);
     let area = &plot(&by_pmu, "page-faults")["areas"][0];
     assert_eq!(column(&area["low"])[0], Some(100.0));
     assert_eq!(by_pmu["tenants"][0][0], "test_pmu_0");
@@ -161,7 +169,7 @@ fn an_interval_is_a_part_of_the_value() {
 
 #[test]
 fn a_link_has_its_peak_and_its_answer() {
-    let data = of(&PHASES, By::Cgroup);
+    let data = of(&PHASES, GroupBy::Cgroup);
     let memory = plot(&data, "memory 0 in");
     assert_eq!(memory["peak"]["rate"].as_f64(), Some(128e6));
     assert_eq!(memory["peak"]["source"], "sysfs: 16 GT/s x4");
@@ -173,7 +181,7 @@ fn a_link_has_its_peak_and_its_answer() {
             "memory 0 (in) was 77 % full on average and 500 % at most, for 1.01 s above 80 %."
         ])
     );
-    let events = of(&INTACT, By::Cgroup);
+    let events = of(&INTACT, GroupBy::Cgroup);
     assert_eq!(
         events["answer"][0],
         "/tenant\\u{1b}[2J had 50 % (37 to 63 %) of page-faults and 50 % (37 to 63 %) of read_bytes."
@@ -182,8 +190,8 @@ fn a_link_has_its_peak_and_its_answer() {
 
 #[test]
 fn the_smallest_tenants_are_one_area_and_nobody_stays() {
-    let sample = Sample::new(false, &INTACT);
-    let page = data(&page(&sample.open(), Question::by(By::Pid), 1));
+    let sample = SampleRecording::new(false, &INTACT);
+    let page = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Pid), 1));
     let tenants: Vec<&str> =
         page["tenants"].as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
     assert_eq!(tenants, ["train (100)", "(others)", "(idle)", "(irq)"]);
@@ -198,9 +206,13 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 
 #[test]
 fn a_part_of_the_time_has_its_own_buckets() {
-    let sample = Sample::new(false, &PHASES);
-    let at = |text: &str| Some(text.parse::<Moment>().unwrap());
-    let question = Question { from: at("2s"), to: at("2.5s"), ..Question::by(By::Cgroup) };
+    let sample = SampleRecording::new(false, &PHASES);
+    let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
+    let question = UsageQuestion {
+        begin: at("2s"),
+        end: at("2.5s"),
+        ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+    };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
     assert_eq!(data["time"]["count"], 50);
@@ -227,12 +239,17 @@ fn hostile_names_are_data() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &hostile);
-    let clean = page(&Sample::new(false, &INTACT).open(), Question::by(By::Cgroup), TENANTS);
-    for by in By::ALL {
+    let sample = SampleRecording::new(false, &hostile);
+    let clean = page(
+        &SampleRecording::new(false, &INTACT).open(),
+        UsageQuestion::grouped_by(GroupBy::Cgroup),
+        TENANTS,
+    );
+    for by in GroupBy::ALL {
         let mut out = Vec::new();
-        let asked = Asked { question: Question::by(by), tenants: 30, path: HOSTILE };
-        write(&sample.open(), &asked, &mut out).unwrap();
+        let asked =
+            PageOptions { question: UsageQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
+        write_page(&sample.open(), &asked, &mut out).unwrap();
         let page = String::from_utf8(out).unwrap();
         for sign in ["</script", "<img", "<!--", "<"] {
             assert_eq!(page.matches(sign).count(), clean.matches(sign).count(), "{sign}");
@@ -262,8 +279,8 @@ fn names_losses_and_cpus_of_a_dataset_are_marked() {
         marks: MARKS,
         ..PHASES
     };
-    let sample = Sample::new(true, &lossy);
-    let data = data(&page(&sample.open(), Question::by(By::Cgroup), TENANTS));
+    let sample = SampleRecording::new(true, &lossy);
+    let data = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Cgroup), TENANTS));
     let expected = serde_json::json!([{"words": "7 gaps in the records of a CPU", "from": 1.0, "to": 1.5,
         "detail": "CPU 1, so it was"}]);
     assert_eq!(data["losses"], expected);

@@ -2,25 +2,25 @@
 
 use std::mem;
 
-use super::super::sums::{Lengths, Rate, Steps as _, Time, Window};
-use super::grid::Grid;
+use super::super::sums::{CountedTime, MomentRate, TimeSteps as _, Window, WindowTimes};
+use super::grid::PageGrid;
 
 /// The highest and lowest rate of windows that end in each bucket, per second; NaN if there is none
 /// with a known rate.
 #[derive(Debug)]
-pub(super) struct Rates {
+pub(super) struct ExtremeRates {
     pub highest: Vec<f64>,
     pub lowest: Vec<f64>,
 }
 
-impl Rates {
-    pub(super) fn new(grid: Grid) -> Self {
+impl ExtremeRates {
+    pub(super) fn new(grid: PageGrid) -> Self {
         Self { highest: vec![f64::NAN; grid.count], lowest: vec![f64::NAN; grid.count] }
     }
 
     /// Adds the rate of the windows that end at one time.
-    pub(super) fn add(&mut self, bucket: usize, rate: Rate) {
-        let Rate::Known(rate) = rate else { return };
+    pub(super) fn add_rate(&mut self, bucket: usize, rate: MomentRate) {
+        let MomentRate::Known(rate) = rate else { return };
         // `max` and `min` ignore NaN.
         self.highest[bucket] = self.highest[bucket].max(rate);
         self.lowest[bucket] = self.lowest[bucket].min(rate);
@@ -29,61 +29,61 @@ impl Rates {
 
 /// The sums of all owners.
 #[derive(Debug)]
-pub(super) struct Total {
-    grid: Grid,
+pub(super) struct PlotTotal {
+    grid: PageGrid,
     /// Value in each bucket.
     value: Vec<f64>,
-    time: Time,
+    time: CountedTime,
     /// Rates of single windows.
-    pub rates: Rates,
+    pub rates: ExtremeRates,
     /// The rate of the windows that end at the current time.
-    rate: Rate,
+    rate: MomentRate,
     end_ns: i64,
 }
 
-impl Total {
-    pub(super) fn new(grid: Grid) -> Self {
+impl PlotTotal {
+    pub(super) fn new(grid: PageGrid) -> Self {
         Self {
             grid,
             value: vec![0.0; grid.count],
-            time: Time::default(),
-            rates: Rates::new(grid),
-            rate: Rate::Absent,
+            time: CountedTime::default(),
+            rates: ExtremeRates::new(grid),
+            rate: MomentRate::Absent,
             end_ns: i64::MIN,
         }
     }
 
     /// Adds a row of a counter; `None`: the value of the window is not known.
-    pub(super) fn add(&mut self, counter: i32, window: Window, value: Option<f64>) {
-        self.time.add(counter, window, &self.grid);
+    pub(super) fn add_row(&mut self, counter: i32, window: Window, value: Option<f64>) {
+        self.time.add_window(counter, window, &self.grid);
         if let Some(value) = value {
-            let add = |bucket: usize, part| self.value[bucket] += value * part;
-            self.grid.split(window.begin_ns, window.end_ns, add);
+            let add_value = |bucket: usize, fraction| self.value[bucket] += value * fraction;
+            self.grid.split_time(window.begin_ns, window.end_ns, add_value);
         }
         self.end_ns = window.end_ns;
-        self.rate.add(value.map(|value| value * window.per_second()));
+        self.rate.add_window(value.map(|value| value * window.per_second()));
     }
 
     /// Returns the rate of the windows that end at one time, when all their rows have come.
-    pub(super) fn end_windows(&mut self) -> Rate {
+    pub(super) fn end_windows(&mut self) -> MomentRate {
         let rate = mem::take(&mut self.rate);
-        self.rates.add(self.grid.ends_in(self.end_ns), rate);
+        self.rates.add_rate(self.grid.ends_in(self.end_ns), rate);
         rate
     }
 
     /// A sum in a bucket as a rate per second; `None` if nothing is known.
-    pub(super) fn rate(&self, bucket: usize, value: f64) -> Option<f64> {
-        self.time.step(bucket).per_second().map(|per_second| value * per_second)
+    pub(super) fn bucket_rate(&self, bucket: usize, value: f64) -> Option<f64> {
+        self.time.step_time(bucket).per_second().map(|per_second| value * per_second)
     }
 
     /// The mean rate in a bucket, per second.
-    pub(super) fn mean(&self, bucket: usize) -> Option<f64> {
-        self.rate(bucket, self.value[bucket])
+    pub(super) fn bucket_mean(&self, bucket: usize) -> Option<f64> {
+        self.bucket_rate(bucket, self.value[bucket])
     }
 
     /// Fraction of a bucket's windows with known values, 0 to 1; `None` without windows.
-    pub(super) fn known(&self, bucket: usize) -> Option<f64> {
-        Lengths::part(&self.time.step(bucket))
+    pub(super) fn bucket_known_fraction(&self, bucket: usize) -> Option<f64> {
+        WindowTimes::known_fraction(&self.time.step_time(bucket))
     }
 }
 
@@ -91,20 +91,21 @@ impl Total {
 mod tests {
     use super::*;
 
-    const GRID: Grid = Grid { begin_ns: 0, end_ns: 400, bucket_ns: 100, count: 4, window_ns: 50 };
+    const GRID: PageGrid =
+        PageGrid { begin_ns: 0, end_ns: 400, bucket_ns: 100, count: 4, window_ns: 50 };
 
-    fn means(total: &Total) -> Vec<Option<f64>> {
-        (0..4).map(|bucket| total.mean(bucket).map(|mean| mean * 1e-9)).collect()
+    fn means(total: &PlotTotal) -> Vec<Option<f64>> {
+        (0..4).map(|bucket| total.bucket_mean(bucket).map(|mean| mean * 1e-9)).collect()
     }
 
     /// Windows of 50 ns with two owners, each with half of the value.
-    fn total(values: &[Option<f64>]) -> Total {
-        let mut total = Total::new(GRID);
+    fn total(values: &[Option<f64>]) -> PlotTotal {
+        let mut total = PlotTotal::new(GRID);
         for (window, value) in (0..).zip(values) {
             let known = if value.is_some() { 50 } else { 0 };
             let window = Window::new(window * 50 + 50, 50, known);
             for half in [value.map(|value| value / 2.0); 2] {
-                total.add(7, window, half);
+                total.add_row(7, window, half);
             }
             total.end_windows();
         }
@@ -124,23 +125,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_0() {
+    fn an_unknown_bucket_is_not_0() {
         let total = total(&[Some(50.0), None, None, None, Some(50.0), Some(50.0)]);
         assert_eq!(means(&total), [Some(1.0), None, Some(1.0), None]);
-        let known: Vec<_> = (0..4).map(|bucket| total.known(bucket)).collect();
+        let known: Vec<_> = (0..4).map(|bucket| total.bucket_known_fraction(bucket)).collect();
         assert_eq!(known, [Some(0.5), Some(0.0), Some(1.0), None]);
         assert!(total.rates.highest[1].is_nan());
     }
 
     #[test]
     fn counters_add_up_also_where_one_is_late() {
-        let mut total = Total::new(GRID);
+        let mut total = PlotTotal::new(GRID);
         // One counter has no reading at 100, and one window of 200 instead of two.
         for (counter, window, value) in
             [(0, (0, 100), 100.0), (0, (100, 200), 100.0), (1, (0, 200), 400.0)]
         {
             let (begin, end) = window;
-            total.add(counter, Window::new(end, end - begin, end - begin), Some(value));
+            total.add_row(counter, Window::new(end, end - begin, end - begin), Some(value));
         }
         assert_eq!(means(&total), [Some(3.0), Some(3.0), None, None]);
     }

@@ -1,74 +1,74 @@
 //! Closes windows of a roll-up and makes their rows.
 
-use super::window::{Counted, OwnerSum};
-use super::{Label, OPEN, Rows, Summer};
-use crate::schema::origin::Origin;
+use super::window::{CounterTotals, OwnerSum};
+use super::{MAX_OPEN_WINDOWS, RollupRows, RollupSummer, WallTimeSource};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// Time for which a window that is over waits for counters that have not come to its end, ns.
 pub(super) const PATIENCE_NS: i64 = 5_000_000_000;
 
-impl Summer {
-    /// The rows of the oldest window, if it is complete.
-    pub fn closed(&mut self, label: Label) -> Option<Rows> {
-        let is_full = self.open.len() > OPEN;
-        let mut oldest = self.open.first_entry()?;
+impl RollupSummer {
+    /// Closes the oldest window if it is complete, and returns its rows.
+    pub fn close_complete_window(&mut self, wall_source: WallTimeSource) -> Option<RollupRows> {
+        let is_full = self.open_windows.len() > MAX_OPEN_WINDOWS;
+        let mut oldest = self.open_windows.first_entry()?;
         let end_ns = *oldest.key();
         let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
         if is_over && !is_full {
-            let due_ns = oldest.get_mut().over_since(self.newest_ns).saturating_add(PATIENCE_NS);
-            let late = self.counters.values_mut().filter(|its| its.reached_ns < end_ns);
-            let mut late = late.filter(|its| !its.is_gone);
+            let due_ns = oldest.get_mut().note_over(self.newest_ns).saturating_add(PATIENCE_NS);
+            let late = self.counters.values_mut().filter(|counter| counter.reached_ns < end_ns);
+            let mut late = late.filter(|late_counter| !late_counter.is_gone);
             if self.newest_ns < due_ns {
                 if late.next().is_some() {
                     return None;
                 }
             } else {
-                late.for_each(|its| its.is_gone = true);
+                late.for_each(|absent| absent.is_gone = true);
             }
         }
-        if is_over || is_full { self.close(label) } else { None }
+        if is_over || is_full { self.close_oldest_window(wall_source) } else { None }
     }
 
-    /// The rows of the oldest window, complete or not.
-    pub fn close(&mut self, label: Label) -> Option<Rows> {
-        let (end_ns, window) = self.open.pop_first()?;
-        let ts_us = match label {
-            Label::Recorded => window.ts_us(end_ns),
-            Label::Clock(now) => now.wall(end_ns) / 1000,
+    /// Closes the oldest window, complete or not, and returns its rows.
+    pub fn close_oldest_window(&mut self, wall_source: WallTimeSource) -> Option<RollupRows> {
+        let (end_ns, window) = self.open_windows.pop_first()?;
+        let ts_us = match wall_source {
+            WallTimeSource::Recorded => window.ts_us(end_ns),
+            WallTimeSource::Clock(snapshot) => snapshot.wall_at(end_ns) / 1000,
         };
-        self.lines = self.lines.saturating_sub(window.lines());
+        self.open_lines = self.open_lines.saturating_sub(window.line_count());
         let times = (end_ns, end_ns.saturating_sub(window.begin_ns()), ts_us);
         let mut rows = rollup::Builder::default();
-        let (lines, counted) = window.into_lines(self.form.owners, self.canary.as_deref());
-        for thing in counted.keys() {
-            if let Some(written_ns) = self.written.get_mut(*thing) {
+        let (lines, totals) = window.into_lines(self.form.owners, self.canary.as_deref());
+        for counter_index in totals.keys() {
+            if let Some(written_ns) = self.written_until_ns.get_mut(*counter_index) {
                 *written_ns = end_ns.max(*written_ns);
             }
         }
         for line in lines {
-            if let Some(counted) = counted.get(&line.thing) {
-                self.append(&mut rows, times, &line, counted);
+            if let Some(counter_totals) = totals.get(&line.counter_index) {
+                self.append_row(&mut rows, times, &line, counter_totals);
             }
         }
-        Some(Rows { end: (ts_us, end_ns), batch: rows.finish() })
+        Some(RollupRows { end: (ts_us, end_ns), batch: rows.finish() })
     }
 
-    fn append(
+    fn append_row(
         &self,
         rows: &mut rollup::Builder,
         (end_ns, window_ns, ts_us): (i64, i64, i64),
         line: &OwnerSum,
-        sum: &Counted,
+        totals: &CounterTotals,
     ) {
-        let Some(counter) = self.things.get(line.thing) else { return };
-        let Origin { host, boot_id, cluster } = &self.origin;
-        let shown = line.shown(sum);
+        let Some(counter) = self.rollup_counters.get(line.counter_index) else { return };
+        let RecordingOrigin { host, boot_id, cluster } = &self.origin;
+        let row_values = line.row_values(totals);
         rows.append(&rollup::Row {
             ts: ts_us.saturating_mul(1000),
             mono_ns: end_ns,
             window_ns,
-            known_ns: sum.known_ns(),
+            known_ns: totals.known_ns(),
             host,
             boot_id,
             cluster: cluster.as_deref(),
@@ -77,25 +77,25 @@ impl Summer {
             link: counter.link.as_deref(),
             direction: counter.direction,
             peak: counter.peak.map(|(peak, _)| peak),
-            peak_direction: counter.peak.map(|(_, direction)| direction.name()),
+            peak_direction: counter.peak.map(|(_, direction)| direction.direction_name()),
             pmu: &counter.pmu,
             event: &counter.event,
             filter: &counter.filter,
             unit: &counter.unit,
-            owner: &line.owner.kind,
+            owner: &line.owner.owner_kind,
             number: line.owner.number,
             comm: line.owner.comm.as_deref(),
             cgroup: line.owner.cgroup.as_deref(),
             container: line.owner.container.as_deref(),
             pod: line.owner.pod.as_deref(),
             job: line.owner.job.as_deref(),
-            value: shown.map(|it| it.value),
-            low: shown.map(|it| it.low),
-            high: shown.map(|it| it.high),
-            total: shown.map(|_| sum.total),
-            running: sum.running(),
+            value: row_values.map(|values| values.value),
+            low: row_values.map(|values| values.low),
+            high: row_values.map(|values| values.high),
+            total: row_values.map(|_| totals.total),
+            running: totals.mean_running(),
             method: &line.method,
-            confidence: shown.and_then(|it| it.confidence),
+            confidence: row_values.and_then(|values| values.confidence),
         });
     }
 }

@@ -8,103 +8,112 @@ const CHANGES: usize = 16;
 
 /// The windows: they end at multiples of their length on `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone)]
-pub(super) struct Grid {
+pub(super) struct RollupGrid {
     window_ns: i64,
     /// Earlier lengths, and the ends of the last windows that had them, ns.
     earlier: Vec<(i64, i64)>,
 }
 
 /// Begin and end of a window or of a row, ns.
-pub(super) type Span = (i64, i64);
+pub(super) type BeginEndNs = (i64, i64);
 
-/// The part of a row of `fabric` that is in one window.
+/// The portion of a row of `fabric` that is in one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct RowPortion {
     /// The window of the roll-up.
-    pub window: Span,
+    pub window: BeginEndNs,
     /// The time of the row in it; of no length where the windows of the row are written already.
-    pub time: Span,
+    pub time: BeginEndNs,
     /// The fraction of the row's count.
     pub fraction: f64,
 }
 
-impl Grid {
+impl RollupGrid {
     pub(super) fn new(window_ns: i64) -> Self {
         Self { window_ns: window_ns.max(1), earlier: Vec::new() }
     }
 
-    /// Changes the length of the windows after the one with `newest_ns`. The first of them is shorter
-    /// if that one does not end at a multiple of the new length.
-    pub(super) fn change(&mut self, window_ns: i64, newest_ns: Option<i64>) {
+    /// Changes the length of the windows after the one with `newest_ns`. The first of them is
+    /// shorter if that one does not end at a multiple of the new length.
+    pub(super) fn set_window_length(&mut self, window_ns: i64, newest_ns: Option<i64>) {
         let window_ns = window_ns.max(1);
-        let before = std::mem::replace(&mut self.window_ns, window_ns);
-        let Some(newest_ns) = newest_ns.filter(|_| before != window_ns) else { return };
-        if self.earlier.last().is_some_and(|(until, _)| newest_ns <= *until) {
+        let old_window_ns = std::mem::replace(&mut self.window_ns, window_ns);
+        let Some(newest_ns) = newest_ns.filter(|_| old_window_ns != window_ns) else { return };
+        if self.earlier.last().is_some_and(|(until_ns, _)| newest_ns <= *until_ns) {
             return;
         }
-        self.earlier.push((ceil(newest_ns, before), before));
+        self.earlier.push((round_up(newest_ns, old_window_ns), old_window_ns));
         if self.earlier.len() > CHANGES {
             self.earlier.remove(0);
         }
     }
 
     /// The window that has the moment before `time_ns`.
-    pub(super) fn window(&self, time_ns: i64) -> Span {
-        let mut after = i64::MIN;
-        for &(until, length) in &self.earlier {
-            if time_ns <= until {
-                return within(time_ns, length, after);
+    pub(super) fn window_at(&self, time_ns: i64) -> BeginEndNs {
+        let mut previous_end_ns = i64::MIN;
+        for &(until_ns, length_ns) in &self.earlier {
+            if time_ns <= until_ns {
+                return window_of_length(time_ns, length_ns, previous_end_ns);
             }
-            after = until;
+            previous_end_ns = until_ns;
         }
-        within(time_ns, self.window_ns, after)
+        window_of_length(time_ns, self.window_ns, previous_end_ns)
     }
 
     /// Spreads a row over the windows that it covers, in proportion to time, the last window first.
     /// Windows up to `written_ns` cannot take any of it: what was counted in them is in the next
-    /// ones. Windows for which there is no `room` cannot either, but for the last one.
-    pub(super) fn spread(
+    /// ones. Windows without room, by `has_room`, cannot either, but for the last one.
+    pub(super) fn spread_row(
         &self,
-        (begin_ns, end_ns): Span,
+        (begin_ns, end_ns): BeginEndNs,
         written_ns: i64,
-        room: impl Fn(i64, usize) -> bool,
-        parts: &mut Vec<Part>,
+        has_room: impl Fn(i64, usize) -> bool,
+        portions: &mut Vec<RowPortion>,
     ) {
-        parts.clear();
+        portions.clear();
         let begin_ns = begin_ns.max(written_ns);
-        let mut to = end_ns;
-        while begin_ns < to {
-            let window = self.window(to);
-            if !parts.is_empty() && !room(window.1, parts.len()) {
+        let mut portion_end_ns = end_ns;
+        while begin_ns < portion_end_ns {
+            let window = self.window_at(portion_end_ns);
+            if !portions.is_empty() && !has_room(window.1, portions.len()) {
                 break;
             }
-            let from = begin_ns.max(window.0);
-            parts.push(Part { window, time: (from, to), fraction: 1.0 });
-            to = from;
+            let portion_begin_ns = begin_ns.max(window.0);
+            portions.push(RowPortion {
+                window,
+                time: (portion_begin_ns, portion_end_ns),
+                fraction: 1.0,
+            });
+            portion_end_ns = portion_begin_ns;
         }
-        let length = end_ns.saturating_sub(to) as f64;
-        match parts.as_mut_slice() {
+        let spread_ns = end_ns.saturating_sub(portion_end_ns) as f64;
+        match portions.as_mut_slice() {
             [] => {
-                let next = end_ns.max(written_ns.saturating_add(1));
-                let time = (end_ns, end_ns);
-                parts.push(Part { window: self.window(next), time, fraction: 1.0 });
+                let unwritten_ns = end_ns.max(written_ns.saturating_add(1));
+                let no_time = (end_ns, end_ns);
+                portions.push(RowPortion {
+                    window: self.window_at(unwritten_ns),
+                    time: no_time,
+                    fraction: 1.0,
+                });
             }
             [_] => {}
-            several => several.iter_mut().for_each(|part| {
-                part.fraction = part.time.1.saturating_sub(part.time.0) as f64 / length;
+            several => several.iter_mut().for_each(|portion| {
+                portion.fraction = portion.time.1.saturating_sub(portion.time.0) as f64 / spread_ns;
             }),
         }
     }
 }
 
-fn ceil(time_ns: i64, length: i64) -> i64 {
-    time_ns.saturating_add(length - 1).div_euclid(length) * length
+fn round_up(time_ns: i64, length_ns: i64) -> i64 {
+    time_ns.saturating_add(length_ns - 1).div_euclid(length_ns) * length_ns
 }
 
-/// The window of this length with the moment before `time_ns`, which begins after `after` or then.
-fn within(time_ns: i64, length: i64, after: i64) -> Span {
-    let end_ns = ceil(time_ns, length);
-    (end_ns.saturating_sub(length).max(after), end_ns)
+/// The window of this length with the moment before `time_ns`, which begins after or at
+/// `earliest_ns`.
+fn window_of_length(time_ns: i64, length_ns: i64, earliest_ns: i64) -> BeginEndNs {
+    let end_ns = round_up(time_ns, length_ns);
+    (end_ns.saturating_sub(length_ns).max(earliest_ns), end_ns)
 }
 
 #[cfg(test)]
@@ -113,21 +122,22 @@ mod tests {
 
     use super::*;
 
-    fn spread(grid: &Grid, row: Span, written_ns: i64, most: usize) -> Vec<Part> {
+    fn spread(grid: &RollupGrid, row: BeginEndNs, written_ns: i64, most: usize) -> Vec<RowPortion> {
         let mut parts = Vec::new();
-        grid.spread(row, written_ns, |_, parts| parts < most, &mut parts);
+        grid.spread_row(row, written_ns, |_, parts| parts < most, &mut parts);
         parts
     }
 
     #[test]
     fn a_row_is_spread_over_its_windows_and_those_that_are_not_written() {
-        let grid = Grid::new(10);
-        let part = |window, time, fraction| Part { window, time, fraction };
+        let grid = RollupGrid::new(10);
+        let part = |window, time, fraction| RowPortion { window, time, fraction };
         let whole = [part((10, 20), (12, 20), 1.0)];
         assert_eq!(spread(&grid, (12, 20), i64::MIN, 9), whole);
         let parts = [part((20, 30), (20, 25), 0.5), part((10, 20), (15, 20), 0.5)];
         assert_eq!(spread(&grid, (15, 25), i64::MIN, 9), parts);
-        // What was counted in a window that is written, or for which there is no room, is in others.
+        // What was counted in a window that is written, or for which there is no room, is in
+        // others.
         let last = [part((20, 30), (20, 25), 1.0)];
         assert_eq!(spread(&grid, (15, 25), 20, 9), last);
         assert_eq!(spread(&grid, (-500, 25), i64::MIN, 1), last);
@@ -137,15 +147,15 @@ mod tests {
 
     #[test]
     fn a_new_length_begins_where_the_last_window_of_the_old_one_ends() {
-        let mut grid = Grid::new(10);
-        grid.change(7, None);
-        assert_eq!(grid.window(8), (7, 14));
-        grid.change(7, Some(8));
+        let mut grid = RollupGrid::new(10);
+        grid.set_window_length(7, None);
+        assert_eq!(grid.window_at(8), (7, 14));
+        grid.set_window_length(7, Some(8));
         assert_eq!(grid.earlier, []);
-        grid.change(10, Some(15));
+        grid.set_window_length(10, Some(15));
         // Before the last window of 7 has ended.
-        grid.change(15, Some(20));
-        let windows = [8, 21, 22, 30, 31, 60].map(|time| grid.window(time));
+        grid.set_window_length(15, Some(20));
+        let windows = [8, 21, 22, 30, 31, 60].map(|time| grid.window_at(time));
         assert_eq!(windows, [(7, 14), (14, 21), (21, 30), (21, 30), (30, 45), (45, 60)]);
     }
 
@@ -155,11 +165,11 @@ mod tests {
             lengths in prop::collection::vec((1_i64..40, 0_i64..60), 1..5),
             begin in 0_i64..200, length in 1_i64..200,
         ) {
-            let mut grid = Grid::new(lengths[0].0);
+            let mut grid = RollupGrid::new(lengths[0].0);
             let mut newest = 0;
             for (length, later) in lengths {
                 newest += later;
-                grid.change(length, Some(newest));
+                grid.set_window_length(length, Some(newest));
             }
             let parts = spread(&grid, (begin, begin + length), i64::MIN, usize::MAX);
             let sum: f64 = parts.iter().map(|part| part.fraction).sum();

@@ -1,17 +1,17 @@
 //! Sums `fabric` in longer windows: the rows of the table [`crate::schema::rollup`].
 //!
 //! Counters of one PMU that count the same event on several CPUs are summed. Guarantees: every
-//! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as in
-//! `fabric`; a window of a counter is written once; a window of `fabric` without a value adds nothing,
-//! and is not in `known_ns`, which is at most `window_ns`; memory is bounded by [`MOST_LINES`] of all
-//! windows and [`OPEN`] windows.
+//! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as
+//! in `fabric`; a window of a counter is written once; a window of `fabric` without a value adds
+//! nothing, and is not in `known_ns`, which is at most `window_ns`; memory is bounded by
+//! [`MOST_LINES`] of all windows and [`MAX_OPEN_WINDOWS`] windows.
 //!
 //! # Windows that are late
 //!
-//! A window of `fabric` extends over missing readings, so it may be longer than those of the roll-up
-//! or reach over their ends. It is spread over them ([`grid`]). So a window waits for each counter
-//! that has not come to its end, for 5 s. What comes later for a window that is written is in the next
-//! one of its counter.
+//! A window of `fabric` extends over missing readings, so it may be longer than those of the
+//! roll-up or reach over their ends. It is spread over them ([`grid`]). So a window waits for each
+//! counter that has not come to its end, for 5 s. What comes later for a window that is written is
+//! in the next one of its counter.
 //!
 //! # Confidence
 //!
@@ -19,8 +19,8 @@
 //! of their errors, so it is not a mean of their confidences. So a row has two figures.
 //! `confidence` is the mean of the confidences of its shares, weighted by value: the part of
 //! `value` that is expected in shares that are right. `low` and `high` are the 90 % interval of the
-//! sum ([`super::interval`]: the row of a cgroup has one error on each socket, which all windows and
-//! counters have in common). If rows are summed again, the sums of `low` and of `high` are an
+//! sum ([`super::interval`]: the row of a cgroup has one error on each socket, which all windows
+//! and counters have in common). If rows are summed again, the sums of `low` and of `high` are an
 //! interval that is never too narrow for errors that add up, as those of one owner do over time.
 
 mod closing;
@@ -32,28 +32,29 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::grid::{Grid, Part};
+use self::grid::{RollupGrid, RowPortion};
 use self::window::OpenWindow;
-use super::interval::Claim;
-use super::key::cause;
+use super::interval::UncertainShare;
+use super::key::cause_name;
 use super::links::{Links, limit};
 use crate::clock::Snapshot;
-use crate::schema::canary::Canary;
-use crate::schema::columns::{self, get};
+use crate::schema::canary::CanarySummary;
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::owner::TASK;
 
 /// Most lines of all open windows, and of one of them; further ones are summed in `other_tasks`.
 pub const MOST_LINES: (usize, usize) = (400_000, 50_000);
 
-/// Most open windows: if there are more, the oldest is closed, and a long row is not spread further.
-pub const OPEN: usize = 600;
+/// Most open windows: if there are more, the oldest is closed, and a long row is not spread
+/// further.
+pub const MAX_OPEN_WINDOWS: usize = 600;
 
 /// A counter, as its rows describe it. Counters with equal fields are summed: those of an event
 /// that is counted on each CPU.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Counter {
+pub(super) struct RollupCounter {
     socket: Option<i16>,
     subsystem: String,
     pmu: String,
@@ -67,8 +68,8 @@ pub(super) struct Counter {
 
 /// The owner of a line: kind, number, name if it is no task, cgroup, container, pod, job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Owner {
-    kind: String,
+pub(super) struct RollupOwner {
+    owner_kind: String,
     number: Option<i32>,
     comm: Option<String>,
     cgroup: Option<String>,
@@ -77,18 +78,18 @@ pub(super) struct Owner {
     job: Option<String>,
 }
 
-impl Owner {
+impl RollupOwner {
     /// An owner with only a kind.
-    fn bare(kind: &str) -> Self {
-        let kind = kind.to_owned();
+    fn with_kind(owner_kind: &str) -> Self {
         let (number, comm, cgroup) = (None, None, None);
-        Self { kind, number, comm, cgroup, container: None, pod: None, job: None }
+        let owner_kind = owner_kind.to_owned();
+        Self { owner_kind, number, comm, cgroup, container: None, pod: None, job: None }
     }
 }
 
 /// Rows of one window.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RollupRows {
     /// End of the window: wall clock, microseconds since 1970, UTC; and `CLOCK_MONOTONIC`, ns.
     pub end: (i64, i64),
     /// The rows.
@@ -97,7 +98,7 @@ pub struct Rows {
 
 /// Source of the wall time of a window.
 #[derive(Debug, Clone, Copy)]
-pub enum Label {
+pub enum WallTimeSource {
     /// The rows of `fabric` that were summed.
     Recorded,
     /// Both clocks now: during a continuous recording the wall clock may be set.
@@ -106,7 +107,7 @@ pub enum Label {
 
 /// Form of a roll-up.
 #[derive(Debug, Clone, Copy)]
-pub struct Form {
+pub struct RollupForm {
     /// Length of a window, ns.
     pub window_ns: i64,
     /// Number of cgroups with rows of their own, for each counter and window: the largest.
@@ -115,11 +116,11 @@ pub struct Form {
     pub slack_ns: i64,
 }
 
-/// A counter that has rows.
+/// A counter that had rows, and how far it has come.
 #[derive(Debug, Clone, Copy)]
-struct Met {
-    /// Its place in `things`.
-    thing: usize,
+struct SeenCounter {
+    /// Index in `rollup_counters`.
+    counter_index: usize,
     /// The newest end of its windows of `fabric`, ns.
     reached_ns: i64,
     /// Whether a window has waited for it in vain since.
@@ -128,59 +129,59 @@ struct Met {
 
 /// Sums rows of `fabric`.
 #[derive(Debug)]
-pub struct Summer {
-    form: Form,
+pub struct RollupSummer {
+    form: RollupForm,
     links: Links,
-    origin: Origin,
+    origin: RecordingOrigin,
     /// The cgroup of the canary, if there is one.
     canary: Option<String>,
     /// The different counters.
-    things: Vec<Counter>,
-    /// By place in `things`, the end of the last window that was written, ns.
-    written: Vec<i64>,
+    rollup_counters: Vec<RollupCounter>,
+    /// By index in `rollup_counters`, the end of the last window that was written, ns.
+    written_until_ns: Vec<i64>,
     /// By id.
-    counters: HashMap<i32, Met>,
-    grid: Grid,
+    counters: HashMap<i32, SeenCounter>,
+    grid: RollupGrid,
     /// By end, ns.
-    open: BTreeMap<i64, OpenWindow>,
+    open_windows: BTreeMap<i64, OpenWindow>,
     /// Number of lines of the open windows.
-    lines: usize,
+    open_lines: usize,
     newest_ns: i64,
     /// The window of `fabric` that was last counted, for each source and counter.
-    counted: HashMap<(u32, i32), i64>,
+    last_counted_ns: HashMap<(u32, i32), i64>,
     /// Shares that were summed in `other_tasks` because there were too many lines.
-    joined: u64,
+    joined_shares: u64,
 }
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
 /// comm, cgroup, container, pod, job, method.
-type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
+type LineKeys = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
 
-impl Summer {
+impl RollupSummer {
     /// No rows yet.
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: RollupForm) -> Self {
         Self {
-            grid: Grid::new(form.window_ns),
+            grid: RollupGrid::new(form.window_ns),
             form,
             links: Links::default(),
-            origin: Origin::default(),
+            origin: RecordingOrigin::default(),
             canary: None,
-            things: Vec::new(),
-            written: Vec::new(),
+            rollup_counters: Vec::new(),
+            written_until_ns: Vec::new(),
             counters: HashMap::new(),
-            open: BTreeMap::new(),
-            lines: 0,
+            open_windows: BTreeMap::new(),
+            open_lines: 0,
             newest_ns: i64::MIN,
-            counted: HashMap::new(),
-            joined: 0,
+            last_counted_ns: HashMap::new(),
+            joined_shares: 0,
         }
     }
 
     /// Changes the form. Windows have the new length from the end of the newest one on, and those
     /// that are open are closed with the new number of owners.
-    pub fn set_form(&mut self, form: Form) {
+    pub fn set_form(&mut self, form: RollupForm) {
         let newest_ns = Some(self.newest_ns).filter(|newest| *newest != i64::MIN);
-        self.grid.change(form.window_ns, newest_ns);
+        self.grid.set_window_length(form.window_ns, newest_ns);
         self.form = form;
     }
 
@@ -189,13 +190,13 @@ impl Summer {
     /// # Errors
     ///
     /// The plan in them cannot be read.
-    pub fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
-        self.links = Links::of_metadata(pairs)?;
-        self.origin = Origin::of(pairs);
-        self.canary = Canary::of(pairs)?.map(|canary| canary.cgroup);
+    pub fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
+        self.links = Links::from_metadata(pairs)?;
+        self.origin = RecordingOrigin::from_metadata(pairs);
+        self.canary = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
-        self.things.clear();
-        self.written.clear();
+        self.rollup_counters.clear();
+        self.written_until_ns.clear();
         Ok(())
     }
 
@@ -205,62 +206,68 @@ impl Summer {
     /// # Errors
     ///
     /// The batch lacks columns of the table.
-    pub fn fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
-        let ends = columns::i64s(batch, "mono_ns")?;
-        let lengths = columns::i64s(batch, "window_ns")?;
-        let times: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let counters = columns::i32s(batch, "counter")?;
-        let kinds = columns::words(batch, "owner")?;
-        let numbers = columns::i32s(batch, "number")?;
-        let comms = columns::words(batch, "comm")?;
-        let cgroups = columns::words(batch, "cgroup")?;
-        let containers = columns::words(batch, "container")?;
-        let pods = columns::words(batch, "pod")?;
-        let jobs = columns::words(batch, "job")?;
-        let methods = columns::words(batch, "method")?;
-        let values = columns::f64s(batch, "value")?;
-        let totals = columns::f64s(batch, "total")?;
-        let running = columns::f32s(batch, "running")?;
-        let confidences = columns::f32s(batch, "confidence")?;
-        let lasting = columns::f32s(batch, "cgroup_confidence")?;
-        let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
-        let (mut parts, mut spread) = (Vec::new(), None);
+    pub fn add_fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
+        let ends = columns::i64_column(batch, "mono_ns")?;
+        let lengths = columns::i64_column(batch, "window_ns")?;
+        let times: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let counters = columns::i32_column(batch, "counter")?;
+        let kinds = columns::word_column(batch, "owner")?;
+        let numbers = columns::i32_column(batch, "number")?;
+        let comms = columns::word_column(batch, "comm")?;
+        let cgroups = columns::word_column(batch, "cgroup")?;
+        let containers = columns::word_column(batch, "container")?;
+        let pods = columns::word_column(batch, "pod")?;
+        let jobs = columns::word_column(batch, "job")?;
+        let methods = columns::word_column(batch, "method")?;
+        let values = columns::f64_column(batch, "value")?;
+        let totals = columns::f64_column(batch, "total")?;
+        let running = columns::f32_column(batch, "running")?;
+        let confidences = columns::f32_column(batch, "confidence")?;
+        let cgroup_confidences = columns::f32_column(batch, "cgroup_confidence")?;
+        let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
+        let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
             let counter = counters.value(row);
-            let thing = self.meet(counter, end_ns, batch, row)?;
-            if spread.replace((end_ns, length_ns, thing)) != Some((end_ns, length_ns, thing)) {
-                self.spread(thing, (end_ns.saturating_sub(length_ns), end_ns), &mut parts);
+            let counter_index = self.find_or_add_counter(counter, end_ns, batch, row)?;
+            if spread.replace((end_ns, length_ns, counter_index))
+                != Some((end_ns, length_ns, counter_index))
+            {
+                self.spread_row(
+                    counter_index,
+                    (end_ns.saturating_sub(length_ns), end_ns),
+                    &mut portions,
+                );
             }
-            let (value, total) = (get(values, row), get(totals, row));
-            let is_new = self.counted.insert((source, counter), end_ns) != Some(end_ns);
-            for part in &parts {
-                let Part { window: (begin_ns, close_ns), time, fraction } = *part;
-                let window = self.open.entry(close_ns);
+            let (value, total) = (nullable_value(values, row), nullable_value(totals, row));
+            let is_new = self.last_counted_ns.insert((source, counter), end_ns) != Some(end_ns);
+            for portion in &portions {
+                let RowPortion { window: (begin_ns, close_ns), time, fraction } = *portion;
+                let window = self.open_windows.entry(close_ns);
                 let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
-                window.label(end_ns, times.value(row));
+                window.note_clocks(end_ns, times.value(row));
                 let total = total.map(|total| total * fraction);
                 if is_new {
-                    window.count(thing, counter, time, total, running.value(row));
+                    window.add_total(counter_index, counter, time, total, running.value(row));
                 }
-                let quick = (
+                let line_keys = (
                     close_ns,
                     counter,
-                    kinds.key(row),
-                    get(numbers, row).unwrap_or(-1),
-                    comms.key(row),
-                    cgroups.key(row),
-                    containers.key(row),
-                    pods.key(row),
-                    jobs.key(row),
-                    methods.key(row),
+                    kinds.dictionary_key(row),
+                    nullable_value(numbers, row).unwrap_or(-1),
+                    comms.dictionary_key(row),
+                    cgroups.dictionary_key(row),
+                    containers.dictionary_key(row),
+                    pods.dictionary_key(row),
+                    jobs.dictionary_key(row),
+                    methods.dictionary_key(row),
                 );
-                let (line, number) = *known.entry(quick).or_insert_with(|| {
+                let (line, cause_number) = *known.entry(line_keys).or_insert_with(|| {
                     let is_task = kinds.get(row) == Some(TASK);
                     let text = |word: Option<&str>| word.map(str::to_owned);
-                    let owner = Owner {
-                        kind: kinds.get(row).unwrap_or_default().to_owned(),
-                        number: get(numbers, row),
+                    let owner = RollupOwner {
+                        owner_kind: kinds.get(row).unwrap_or_default().to_owned(),
+                        number: nullable_value(numbers, row),
                         comm: text(comms.get(row)).filter(|_| !is_task),
                         cgroup: text(cgroups.get(row)),
                         container: text(containers.get(row)),
@@ -268,83 +275,104 @@ impl Summer {
                         job: text(jobs.get(row)),
                     };
                     let method = methods.get(row).unwrap_or_default();
-                    let (line, is_joined) = window.line(thing, owner, method, &mut self.lines);
-                    self.joined += u64::from(is_joined);
-                    let socket = self.things.get(thing).and_then(|its| its.socket);
-                    let kind = kinds.get(row).unwrap_or_default();
-                    let cause = cause(kind, cgroups.get(row), comms.get(row));
-                    (line, window.cause(line, socket, cause))
+                    let (line, is_joined) =
+                        window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
+                    self.joined_shares += u64::from(is_joined);
+                    let socket = self
+                        .rollup_counters
+                        .get(counter_index)
+                        .and_then(|rollup_counter| rollup_counter.socket);
+                    let owner_kind = kinds.get(row).unwrap_or_default();
+                    let cause = cause_name(owner_kind, cgroups.get(row), comms.get(row));
+                    (line, window.cause_number(line, socket, cause))
                 });
                 let (Some(value), Some(total)) = (value, total) else { continue };
-                let confidence = get(confidences, row);
-                let of = (counter, end_ns, length_ns);
-                let claim = Claim {
-                    lasting: get(lasting, row).or(confidence),
-                    ..Claim::new(of, value * fraction, total, confidence)
+                let confidence = nullable_value(confidences, row);
+                let claim_key = (counter, end_ns, length_ns);
+                let claim = UncertainShare {
+                    width_confidence: nullable_value(cgroup_confidences, row).or(confidence),
+                    ..UncertainShare::new(claim_key, value * fraction, total, confidence)
                 };
-                window.add(line, number, claim);
+                window.add_share(line, cause_number, claim);
             }
         }
         Ok(())
     }
 
-    /// The windows that take a row of a counter.
-    fn spread(&mut self, thing: usize, row: (i64, i64), parts: &mut Vec<Part>) {
+    /// Spreads a row of a counter over the windows that take it.
+    fn spread_row(
+        &mut self,
+        counter_index: usize,
+        row: (i64, i64),
+        portions: &mut Vec<RowPortion>,
+    ) {
         self.newest_ns = self.newest_ns.max(row.1);
-        let written_ns = self.written.get(thing).copied().unwrap_or(i64::MIN);
-        let open = &self.open;
-        let room = |end_ns, parts| open.contains_key(&end_ns) || open.len() + parts < OPEN;
-        self.grid.spread(row, written_ns, room, parts);
+        let written_ns = self.written_until_ns.get(counter_index).copied().unwrap_or(i64::MIN);
+        let open_windows = &self.open_windows;
+        let has_room = |end_ns, portion_count| {
+            open_windows.contains_key(&end_ns)
+                || open_windows.len() + portion_count < MAX_OPEN_WINDOWS
+        };
+        self.grid.spread_row(row, written_ns, has_room, portions);
     }
 
     /// Forgets a source that has ended.
-    pub fn end(&mut self, source: u32) {
-        self.counted.retain(|(of, _), _| *of != source);
+    pub fn end_source(&mut self, source: u32) {
+        self.last_counted_ns.retain(|(counted_source, _), _| *counted_source != source);
     }
 
     /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
-    pub const fn joined(&self) -> u64 {
-        self.joined
+    pub const fn joined_shares(&self) -> u64 {
+        self.joined_shares
     }
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in
-    /// `things`.
-    fn meet(&mut self, id: i32, end_ns: i64, batch: &RecordBatch, row: usize) -> Result<usize> {
-        if let Some(met) = self.counters.get_mut(&id) {
-            met.is_gone &= end_ns <= met.reached_ns;
-            met.reached_ns = met.reached_ns.max(end_ns);
-            return Ok(met.thing);
+    /// `rollup_counters`.
+    fn find_or_add_counter(
+        &mut self,
+        id: i32,
+        end_ns: i64,
+        batch: &RecordBatch,
+        row: usize,
+    ) -> Result<usize> {
+        if let Some(seen) = self.counters.get_mut(&id) {
+            seen.is_gone &= end_ns <= seen.reached_ns;
+            seen.reached_ns = seen.reached_ns.max(end_ns);
+            return Ok(seen.counter_index);
         }
-        let described = self.described(id, batch, row)?;
-        let place = self.things.iter().position(|thing| *thing == described);
-        let thing = place.unwrap_or_else(|| {
-            self.things.push(described);
-            self.written.push(i64::MIN);
-            self.things.len() - 1
+        let described = self.describe_counter(id, batch, row)?;
+        let known_index =
+            self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
+        let counter_index = known_index.unwrap_or_else(|| {
+            self.rollup_counters.push(described);
+            self.written_until_ns.push(i64::MIN);
+            self.rollup_counters.len() - 1
         });
-        self.counters.insert(id, Met { thing, reached_ns: end_ns, is_gone: false });
-        Ok(thing)
+        self.counters.insert(id, SeenCounter { counter_index, reached_ns: end_ns, is_gone: false });
+        Ok(counter_index)
     }
 
-    fn described(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {
+    fn describe_counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<RollupCounter> {
         let word = |name| -> Result<String> {
-            Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
+            Ok(columns::word_column(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
-        let sockets: &Int16Array = columns::column(batch, "socket")?;
-        let place =
-            self.links.on(id).and_then(|(place, way)| Some((self.links.links.get(place)?, way)));
-        Ok(Counter {
-            socket: get(sockets, row),
+        let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
+        let link_and_direction = self.links.link_of(id).and_then(|(link_index, link_direction)| {
+            Some((self.links.links.get(link_index)?, link_direction))
+        });
+        Ok(RollupCounter {
+            socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,
             pmu: word("pmu")?,
             event: word("event")?,
             filter: word("filter")?,
             unit: word("unit")?,
-            link: place.map(|(link, _)| link.name.clone()),
-            direction: place.map(|(_, direction)| direction.name()),
+            link: link_and_direction.map(|(link, _)| link.name.clone()),
+            direction: link_and_direction.map(|(_, direction)| direction.direction_name()),
             // A memory may have a known peak only for both directions together.
-            peak: place.and_then(|(link, way)| {
-                let peak = limit(link, way).or_else(|| limit(link, Direction::Both))?.peak;
+            peak: link_and_direction.and_then(|(link, counted_direction)| {
+                let peak =
+                    limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;
                 Some((peak.bytes_per_s, peak.direction))
             }),
         })

@@ -3,10 +3,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::interval::Claim;
-use super::super::sums::{Share, Time, Window};
-use super::grid::Span;
-use super::{MOST_LINES, Owner};
+use super::super::interval::UncertainShare;
+use super::super::sums::{CountedTime, ShareSum, Window};
+use super::grid::BeginEndNs;
+use super::{MOST_LINES, RollupOwner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
 /// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
@@ -15,30 +15,30 @@ const INTERVAL_BITS: u32 = 10;
 
 /// Total and times of the counters of one thing in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Counted {
+pub(super) struct CounterTotals {
     /// Sum of the totals, in the unit of the counter.
     pub total: f64,
-    time: Time,
+    time: CountedTime,
     /// Sum of `running` x length of a window, and sum of these lengths, ns.
     running: (f64, f64),
 }
 
-impl Counted {
-    /// Known time, ns ([`super::super::sums::Time`]).
+impl CounterTotals {
+    /// Known time, ns ([`super::super::sums::CountedTime`]).
     pub(super) fn known_ns(&self) -> i64 {
-        self.time.whole().known_ns().round() as i64
+        self.time.whole_time().known_ns().round() as i64
     }
 
     /// Mean of `running`, weighted by the length of the windows.
-    pub(super) fn running(&self) -> f32 {
-        let (ran, all) = self.running;
-        if all > 0.0 { (ran / all) as f32 } else { 0.0 }
+    pub(super) fn mean_running(&self) -> f32 {
+        let (weighted_running, total_ns) = self.running;
+        if total_ns > 0.0 { (weighted_running / total_ns) as f32 } else { 0.0 }
     }
 }
 
 /// The values of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct RowValues {
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -48,29 +48,33 @@ pub(super) struct Shown {
 /// The shares of one counter by owner and method.
 #[derive(Debug)]
 pub(super) struct OwnerSum {
-    pub thing: usize,
-    pub owner: Owner,
+    pub counter_index: usize,
+    pub owner: RollupOwner,
     pub method: String,
-    sum: Share,
+    sum: ShareSum,
 }
 
 impl OwnerSum {
-    fn new(thing: usize, owner: Owner, method: String) -> Self {
-        Self { thing, owner, method, sum: Share::default() }
+    fn new(counter_index: usize, owner: RollupOwner, method: String) -> Self {
+        Self { counter_index, owner, method, sum: ShareSum::default() }
     }
 
-    /// The values of its row; `None` if its counters had no value in the whole window.
-    pub(super) fn shown(&self, counted: &Counted) -> Option<Shown> {
-        if counted.known_ns() == 0 {
+    /// The values of the line's row; `None` if its counters had no value in the whole window.
+    pub(super) fn row_values(&self, totals: &CounterTotals) -> Option<RowValues> {
+        if totals.known_ns() == 0 {
             return None;
         }
-        let (value, total) = (self.sum.value, counted.total);
-        let interval = self.sum.reach(total);
-        Some(Shown {
+        let (value, total) = (self.sum.value, totals.total);
+        let interval = self.sum.sum_interval(total);
+        Some(RowValues {
             value,
             low: coarse_down(interval.low).min(value),
             high: coarse_up(interval.high).min(total).max(value),
-            confidence: self.sum.sure.mean().map(|it| ((it * 100.0).round() / 100.0) as f32),
+            confidence: self
+                .sum
+                .confidence
+                .mean_confidence()
+                .map(|mean| ((mean * 100.0).round() / 100.0) as f32),
         })
     }
 }
@@ -94,142 +98,144 @@ pub(super) struct OpenWindow {
     /// The end of the newest row when it was first found to be over, ns.
     over_since: Option<i64>,
     lines: Vec<OwnerSum>,
-    index: HashMap<(usize, Owner, String), usize>,
-    counted: HashMap<usize, Counted>,
+    index: HashMap<(usize, RollupOwner, String), usize>,
+    totals: HashMap<usize, CounterTotals>,
     /// Both clocks at the end of the newest window of `fabric`: ns, us.
-    label: Option<(i64, i64)>,
+    newest_clocks: Option<(i64, i64)>,
 }
 
 impl OpenWindow {
-    /// One that begins then.
+    /// A window that begins at `begin_ns`, without lines.
     pub(super) fn new(begin_ns: i64) -> Self {
         Self { begin_ns, ..Self::default() }
     }
 
-    /// When it begins, ns.
+    /// Begin of the window, ns.
     pub(super) const fn begin_ns(&self) -> i64 {
         self.begin_ns
     }
 
-    /// Number of its lines.
-    pub(super) fn lines(&self) -> usize {
+    /// Number of lines of the window.
+    pub(super) fn line_count(&self) -> usize {
         self.lines.len()
     }
 
-    /// Notes that it is over at `newest_ns`. Returns when it was first so.
-    pub(super) fn over_since(&mut self, newest_ns: i64) -> i64 {
+    /// Notes that the window is over at `newest_ns`. Returns when it was first over.
+    pub(super) fn note_over(&mut self, newest_ns: i64) -> i64 {
         *self.over_since.get_or_insert(newest_ns)
     }
 
     /// Notes the end of a window of `fabric` on both clocks.
-    pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
-        if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
-            self.label = Some((mono_ns, ts_us));
+    pub(super) fn note_clocks(&mut self, mono_ns: i64, ts_us: i64) {
+        if self.newest_clocks.is_none_or(|(newest_ns, _)| newest_ns < mono_ns) {
+            self.newest_clocks = Some((mono_ns, ts_us));
         }
     }
 
     /// The wall clock at `end_ns`, us.
     pub(super) fn ts_us(&self, end_ns: i64) -> i64 {
-        self.label.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
+        self.newest_clocks.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
     }
 
-    /// Adds the total of a counter in a part of it.
-    pub(super) fn count(
+    /// Adds the total of a counter in a part of the window.
+    pub(super) fn add_total(
         &mut self,
-        thing: usize,
+        counter_index: usize,
         counter: i32,
-        (begin_ns, end_ns): Span,
+        (begin_ns, end_ns): BeginEndNs,
         total: Option<f64>,
         running: f32,
     ) {
-        let its = self.counted.entry(thing).or_default();
-        its.total += total.unwrap_or(0.0);
+        let totals = self.totals.entry(counter_index).or_default();
+        totals.total += total.unwrap_or(0.0);
         let length_ns = end_ns.saturating_sub(begin_ns);
         if length_ns <= 0 {
             return;
         }
-        its.time.add(counter, Window::of(end_ns, length_ns, total.is_some()), &());
-        its.running.0 += f64::from(running) * length_ns as f64;
-        its.running.1 += length_ns as f64;
+        totals.time.add_window(counter, Window::of_value(end_ns, length_ns, total.is_some()), &());
+        totals.running.0 += f64::from(running) * length_ns as f64;
+        totals.running.1 += length_ns as f64;
     }
 
     /// Index of an owner's line, and whether it is the sum of owners for which there is no room.
-    /// `lines` counts those of all open windows.
-    pub(super) fn line(
+    /// `open_lines` counts the lines of all open windows.
+    pub(super) fn find_or_add_line(
         &mut self,
-        thing: usize,
-        owner: Owner,
+        counter_index: usize,
+        owner: RollupOwner,
         method: &str,
-        lines: &mut usize,
+        open_lines: &mut usize,
     ) -> (usize, bool) {
-        let key = (thing, owner, method.to_owned());
+        let key = (counter_index, owner, method.to_owned());
         if let Some(line) = self.index.get(&key) {
             return (*line, false);
         }
-        let (most, most_of_one) = MOST_LINES;
-        let is_full = *lines >= most || self.lines.len() >= most_of_one;
-        let is_full = is_full && key.1.kind == TASK;
-        let key = if is_full { (thing, Owner::bare(OTHER_TASKS), key.2) } else { key };
-        let own = &mut self.lines;
-        let line = *self.index.entry(key).or_insert_with_key(|(thing, owner, method)| {
-            own.push(OwnerSum::new(*thing, owner.clone(), method.clone()));
-            *lines += 1;
-            own.len() - 1
+        let (max_lines, max_lines_of_window) = MOST_LINES;
+        let is_full = *open_lines >= max_lines || self.lines.len() >= max_lines_of_window;
+        let is_full = is_full && key.1.owner_kind == TASK;
+        let key =
+            if is_full { (counter_index, RollupOwner::with_kind(OTHER_TASKS), key.2) } else { key };
+        let window_lines = &mut self.lines;
+        let line = *self.index.entry(key).or_insert_with_key(|(new_index, owner, method)| {
+            window_lines.push(OwnerSum::new(*new_index, owner.clone(), method.clone()));
+            *open_lines += 1;
+            window_lines.len() - 1
         });
         (line, is_full)
     }
 
     /// Number of a cause of error in a line: a cgroup on a socket.
-    pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, name: &str) -> usize {
-        self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, name))
+    pub(super) fn cause_number(&mut self, line: usize, socket: Option<i16>, name: &str) -> usize {
+        self.lines.get_mut(line).map_or(0, |line| line.sum.cause_number(socket, name))
     }
 
     /// Adds a share to a line.
-    pub(super) fn add(&mut self, line: usize, cause: usize, claim: Claim) {
+    pub(super) fn add_share(&mut self, line: usize, cause: usize, claim: UncertainShare) {
         let Some(line) = self.lines.get_mut(line) else { return };
-        line.sum.add(cause, claim);
+        line.sum.add_claim(cause, claim);
     }
 
-    /// Its lines, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
-    /// others are summed in one line for each method. Also returns the totals of the counters.
+    /// The lines of the window, with at most `owners` cgroups of each counter: the largest, and
+    /// also `canary`. The others are summed in one line for each method. Also returns the totals of
+    /// the counters.
     pub(super) fn into_lines(
         self,
         owners: usize,
         canary: Option<&str>,
-    ) -> (Vec<OwnerSum>, HashMap<usize, Counted>) {
-        let Self { mut lines, counted, .. } = self;
+    ) -> (Vec<OwnerSum>, HashMap<usize, CounterTotals>) {
+        let Self { mut lines, totals: counter_totals, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
-            let rank = |line: &OwnerSum| (line.thing, line.owner.kind != TASK);
+            let rank = |line: &OwnerSum| (line.counter_index, line.owner.owner_kind != TASK);
             let by_value = b.sum.value.total_cmp(&a.sum.value);
             rank(a).cmp(&rank(b)).then(by_value).then_with(|| a.owner.cmp(&b.owner))
         });
         let mut kept: Vec<OwnerSum> = Vec::with_capacity(lines.len());
-        let mut others: BTreeMap<(usize, String), OwnerSum> = BTreeMap::new();
-        let mut seen: (usize, HashSet<Owner>) = (usize::MAX, HashSet::new());
+        let mut other_tasks: BTreeMap<(usize, String), OwnerSum> = BTreeMap::new();
+        let mut seen: (usize, HashSet<RollupOwner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
-            if seen.0 != line.thing {
-                seen = (line.thing, HashSet::new());
+            if seen.0 != line.counter_index {
+                seen = (line.counter_index, HashSet::new());
             }
-            let is_task = line.owner.kind == TASK;
+            let is_task = line.owner.owner_kind == TASK;
             if is_task && !seen.1.contains(&line.owner) {
                 let is_canary = canary.is_some() && line.owner.cgroup.as_deref() == canary;
                 if seen.1.len() < owners || is_canary {
                     seen.1.insert(line.owner.clone());
                 } else {
-                    line.owner = Owner::bare(OTHER_TASKS);
+                    line.owner = RollupOwner::with_kind(OTHER_TASKS);
                 }
             }
-            if line.owner.kind != OTHER_TASKS {
+            if line.owner.owner_kind != OTHER_TASKS {
                 kept.push(line);
                 continue;
             }
-            match others.entry((line.thing, line.method.clone())) {
-                Entry::Occupied(mut entry) => entry.get_mut().sum.join(&line.sum),
+            match other_tasks.entry((line.counter_index, line.method.clone())) {
+                Entry::Occupied(mut entry) => entry.get_mut().sum.add_other_owner(&line.sum),
                 Entry::Vacant(entry) => drop(entry.insert(line)),
             }
         }
-        kept.extend(others.into_values());
-        (kept, counted)
+        kept.extend(other_tasks.into_values());
+        (kept, counter_totals)
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! | question | type | file |
 //! |---|---|---|
-//! | value, confidence and interval of an owner | [`Share`] | `share.rs` |
-//! | time counted, and known part of it | [`Time`] | `time.rs` |
-//! | rate of the windows that end at one time | [`Rate`], [`Highest`] | `moment.rs` |
+//! | value, confidence and interval of an owner | [`ShareSum`] | `share.rs` |
+//! | time counted, and known part of it | [`CountedTime`] | `time.rs` |
+//! | rate of the windows that end at one time | [`MomentRate`], [`HighestRate`] | `moment.rs` |
 //! | bytes of each owner over a link at each of these times | [`Moments`] | `moment.rs` |
-//! | parts of a window in the steps of a plot | [`Steps`] | `time.rs` |
+//! | parts of a window in the steps of a plot | [`TimeSteps`] | `time.rs` |
 //!
 //! Views decide what is summed (events, links, owners, steps of time) and how it is shown.
 //! `docs/tables.md` has the same definitions as SQL, and `tests/sums_in_sql.rs` compares it with
@@ -16,6 +16,6 @@ mod moment;
 mod share;
 mod time;
 
-pub use self::moment::{Highest, Moments, Moved, Rate};
-pub use self::share::{Confidence, Share};
-pub use self::time::{Lengths, Steps, Time, Window};
+pub use self::moment::{HighestRate, MomentBytes, MomentRate, Moments};
+pub use self::share::{Confidence, ShareSum};
+pub use self::time::{CountedTime, TimeSteps, Window, WindowTimes};

@@ -12,7 +12,7 @@ use super::Window;
 
 /// Rate of the windows that end at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum Rate {
+pub enum MomentRate {
     /// No window ends.
     #[default]
     Absent,
@@ -22,23 +22,23 @@ pub enum Rate {
     Known(f64),
 }
 
-impl Rate {
+impl MomentRate {
     /// Adds a window; `None`: its value is not known.
     #[inline]
-    pub fn add(&mut self, part: Option<f64>) {
-        *self = match (*self, part) {
+    pub fn add_window(&mut self, rate_per_s: Option<f64>) {
+        *self = match (*self, rate_per_s) {
             (Self::Unknown, _) | (_, None) => Self::Unknown,
-            (Self::Absent, Some(part)) => Self::Known(part),
-            (Self::Known(rate), Some(part)) => Self::Known(rate + part),
+            (Self::Absent, Some(window_rate)) => Self::Known(window_rate),
+            (Self::Known(rate), Some(window_rate)) => Self::Known(rate + window_rate),
         }
     }
 
     /// The sum of two directions.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
+    pub fn sum_directions(self, other_direction: Self) -> Self {
+        match (self, other_direction) {
             (Self::Absent, Self::Absent) => Self::Absent,
-            (Self::Known(rate), Self::Known(other)) => Self::Known(rate + other),
+            (Self::Known(rate), Self::Known(other_rate)) => Self::Known(rate + other_rate),
             _ => Self::Unknown,
         }
     }
@@ -46,50 +46,50 @@ impl Rate {
 
 /// The highest rate of a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Highest {
+pub struct HighestRate {
     /// The highest so far, per second.
     pub rate: Option<f64>,
     /// Sum at the current moment, per second.
-    now: f64,
+    moment_sum: f64,
 }
 
-impl Highest {
+impl HighestRate {
     /// Adds to the current moment.
     #[inline]
-    pub fn add(&mut self, rate: f64) {
-        self.now += rate;
+    pub fn add_rate(&mut self, rate: f64) {
+        self.moment_sum += rate;
     }
 
     /// Ends the moment; `is_known`: all windows that end there have a value.
     #[inline]
-    pub fn end(&mut self, is_known: bool) {
-        let now = mem::take(&mut self.now);
+    pub fn end_moment(&mut self, is_known: bool) {
+        let moment_rate = mem::take(&mut self.moment_sum);
         if is_known {
-            self.rate = Some(self.rate.map_or(now, |rate| rate.max(now)));
+            self.rate = Some(self.rate.map_or(moment_rate, |rate| rate.max(moment_rate)));
         }
     }
 }
 
 /// Bytes over a link in the windows that end at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Moved {
-    /// Its rate, bytes per second.
-    pub rate: Rate,
+pub struct MomentBytes {
+    /// Rate over the link, bytes per second.
+    pub rate: MomentRate,
     /// Length of the longest window of the link, ns. Counters of other links may have longer ones
     /// that end at the same time.
     pub length_ns: i64,
     /// Sum of the values.
     pub value: f64,
     /// Value of each owner.
-    pub parts: BTreeMap<usize, f64>,
+    pub value_by_owner: BTreeMap<usize, f64>,
 }
 
-impl Moved {
+impl MomentBytes {
     /// The rate, if it is known.
-    pub fn known(&self) -> Option<f64> {
+    pub fn known_rate(&self) -> Option<f64> {
         match self.rate {
-            Rate::Known(rate) => Some(rate),
-            Rate::Absent | Rate::Unknown => None,
+            MomentRate::Known(rate) => Some(rate),
+            MomentRate::Absent | MomentRate::Unknown => None,
         }
     }
 }
@@ -97,38 +97,44 @@ impl Moved {
 /// Bytes over each link, moment by moment.
 #[derive(Debug)]
 pub struct Moments {
-    links: Vec<Moved>,
+    links: Vec<MomentBytes>,
     end_ns: i64,
 }
 
 impl Moments {
     /// No rows yet, for this number of links.
     pub fn new(links: usize) -> Self {
-        Self { links: vec![Moved::default(); links], end_ns: i64::MIN }
+        Self { links: vec![MomentBytes::default(); links], end_ns: i64::MIN }
     }
 
     /// Begins the moment of the next row. Returns the previous moment, if that is another one.
-    pub fn at(&mut self, end_ns: i64) -> Option<Vec<Moved>> {
+    pub fn begin_moment(&mut self, end_ns: i64) -> Option<Vec<MomentBytes>> {
         let is_over = end_ns != self.end_ns && self.end_ns != i64::MIN;
         self.end_ns = end_ns;
-        is_over.then(|| self.finish())
+        is_over.then(|| self.finish_moment())
     }
 
-    /// Adds a row; `who` is the number of the owner.
-    pub fn add(&mut self, link: usize, window: Window, who: Option<usize>, value: Option<f64>) {
+    /// Adds a row; `owner` is the number of the owner.
+    pub fn add_row(
+        &mut self,
+        link: usize,
+        window: Window,
+        owner: Option<usize>,
+        value: Option<f64>,
+    ) {
         let Some(moved) = self.links.get_mut(link) else { return };
         moved.length_ns = moved.length_ns.max(window.length_ns());
-        moved.rate.add(value.map(|value| value * window.per_second()));
+        moved.rate.add_window(value.map(|value| value * window.per_second()));
         let Some(value) = value else { return };
         moved.value += value;
-        if let Some(who) = who {
-            *moved.parts.entry(who).or_default() += value;
+        if let Some(owner_number) = owner {
+            *moved.value_by_owner.entry(owner_number).or_default() += value;
         }
     }
 
     /// Returns the last moment.
-    pub fn finish(&mut self) -> Vec<Moved> {
-        let none = vec![Moved::default(); self.links.len()];
+    pub fn finish_moment(&mut self) -> Vec<MomentBytes> {
+        let none = vec![MomentBytes::default(); self.links.len()];
         mem::replace(&mut self.links, none)
     }
 }
@@ -139,29 +145,29 @@ mod tests {
 
     #[test]
     fn a_moment_with_an_unknown_part_is_no_highest_one() {
-        let mut highest = Highest::default();
+        let mut highest = HighestRate::default();
         for (parts, is_known) in [([1.0, 2.0], true), ([5.0, 5.0], false), ([2.0, 2.0], true)] {
             for rate in parts {
-                highest.add(rate);
+                highest.add_rate(rate);
             }
-            highest.end(is_known);
+            highest.end_moment(is_known);
         }
         assert_eq!(highest.rate, Some(4.0));
     }
 
     #[test]
-    fn a_long_window_of_one_link_is_not_one_of_the_other() {
+    fn a_long_window_of_one_link_leaves_the_other_as_it_is() {
         let mut moments = Moments::new(2);
-        assert_eq!(moments.at(20), None);
-        moments.add(0, Window::new(20, 10, 10), Some(7), Some(5.0));
-        moments.add(0, Window::new(20, 10, 10), None, Some(1.0));
+        assert_eq!(moments.begin_moment(20), None);
+        moments.add_row(0, Window::new(20, 10, 10), Some(7), Some(5.0));
+        moments.add_row(0, Window::new(20, 10, 10), None, Some(1.0));
         // A counter that failed at the begin has one row at the end.
-        moments.add(1, Window::new(20, 20, 0), None, None);
-        let moved = moments.at(30).unwrap();
+        moments.add_row(1, Window::new(20, 20, 0), None, None);
+        let moved = moments.begin_moment(30).unwrap();
         assert_eq!((moved[0].length_ns, moved[0].value), (10, 6.0));
-        assert_eq!(moved[0].parts, BTreeMap::from([(7, 5.0)]));
-        assert!((moved[0].known().unwrap() - 6e8).abs() < 1.0);
-        assert_eq!((moved[1].length_ns, moved[1].rate), (20, Rate::Unknown));
-        assert_eq!(moments.finish()[0].rate, Rate::Absent);
+        assert_eq!(moved[0].value_by_owner, BTreeMap::from([(7, 5.0)]));
+        assert!((moved[0].known_rate().unwrap() - 6e8).abs() < 1.0);
+        assert_eq!((moved[1].length_ns, moved[1].rate), (20, MomentRate::Unknown));
+        assert_eq!(moments.finish_moment()[0].rate, MomentRate::Absent);
     }
 }

@@ -4,7 +4,7 @@
 //! sum that is expected in shares that are right. If all values are 0 it is the plain mean. The
 //! interval of a sum is computed from the half widths of its rows ([`super::super::interval`]).
 
-use super::super::interval::{Claim, Interval, Width};
+use super::super::interval::{Interval, LineUncertainty, UncertainShare};
 
 /// The confidence of a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Confidence {
     /// Number of rows with a confidence.
     pub claims: u64,
     /// The lowest; `None` without a confidence.
-    pub least: Option<f32>,
+    pub lowest: Option<f32>,
     /// Sum of confidence x value, and sum of the values with a confidence.
     by_value: (f64, f64),
     /// Sum of the confidences.
@@ -22,38 +22,38 @@ pub struct Confidence {
 impl Confidence {
     /// Adds a row.
     #[inline]
-    pub fn add(&mut self, value: f64, confidence: Option<f32>) {
+    pub fn add_row(&mut self, value: f64, confidence: Option<f32>) {
         let Some(confidence) = confidence else { return };
-        self.join(&Self::of(value.max(0.0), confidence));
+        self.add_sum(&Self::of_row(value.max(0.0), confidence));
     }
 
     #[inline]
-    fn of(value: f64, confidence: f32) -> Self {
+    fn of_row(value: f64, confidence: f32) -> Self {
         let plain = f64::from(confidence);
-        Self { claims: 1, least: Some(confidence), by_value: (plain * value, value), plain }
+        Self { claims: 1, lowest: Some(confidence), by_value: (plain * value, value), plain }
     }
 
     /// Adds the rows of another sum.
     #[inline]
-    pub fn join(&mut self, other: &Self) {
-        self.claims += other.claims;
-        self.least = match (self.least, other.least) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
+    pub fn add_sum(&mut self, added: &Self) {
+        self.claims += added.claims;
+        self.lowest = match (self.lowest, added.lowest) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         };
-        self.by_value.0 += other.by_value.0;
-        self.by_value.1 += other.by_value.1;
-        self.plain += other.plain;
+        self.by_value.0 += added.by_value.0;
+        self.by_value.1 += added.by_value.1;
+        self.plain += added.plain;
     }
 
     /// The confidence of the same rows with each value multiplied by `factor`.
     #[must_use]
-    pub fn scaled(self, factor: f64) -> Self {
+    pub fn scaled_by(self, factor: f64) -> Self {
         Self { by_value: (self.by_value.0 * factor, self.by_value.1 * factor), ..self }
     }
 
     /// The confidence of the sum; `None` without any.
-    pub fn mean(&self) -> Option<f64> {
+    pub fn mean_confidence(&self) -> Option<f64> {
         if self.by_value.1 > 0.0 {
             return Some(self.by_value.0 / self.by_value.1);
         }
@@ -63,7 +63,7 @@ impl Confidence {
 
 /// The sum of the shares of one owner, or of all of them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Share {
+pub struct ShareSum {
     /// Sum of the values.
     pub value: f64,
     /// Rows with a value.
@@ -71,23 +71,23 @@ pub struct Share {
     /// Rows without one.
     pub missing: u64,
     /// Confidence of the sum.
-    pub sure: Confidence,
-    width: Width,
+    pub confidence: Confidence,
+    width: LineUncertainty,
 }
 
-impl Share {
+impl ShareSum {
     /// Number of a cause of error: a cgroup or a program on a socket.
-    pub(in super::super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
-        self.width.cause(socket, name)
+    pub(in super::super) fn cause_number(&mut self, socket: Option<i16>, name: &str) -> usize {
+        self.width.cause_number(socket, name)
     }
 
-    /// Adds a row with a value; `cause` is a number from [`Self::cause`].
+    /// Adds a row with a value; `cause` is a number from [`Self::cause_number`].
     #[inline]
-    pub(in super::super) fn add(&mut self, cause: usize, claim: Claim) {
+    pub(in super::super) fn add_claim(&mut self, cause: usize, claim: UncertainShare) {
         self.value += claim.value;
         self.rows += 1;
-        self.sure.add(claim.value, claim.confidence);
-        self.width.add(cause, claim);
+        self.confidence.add_row(claim.value, claim.confidence);
+        self.width.add_row(cause, claim);
     }
 
     /// Adds a row of a count that was not divided: it has no interval.
@@ -95,7 +95,7 @@ impl Share {
     pub(in super::super) fn add_whole(&mut self, value: f64, confidence: Option<f32>) {
         self.value += value;
         self.rows += 1;
-        self.sure.add(value, confidence);
+        self.confidence.add_row(value, confidence);
     }
 
     /// Adds a row without a value.
@@ -105,38 +105,38 @@ impl Share {
 
     /// The 90 % interval of the sum; `total` is the total of the event. `None` if no row has a
     /// value or a confidence.
-    pub fn interval(&self, total: f64) -> Option<Interval> {
-        (self.rows > 0 && self.sure.claims > 0).then(|| self.reach(total))
+    pub fn interval_if_sure(&self, total: f64) -> Option<Interval> {
+        (self.rows > 0 && self.confidence.claims > 0).then(|| self.sum_interval(total))
     }
 
-    /// The same, also if no row has a confidence.
-    pub(in super::super) fn reach(&self, total: f64) -> Interval {
-        self.width.interval(self.value, total)
+    /// The 90 % interval of the sum, also if no row has a confidence.
+    pub(in super::super) fn sum_interval(&self, total: f64) -> Interval {
+        self.width.sum_interval(self.value, total)
     }
 
     /// Adds the sum of another owner.
-    pub(in super::super) fn join(&mut self, other: &Self) {
-        self.add_up(other);
-        self.width.join(&other.width);
+    pub(in super::super) fn add_other_owner(&mut self, added: &Self) {
+        self.add_up(added);
+        self.width.join_line(&added.width);
     }
 
     /// Adds the sum of another line of the same owner, with the same causes.
-    pub(in super::super) fn unite(&mut self, other: &Self) {
-        self.add_up(other);
-        self.width.unite(&other.width);
+    pub(in super::super) fn add_same_owner(&mut self, added: &Self) {
+        self.add_up(added);
+        self.width.unite_line(&added.width);
     }
 
-    fn add_up(&mut self, other: &Self) {
-        self.value += other.value;
-        self.rows += other.rows;
-        self.missing += other.missing;
-        self.sure.join(&other.sure);
+    fn add_up(&mut self, added: &Self) {
+        self.value += added.value;
+        self.rows += added.rows;
+        self.missing += added.missing;
+        self.confidence.add_sum(&added.confidence);
     }
 
     /// Removes all rows, but keeps the numbers of the causes.
-    pub(in super::super) fn clear(&mut self) {
+    pub(in super::super) fn remove_rows(&mut self) {
         let mut width = std::mem::take(&mut self.width);
-        width.clear();
+        width.clear_rows();
         *self = Self { width, ..Self::default() };
     }
 }
@@ -145,36 +145,39 @@ impl Share {
 mod tests {
     use super::*;
 
-    fn share(rows: &[(f64, Option<f32>)]) -> Share {
-        let mut share = Share::default();
-        let cause = share.cause(None, "a");
+    fn share(rows: &[(f64, Option<f32>)]) -> ShareSum {
+        let mut share = ShareSum::default();
+        let cause = share.cause_number(None, "a");
         for (window, (value, confidence)) in rows.iter().enumerate() {
             let of = (0, window as i64, 1);
-            share.add(cause, Claim::new(of, *value, 100.0, *confidence));
+            share.add_claim(cause, UncertainShare::new(of, *value, 100.0, *confidence));
         }
         share
     }
 
     #[test]
     fn confidence_is_weighted_by_value() {
-        let near = |share: &Share, expected: f64| {
-            assert!((share.sure.mean().unwrap() - expected).abs() < 1e-6, "{share:?}");
+        let near = |share: &ShareSum, expected: f64| {
+            assert!(
+                (share.confidence.mean_confidence().unwrap() - expected).abs() < 1e-6,
+                "{share:?}"
+            );
         };
         let some = share(&[(90.0, Some(1.0)), (10.0, Some(0.0)), (50.0, None)]);
         near(&some, 0.9);
-        assert_eq!((some.sure.least, some.sure.claims, some.rows), (Some(0.0), 2, 3));
+        assert_eq!((some.confidence.lowest, some.confidence.claims, some.rows), (Some(0.0), 2, 3));
         near(&share(&[(0.0, Some(1.0)), (0.0, Some(0.5))]), 0.75);
-        assert_eq!(share(&[(1.0, None)]).sure.mean(), None);
+        assert_eq!(share(&[(1.0, None)]).confidence.mean_confidence(), None);
         let mut joined = share(&[(30.0, Some(1.0))]);
-        joined.join(&share(&[(10.0, Some(0.2))]));
+        joined.add_other_owner(&share(&[(10.0, Some(0.2))]));
         near(&joined, 0.8);
     }
 
     #[test]
     fn a_cleared_share_has_nothing() {
         let mut some = share(&[(90.0, Some(0.5))]);
-        some.clear();
-        assert_eq!((some.value, some.rows, some.sure.mean()), (0.0, 0, None));
-        assert_eq!(some.interval(1.0), None);
+        some.remove_rows();
+        assert_eq!((some.value, some.rows, some.confidence.mean_confidence()), (0.0, 0, None));
+        assert_eq!(some.interval_if_sure(1.0), None);
     }
 }

@@ -16,9 +16,9 @@ use foldhash::fast::RandomState;
 /// The window of a row, `CLOCK_MONOTONIC` ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Its begin.
+    /// Begin of the window.
     pub begin_ns: i64,
-    /// Its end.
+    /// End of the window.
     pub end_ns: i64,
     /// Known time in it: all or nothing of a window of `fabric`, any part in a roll-up.
     pub known_ns: i64,
@@ -31,13 +31,14 @@ impl Window {
         Self { begin_ns: end_ns.saturating_sub(length_ns), end_ns, known_ns }
     }
 
-    /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in `fabric`.
+    /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in
+    /// `fabric`.
     #[inline]
-    pub fn of(end_ns: i64, length_ns: i64, has_value: bool) -> Self {
+    pub fn of_value(end_ns: i64, length_ns: i64, has_value: bool) -> Self {
         Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
     }
 
-    /// Its length, at least 1 ns.
+    /// Length of the window, at least 1 ns.
     #[inline]
     pub fn length_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.begin_ns).max(1)
@@ -51,28 +52,28 @@ impl Window {
 }
 
 /// Time spans that a view shows separately.
-pub trait Steps {
+pub trait TimeSteps {
     /// Number of steps.
-    fn count(&self) -> usize;
+    fn step_count(&self) -> usize;
 
-    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `take`, with the
-    /// fraction of the time in it. The fractions sum to 1; time before the first or after the last
-    /// step is in that step.
-    fn split(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64));
+    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `add_to_step`, with
+    /// the fraction of the time in it. The fractions sum to 1; time before the first or after the
+    /// last step is in that step.
+    fn split_time(&self, begin_ns: i64, end_ns: i64, add_to_step: impl FnMut(usize, f64));
 }
 
 /// No steps: only the whole time.
-impl Steps for () {
-    fn count(&self) -> usize {
+impl TimeSteps for () {
+    fn step_count(&self) -> usize {
         0
     }
 
-    fn split(&self, _begin_ns: i64, _end_ns: i64, _take: impl FnMut(usize, f64)) {}
+    fn split_time(&self, _begin_ns: i64, _end_ns: i64, _add_to_step: impl FnMut(usize, f64)) {}
 }
 
 /// Times of windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Lengths {
+pub struct WindowTimes {
     /// Time in at least one window, ns.
     pub covered_ns: f64,
     /// Length of all windows, summed over the counters, ns.
@@ -81,10 +82,10 @@ pub struct Lengths {
     with_value_ns: f64,
 }
 
-impl Lengths {
+impl WindowTimes {
     /// Known time, ns.
     pub fn known_ns(&self) -> f64 {
-        self.part().map_or(0.0, |part| self.covered_ns * part)
+        self.known_fraction().map_or(0.0, |fraction| self.covered_ns * fraction)
     }
 
     /// Covered time - known time, ns.
@@ -93,7 +94,7 @@ impl Lengths {
     }
 
     /// Fraction of the time that is known, 0 to 1; `None` without windows.
-    pub fn part(&self) -> Option<f64> {
+    pub fn known_fraction(&self) -> Option<f64> {
         (self.all_ns > 0.0).then(|| self.with_value_ns / self.all_ns)
     }
 
@@ -106,7 +107,7 @@ impl Lengths {
 
 /// The last window of a counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Last {
+struct LastWindow {
     begin_ns: i64,
     end_ns: i64,
     /// Whether any of its windows has a value.
@@ -115,111 +116,123 @@ struct Last {
 
 /// Times of one total: an event, or a direction of a link.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Time {
-    whole: Lengths,
-    steps: Vec<Lengths>,
-    covered: Covered,
-    counters: HashMap<i32, Last, RandomState>,
-    windows: u64,
+pub struct CountedTime {
+    whole: WindowTimes,
+    steps: Vec<WindowTimes>,
+    covered: CoveredTime,
+    last_windows: HashMap<i32, LastWindow, RandomState>,
+    known_windows: u64,
 }
 
-impl Time {
+impl CountedTime {
     /// Adds the window of a row. A window has a row for each owner and is counted once. Returns
     /// whether it was new.
-    pub fn add(&mut self, counter: i32, window: Window, steps: &impl Steps) -> bool {
+    pub fn add_window(&mut self, counter: i32, window: Window, steps: &impl TimeSteps) -> bool {
         let Window { begin_ns, end_ns, known_ns } = window;
         let is_known = known_ns > 0;
-        if let Some(last) = self.counters.get_mut(&counter) {
-            if (last.begin_ns, last.end_ns) == (begin_ns, end_ns) {
+        if let Some(last_window) = self.last_windows.get_mut(&counter) {
+            if (last_window.begin_ns, last_window.end_ns) == (begin_ns, end_ns) {
                 return false;
             }
-            *last = Last { begin_ns, end_ns, is_known: is_known || last.is_known };
+            *last_window =
+                LastWindow { begin_ns, end_ns, is_known: is_known || last_window.is_known };
         } else {
-            self.counters.insert(counter, Last { begin_ns, end_ns, is_known });
+            self.last_windows.insert(counter, LastWindow { begin_ns, end_ns, is_known });
         }
-        self.windows += u64::from(is_known);
-        let length = window.length_ns() as f64;
-        let known = (known_ns.max(0) as f64).min(length);
-        self.whole.all_ns += length;
-        self.whole.with_value_ns += known;
+        self.known_windows += u64::from(is_known);
+        let length_ns = window.length_ns() as f64;
+        let known_length_ns = (known_ns.max(0) as f64).min(length_ns);
+        self.whole.all_ns += length_ns;
+        self.whole.with_value_ns += known_length_ns;
         let Self { whole, steps: cells, covered, .. } = self;
-        cells.resize(steps.count(), Lengths::default());
-        steps.split(begin_ns, end_ns, |step, part| {
-            cells[step].all_ns += length * part;
-            cells[step].with_value_ns += known * part;
+        cells.resize(steps.step_count(), WindowTimes::default());
+        steps.split_time(begin_ns, end_ns, |step, fraction| {
+            cells[step].all_ns += length_ns * fraction;
+            cells[step].with_value_ns += known_length_ns * fraction;
         });
-        covered.add(begin_ns, begin_ns.saturating_add(window.length_ns()), |from, to| {
-            let new = to.saturating_sub(from) as f64;
-            whole.covered_ns += new;
-            steps.split(from, to, |step, part| cells[step].covered_ns += new * part);
-        });
+        covered.add_span(
+            begin_ns,
+            begin_ns.saturating_add(window.length_ns()),
+            |span_begin_ns, span_end_ns| {
+                let new_ns = span_end_ns.saturating_sub(span_begin_ns) as f64;
+                whole.covered_ns += new_ns;
+                steps.split_time(span_begin_ns, span_end_ns, |step, span_fraction| {
+                    cells[step].covered_ns += new_ns * span_fraction;
+                });
+            },
+        );
         true
     }
 
     /// Times over all steps.
-    pub fn whole(&self) -> Lengths {
+    pub fn whole_time(&self) -> WindowTimes {
         self.whole
     }
 
     /// Times in one step; 0 if it has no windows.
-    pub fn step(&self, step: usize) -> Lengths {
+    pub fn step_time(&self, step: usize) -> WindowTimes {
         self.steps.get(step).copied().unwrap_or_default()
     }
 
     /// Number of windows with a value: the mean over the counters.
-    pub fn windows(&self) -> u64 {
-        self.windows / self.counters.len().max(1) as u64
+    pub fn window_count(&self) -> u64 {
+        self.known_windows / self.last_windows.len().max(1) as u64
     }
 
     /// Number of counters.
-    pub fn counters(&self) -> usize {
-        self.counters.len()
+    pub fn counter_count(&self) -> usize {
+        self.last_windows.len()
     }
 
     /// Whether each counter has a value in some window.
     pub fn has_all(&self) -> bool {
-        self.counters.values().all(|last| last.is_known)
+        self.last_windows.values().all(|last_window| last_window.is_known)
     }
 
     /// Begin of the first and end of the last window, ns.
-    pub fn bounds(&self) -> Option<(i64, i64)> {
-        self.covered.bounds()
+    pub fn time_bounds(&self) -> Option<(i64, i64)> {
+        self.covered.bounds_ns()
     }
 }
 
 /// Union of windows: spans that neither overlap nor touch, in the order of time. Memory grows with
 /// the number of gaps between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Covered(Vec<(i64, i64)>);
+struct CoveredTime(Vec<(i64, i64)>);
 
-impl Covered {
-    /// Adds a window, and passes the spans that were not covered before to `new`.
-    fn add(&mut self, begin: i64, end: i64, mut new: impl FnMut(i64, i64)) {
+impl CoveredTime {
+    /// Adds a window, and passes the spans that were not covered before to `on_new_span`.
+    fn add_span(&mut self, begin_ns: i64, end_ns: i64, mut on_new_span: impl FnMut(i64, i64)) {
         // Windows come in the order of their ends, so most of them continue the last span.
-        if let Some(last) = self.0.last_mut().filter(|last| last.0 <= begin && begin <= last.1) {
-            if last.1 < end {
-                new(last.1, end);
-                last.1 = end;
+        if let Some(last_span) =
+            self.0.last_mut().filter(|candidate| candidate.0 <= begin_ns && begin_ns <= candidate.1)
+        {
+            if last_span.1 < end_ns {
+                on_new_span(last_span.1, end_ns);
+                last_span.1 = end_ns;
             }
             return;
         }
-        let first = self.0.partition_point(|stretch| stretch.1 < begin);
-        let (mut from, mut next, mut joined) = (begin, first, (begin, end));
-        while let Some((its_begin, its_end)) = self.0.get(next).filter(|its| its.0 <= end) {
-            if from < *its_begin {
-                new(from, *its_begin);
+        let first_joined = self.0.partition_point(|stretch| stretch.1 < begin_ns);
+        let (mut uncovered_ns, mut next_span, mut joined) =
+            (begin_ns, first_joined, (begin_ns, end_ns));
+        while let Some((span_begin_ns, span_end_ns)) =
+            self.0.get(next_span).filter(|span| span.0 <= end_ns)
+        {
+            if uncovered_ns < *span_begin_ns {
+                on_new_span(uncovered_ns, *span_begin_ns);
             }
-            from = from.max(*its_end);
-            joined = (joined.0.min(*its_begin), joined.1.max(*its_end));
-            next += 1;
+            uncovered_ns = uncovered_ns.max(*span_end_ns);
+            joined = (joined.0.min(*span_begin_ns), joined.1.max(*span_end_ns));
+            next_span += 1;
         }
-        if from < end {
-            new(from, end);
+        if uncovered_ns < end_ns {
+            on_new_span(uncovered_ns, end_ns);
         }
-        self.0.splice(first..next, [joined]);
+        self.0.splice(first_joined..next_span, [joined]);
     }
 
-    fn bounds(&self) -> Option<(i64, i64)> {
+    fn bounds_ns(&self) -> Option<(i64, i64)> {
         Some((self.0.first()?.0, self.0.last()?.1))
     }
 }
@@ -231,49 +244,49 @@ mod tests {
     use super::*;
 
     /// Times of windows: counter, begin, end, whether they have a value.
-    fn time(windows: &[(i32, i64, i64, bool)]) -> Time {
-        let mut time = Time::default();
+    fn time(windows: &[(i32, i64, i64, bool)]) -> CountedTime {
+        let mut time = CountedTime::default();
         for &(counter, begin, end, is_known) in windows {
-            let known = if is_known { end - begin } else { 0 };
-            time.add(counter, Window::new(end, end - begin, known), &());
+            let counted_ns = if is_known { end - begin } else { 0 };
+            time.add_window(counter, Window::new(end, end - begin, counted_ns), &());
         }
         time
     }
 
-    fn known(windows: &[(i32, i64, i64, bool)]) -> f64 {
-        time(windows).whole().known_ns()
+    fn known_time_ns(windows: &[(i32, i64, i64, bool)]) -> f64 {
+        time(windows).whole_time().known_ns()
     }
 
     #[test]
     fn time_without_a_value_is_in_no_rate() {
         // The middle third of two counters is not known.
         let mut windows = Vec::new();
-        for at in 0..30 {
+        for window in 0..30 {
             for counter in [3, 7] {
-                windows.push((counter, at * 10, at * 10 + 10, !(10..20).contains(&at)));
+                windows.push((counter, window * 10, window * 10 + 10, !(10..20).contains(&window)));
             }
         }
-        assert!((known(&windows) - 200.0).abs() < 1e-9);
-        assert_eq!(time(&windows).windows(), 20);
+        assert!((known_time_ns(&windows) - 200.0).abs() < 1e-9);
+        assert_eq!(time(&windows).window_count(), 20);
         assert!(time(&windows).has_all());
         // One of them is not known at all.
         let half: Vec<_> = windows.iter().map(|&(c, b, e, _)| (c, b, e, c == 3)).collect();
-        assert!((known(&half) - 150.0).abs() < 1e-9);
+        assert!((known_time_ns(&half) - 150.0).abs() < 1e-9);
         assert!(!time(&half).has_all());
     }
 
     #[test]
     fn a_counter_that_was_off_leaves_the_time_as_it_is() {
         let windows = [(0, 0, 10, true), (1, 0, 10, true), (0, 10, 20, true), (0, 20, 30, true)];
-        assert!((known(&windows) - 30.0).abs() < 1e-9);
+        assert!((known_time_ns(&windows) - 30.0).abs() < 1e-9);
     }
 
     #[test]
     fn windows_of_any_length_cover_their_time_once() {
         // A late reading makes one window of two; another counter has a gap.
         let windows = [(0, 0, 10, true), (0, 20, 30, true), (1, 0, 30, true), (1, 50, 60, true)];
-        assert_eq!(time(&windows).bounds(), Some((0, 60)));
-        assert!((time(&windows).whole().covered_ns - 40.0).abs() < 1e-9);
+        assert_eq!(time(&windows).time_bounds(), Some((0, 60)));
+        assert!((time(&windows).whole_time().covered_ns - 40.0).abs() < 1e-9);
     }
 
     proptest! {
@@ -281,15 +294,15 @@ mod tests {
         fn covered_time_is_that_of_the_union(
             windows in prop::collection::vec((0_i64..60, 1_i64..20), 1..30),
         ) {
-            let mut covered = Covered::default();
+            let mut covered = CoveredTime::default();
             let mut new = 0;
             let mut union = [false; 100];
             for (begin, length) in &windows {
-                covered.add(*begin, begin + length, |from, to| new += to - from);
-                (*begin..begin + length).for_each(|at| union[at as usize] = true);
+                covered.add_span(*begin, begin + length, |from, to| new += to - from);
+                (*begin..begin + length).for_each(|position| union[position as usize] = true);
             }
-            prop_assert_eq!(new as usize, union.iter().filter(|it| **it).count());
-            prop_assert!(covered.0.windows(2).all(|two| two[0].1 < two[1].0), "{:?}", covered);
+            prop_assert_eq!(new as usize, union.iter().filter(|is_covered| **is_covered).count());
+            prop_assert!(covered.0.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", covered);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
+use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 fn sums(usage: &Usage) -> Vec<f64> {
     usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()
@@ -13,20 +13,24 @@ fn sums(usage: &Usage) -> Vec<f64> {
 
 #[test]
 fn spans_that_meet_divide_the_recording() {
-    let sample = Sample::new(false, &INTACT);
-    let of = |from: Option<&str>, to: Option<&str>| {
+    let sample = SampleRecording::new(false, &INTACT);
+    let page_faults_between = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-        let question = Question { from: moment(from), to: moment(to), ..Question::by(By::Pid) };
+        let question = UsageQuestion {
+            begin: moment(from),
+            end: moment(to),
+            ..UsageQuestion::grouped_by(GroupBy::Pid)
+        };
         sums(&usage(&sample.open(), &question).unwrap())
     };
-    let whole = of(None, None);
+    let whole = page_faults_between(None, None);
     assert_eq!(whole[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
     for at in ["0.995s", "1s", "1.0000001", "2995ms"] {
-        let (first, rest) = (of(None, Some(at)), of(Some(at), None));
+        let (first, rest) = (page_faults_between(None, Some(at)), page_faults_between(Some(at), None));
         let parts = first.iter().zip(&rest).map(|(first, rest)| first + rest);
         assert_eq!(parts.collect::<Vec<_>>(), whole, "{at}");
     }
-    assert_eq!(of(Some("1s"), Some("1010ms"))[1].to_bits(), 640_000.0_f64.to_bits());
+    assert_eq!(page_faults_between(Some("1s"), Some("1010ms"))[1].to_bits(), 640_000.0_f64.to_bits());
 }
 
 #[test]
@@ -40,13 +44,15 @@ fn any_number_of_threads_has_the_same_sums() {
         },
         ..INTACT
     };
-    for sample in [Sample::new(false, &INTACT), Sample::new(false, &broken)] {
-        for by in By::ALL {
-            let of = |threads| summed(&sample.open(), &Question::by(by), threads).unwrap();
-            let one = of(1);
-            assert!(one.events.len() > 1, "{by:?}");
+    for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
+        for by in GroupBy::ALL {
+            let of = |threads| {
+                sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap()
+            };
+            let with_one_thread = of(1);
+            assert!(with_one_thread.events.len() > 1, "{by:?}");
             for threads in [2, 3, 9] {
-                assert_eq!(of(threads), one, "{by:?} in {threads} threads");
+                assert_eq!(of(threads), with_one_thread, "{by:?} in {threads} threads");
             }
         }
     }
@@ -63,8 +69,8 @@ fn the_peak_is_that_of_the_best_window() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
-    let usage = usage(&sample.open(), &Question::by(By::Container)).unwrap();
+    let sample = SampleRecording::new(false, &broken);
+    let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Container)).unwrap();
     let line = &usage.events[1].lines[0];
     assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
     assert_eq!(line.peak, Some(640_000.0 * (0.5 + 3.0 * 0.25) * 100.0));
@@ -72,15 +78,19 @@ fn the_peak_is_that_of_the_best_window() {
 }
 
 /// For each line, the ends of its interval as fractions of the value.
-fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
-    let mut usage = usage(&sample.open(), &Question::by(by)).unwrap();
-    top(&mut usage.events, most);
+fn intervals(
+    sample: &SampleRecording,
+    by: GroupBy,
+    most: usize,
+) -> Vec<(String, Option<(f64, f64)>)> {
+    let mut usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
+    keep_top_lines(&mut usage.events, most);
     let event = &usage.events[1];
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
-    let line = |line: &Line| {
-        let interval = line.interval(event);
+    let line = |line: &ReportLine| {
+        let interval = line.value_interval(event);
         let parts =
-            interval.map(|it| (part(it.low / line.sum.value), part(it.high / line.sum.value)));
+            interval.map(|bounds| (part(bounds.low / line.sum.value), part(bounds.high / line.sum.value)));
         (line.key.clone(), parts)
     };
     event.lines.iter().map(line).collect()
@@ -100,7 +110,7 @@ fn intervals_follow_from_the_rows() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let tenant = "/tenant\u{1b}[2J".to_owned();
     let by_cgroup = [
         (tenant, Some((0.9, 1.1))),
@@ -108,12 +118,12 @@ fn intervals_follow_from_the_rows() {
         ("idle".to_owned(), Some((0.0, 8.0))),
         ("irq".to_owned(), None),
     ];
-    assert_eq!(intervals(&sample, By::Cgroup, 9), by_cgroup);
+    assert_eq!(intervals(&sample, GroupBy::Cgroup, 9), by_cgroup);
     // Two programs of a container: 2 x 10 % and 1 x 27 %, added in squares, of 3.
-    let by_container = intervals(&sample, By::Container, 9);
+    let by_container = intervals(&sample, GroupBy::Container, 9);
     assert_eq!(by_container[0].1, Some((0.889, 1.111)));
-    assert_eq!(intervals(&sample, By::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
-    let joined = intervals(&sample, By::Cgroup, 0);
+    assert_eq!(intervals(&sample, GroupBy::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
+    let joined = intervals(&sample, GroupBy::Cgroup, 0);
     assert_eq!(joined.last(), Some(&("(2 others)".to_owned(), Some((0.889, 1.111)))));
 }
 
@@ -143,23 +153,23 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
         ..INTACT
     };
     let tasks = |broken: &Broken, by| {
-        let lines = intervals(&Sample::new(false, broken), by, 9).into_iter();
+        let lines = intervals(&SampleRecording::new(false, broken), by, 9).into_iter();
         let lines = lines.filter(|(name, _)| !["idle", "irq", "irq:nvme0q1"].contains(&&**name));
         lines.map(|(_, interval)| interval).collect::<Vec<_>>()
     };
     let (narrow, wide) = (Some((0.9, 1.1)), Some((0.274, 1.726)));
-    assert_eq!(tasks(&newer, By::Cgroup), [narrow; 2]);
-    assert_eq!(tasks(&newer, By::Pid), [wide; 2]);
-    assert_eq!(tasks(&newer, By::Comm), [wide; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Cgroup), [narrow; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Pid), [wide; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Comm), [wide; 2]);
     // The two cgroups have 2 and 1 of 3: 10 % of each, added in squares.
-    for by in [By::Container, By::Owner, By::Device] {
+    for by in [GroupBy::Container, GroupBy::Owner, GroupBy::Device] {
         assert_eq!(tasks(&newer, by), [Some((0.925, 1.075))], "{by:?}");
     }
-    assert_eq!(tasks(&older, By::Cgroup), [wide; 2]);
+    assert_eq!(tasks(&older, GroupBy::Cgroup), [wide; 2]);
 }
 
 #[test]
-fn cgroups_roll_up() {
+fn cgroups_hold_all_below_them() {
     let broken = Broken {
         fabric: |row, _| {
             row.cgroup = row.cgroup.map(|path| if path == "/other" { "/a/b/c" } else { "/a/b/d" });
@@ -167,9 +177,12 @@ fn cgroups_roll_up() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {
-        let question = Question { cgroup_depth: Some(depth), ..Question::by(By::Cgroup) };
+        let question = UsageQuestion {
+            cgroup_depth: Some(depth),
+            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+        };
         let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
         let tasks = lines.into_iter().filter(|line| line.owner == "task");
         tasks.map(|line| (line.key, line.sum.value / (WINDOWS as f64 * 640_000.0))).collect()
@@ -182,7 +195,8 @@ fn cgroups_roll_up() {
 /// A microsecond, the resolution of `ts`, in ns.
 const US: i64 = 1000;
 
-/// A row: end of the window in microseconds, event, filter, owner, the number its names are made of, value.
+/// A row: end of the window in microseconds, event, filter, owner, the number its names are made
+/// of, value.
 type Drawn = (i64, usize, usize, usize, u32, Option<f64>);
 
 fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
@@ -190,8 +204,8 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = BTreeMap::from([version]);
     let mut writer = Writer::create(
-        Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        RecordingTarget::File(path.clone()),
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs,
     )
     .unwrap();
@@ -233,7 +247,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
     writer.write(&fabric::TABLE, &builder.finish()).unwrap();
@@ -261,24 +275,24 @@ proptest! {
         let from = rows.iter().map(|row| row.0 - 1 - i64::from(row.4)).min().unwrap() + from;
         let inside = || rows.iter().filter(|row| row.0 > from);
         let total: f64 = inside().filter_map(|row| row.5).sum();
-        for by in By::ALL {
-            let after = Some(Moment::Wall(US * from));
-            let question = Question { from: after, cgroup_depth: depth, ..Question::by(by) };
+        for by in GroupBy::ALL {
+            let after = Some(TimePoint::Wall(US * from));
+            let question = UsageQuestion { begin: after, cgroup_depth: depth, ..UsageQuestion::grouped_by(by) };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
                 continue;
             };
-            top(&mut usage.events, count);
+            keep_top_lines(&mut usage.events, count);
             let lines = || usage.events.iter().flat_map(|event| &event.lines);
             let sum: f64 = lines().map(|line| line.sum.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9, "{by:?}: {sum} of {total}");
-            let heat: f64 = lines().flat_map(|line| line.heat.steps()).flatten().sum();
+            let heat: f64 = lines().flat_map(|line| line.heat.step_values()).flatten().sum();
             prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
             let counted: u64 = lines().map(|line| line.sum.rows + line.sum.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
-            for (event, line) in usage.events.iter().flat_map(|it| it.lines.iter().map(move |line| (it, line))) {
-                let claims = line.sum.sure.claims > 0 || !by.has_owner();
-                let Some(Interval { low, high }) = line.interval(event) else {
+            for (event, line) in usage.events.iter().flat_map(|event_usage| event_usage.lines.iter().map(move |line| (event_usage, line))) {
+                let claims = line.sum.confidence.claims > 0 || !by.has_owner();
+                let Some(Interval { low, high }) = line.value_interval(event) else {
                     prop_assert!(line.sum.rows == 0 || !claims, "{line:?}");
                     continue;
                 };
@@ -296,20 +310,22 @@ proptest! {
 fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
-    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
 /// The row of a window without a value has no owner, and makes the window unknown for all owners.
 #[test]
-fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
+fn an_unknown_window_is_unknown_for_every_owner() {
     let dir = tempfile::tempdir().unwrap();
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);
-    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
-    let known: Vec<bool> = line.heat.steps().map(|step| step.is_some()).collect();
-    assert_eq!(known.iter().position(|known| !known), Some(7));
+    let is_step_known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
+    assert_eq!(is_step_known.iter().position(|known| !known), Some(7));
 }
 
 #[test]
@@ -317,8 +333,9 @@ fn small_processes_of_a_window_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let small = |end| (end, 0, 0, 0, 1, Some(1.0));
     let rows: [Drawn; 4] = [small(10), small(10), small(20), (20, 0, 0, 0, 0, Some(9.0))];
-    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
-    let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.small()));
+    let usage =
+        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+    let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.most_small_processes()));
     let expected = [("(unknown processes)", 0), ("(small processes)", 6)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);
 }

@@ -1,13 +1,13 @@
 use super::*;
-use crate::agent::trigger::Meter;
+use crate::agent::trigger::WatchedRate;
 use crate::schema::readings;
 
 const MS: i64 = 1_000_000;
 
 /// A condition on the sum of counters 0 and 1: above 1000 a second for 3 ms.
-fn watch() -> Watch {
-    let meters = vec![Meter { counters: vec![(0, 1.0), (1, 2.0)], level: 1000.0 }];
-    Watch::new(Condition { text: String::new(), meters, lasting_ns: 3 * MS })
+fn watch() -> ConditionWatch {
+    let meters = vec![WatchedRate { counters: vec![(0, 1.0), (1, 2.0)], level: 1000.0 }];
+    ConditionWatch::new(Condition { text: String::new(), meters, lasting_ns: 3 * MS })
 }
 
 /// Readings of a tick of 1 ms: counter and raw value; `None` if the read failed.
@@ -30,8 +30,8 @@ fn read(
         tick,
         counter,
         value,
-        enabled: times.map(|its| its.0),
-        running: times.map(|its| its.1),
+        enabled: times.map(|pair| pair.0),
+        running: times.map(|pair| pair.1),
         trigger: "timer",
         ..readings::Row::default()
     });
@@ -46,13 +46,13 @@ fn fired(counts: &[(u64, u64)]) -> Vec<i64> {
     for (number, (first, second)) in counts.iter().enumerate() {
         sums = (sums.0 + first, sums.1 + second);
         tick(&mut rows, number as i64 + 1, &[(0, Some(sums.0)), (1, Some(sums.1))]);
-        found.extend(watch.readings(&rows.finish()).unwrap());
+        found.extend(watch.add_readings(&rows.finish()).unwrap());
     }
     found.into_iter().map(|time| time / MS).collect()
 }
 
 #[test]
-fn a_rate_must_last() {
+fn a_condition_fires_only_when_its_rate_lasts() {
     // 1 a millisecond is 1000 a second, which is not above it.
     assert_eq!(fired(&[(1, 0); 9]), Vec::<i64>::new());
     assert_eq!(fired(&[(2, 0); 9]), [3]);
@@ -74,7 +74,7 @@ fn a_tick_that_was_not_read_decides_nothing_by_what_is_missing() {
             tick(&mut rows, number as i64, &[(0, first), (1, second)]);
         }
         assert!(watch.states[0].ticks.len() <= WAITING);
-        watch.readings(&rows.finish()).unwrap().map(|time| time / MS)
+        watch.add_readings(&rows.finish()).unwrap().map(|time| time / MS)
     };
     // Ticks without the second counter end nothing, and are not above the level by themselves; they
     // are where the first counter alone is above it.
@@ -83,11 +83,13 @@ fn a_tick_that_was_not_read_decides_nothing_by_what_is_missing() {
 
 #[test]
 fn a_multiplexed_counter_is_scaled_and_a_tick_in_which_it_stood_decides_nothing() {
-    let meters = vec![Meter { counters: vec![(0, 1.0)], level: 1500.0 }];
+    let meters = vec![WatchedRate { counters: vec![(0, 1.0)], level: 1500.0 }];
     let condition = Condition { text: String::new(), meters, lasting_ns: 9 * MS };
-    // Four ticks in, four out, a count each half of a millisecond that it runs: 2000 a second while it runs.
+    // Four ticks in, four out, a count each half of a millisecond that it runs: 2000 a second while
+    // it runs.
     let fired = |counts: u64| {
-        let (mut watch, mut rows) = (Watch::new(condition.clone()), readings::Builder::default());
+        let (mut watch, mut rows) =
+            (ConditionWatch::new(condition.clone()), readings::Builder::default());
         let (mut value, mut running) = (0, 0);
         for number in 0..20_u64 {
             let time = (number as i64, number as i64 * MS);
@@ -96,19 +98,19 @@ fn a_multiplexed_counter_is_scaled_and_a_tick_in_which_it_stood_decides_nothing(
                 (value, running) = (value + counts, running + 1_000_000);
             }
         }
-        watch.readings(&rows.finish()).unwrap().map(|time| time / MS)
+        watch.add_readings(&rows.finish()).unwrap().map(|time| time / MS)
     };
     // The tick that ends at 9 ms is the first in which it ran again.
     assert_eq!((fired(2), fired(1)), (Some(9), None));
     // It runs half of each tick: 1 in half a millisecond.
-    let (mut watch, mut rows) = (Watch::new(condition), readings::Builder::default());
+    let (mut watch, mut rows) = (ConditionWatch::new(condition), readings::Builder::default());
     for number in 0..20_u64 {
         let times = (number * 1_000_000, number * 500_000);
         // A counter that ran all the time has no times in its readings.
         let times = (number > 0).then_some(times);
         read(&mut rows, (number as i64, number as i64 * MS), 0, Some(number), times);
     }
-    assert_eq!(watch.readings(&rows.finish()).unwrap(), Some(9 * MS));
+    assert_eq!(watch.add_readings(&rows.finish()).unwrap(), Some(9 * MS));
 }
 
 #[test]
@@ -124,44 +126,44 @@ fn nothing_lasts_over_a_long_time_of_which_nothing_is_known() {
             read(&mut rows, (number, number * MS), counter, Some(value), times);
         }
     }
-    assert_eq!(watch.readings(&rows.finish()).unwrap(), Some(203 * MS));
+    assert_eq!(watch.add_readings(&rows.finish()).unwrap(), Some(203 * MS));
 }
 
 #[test]
 fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
-    let of = |first: u64, ends: i64| {
+    let first_firing = |first: u64, ends: i64| {
         let (mut watch, mut rows) = (watch(), readings::Builder::default());
         for number in 0..ends {
             tick(&mut rows, number, &[(0, Some(first * number as u64)), (7, Some(1))]);
         }
-        let time = watch.readings(&rows.finish()).unwrap();
+        let time = watch.add_readings(&rows.finish()).unwrap();
         (time.map(|time| time / MS), watch)
     };
     // The known part of the first tick is above the level when the queue of waiting ticks is full.
-    assert_eq!(of(2, 64).0, None);
-    let (time, mut watch) = of(2, 80);
+    assert_eq!(first_firing(2, 64).0, None);
+    let (time, mut watch) = first_firing(2, 80);
     assert!(time.is_some_and(|time| time < 70), "{time:?}");
-    assert_eq!((watch.states[0].awaited, watch.states[0].said), (1, 1));
+    assert_eq!((watch.states[0].awaited, watch.states[0].logged_unread), (1, 1));
     assert!(watch.states[0].ticks.is_empty());
     // It was logged once, and is not logged again.
-    assert_eq!(watch.news(), Vec::<String>::new());
-    watch.states[0].said = 0;
-    let line = watch.news().concat();
+    assert_eq!(watch.unread_warnings(), Vec::<String>::new());
+    watch.states[0].logged_unread = 0;
+    let line = watch.unread_warnings().concat();
     assert!(line.contains("1 of 2 counters") && !line.contains('\n'), "{line}");
     // A tick that is not above the level ends the condition, although a counter is not read.
     let mut rows = readings::Builder::default();
     tick(&mut rows, 81, &[(0, Some(160))]);
-    watch.readings(&rows.finish()).unwrap();
-    assert_eq!(watch.states[0].since, None);
+    watch.add_readings(&rows.finish()).unwrap();
+    assert_eq!(watch.states[0].above_since, None);
     // The counter is read again, and is waited for again.
     tick(&mut rows, 82, &[(0, Some(160)), (1, Some(0))]);
     tick(&mut rows, 83, &[(0, Some(160))]);
-    watch.readings(&rows.finish()).unwrap();
+    watch.add_readings(&rows.finish()).unwrap();
     assert_eq!((watch.states[0].awaited, watch.states[0].ticks.len()), (2, 1));
 }
 
 #[test]
-fn a_reading_out_of_order_disturbs_nothing() {
+fn a_reading_out_of_order_changes_no_decision() {
     let (mut watch, mut rows) = (watch(), readings::Builder::default());
     for number in 0..6 {
         tick(&mut rows, number, &[(0, Some(2 * number as u64)), (1, Some(0))]);
@@ -169,7 +171,7 @@ fn a_reading_out_of_order_disturbs_nothing() {
         read(&mut rows, (number, number * MS - 10), 0, Some(0), None);
         read(&mut rows, (number, number * MS + 10), 0, Some(2 * number as u64), None);
     }
-    assert_eq!(watch.readings(&rows.finish()).unwrap(), Some(3 * MS));
+    assert_eq!(watch.add_readings(&rows.finish()).unwrap(), Some(3 * MS));
     assert!(watch.states[0].ticks.is_empty());
 }
 
@@ -179,7 +181,7 @@ fn a_reading_out_of_order_disturbs_nothing() {
 #[test]
 #[ignore = "measures"]
 fn cost_of_three_conditions() {
-    let mut watches: Vec<Watch> = (0..3).map(|_| watch()).collect();
+    let mut watches: Vec<ConditionWatch> = (0..3).map(|_| watch()).collect();
     let mut rows = readings::Builder::default();
     for number in 0..1000 {
         let values: Vec<(i32, Option<u64>)> = (0..20).map(|id| (id, Some(5))).collect();
@@ -190,9 +192,9 @@ fn cost_of_three_conditions() {
     for _ in 0..21 {
         let begin = std::time::Instant::now();
         for watch in &mut watches {
-            assert_eq!(watch.readings(&batch).unwrap(), None);
-            watch.of.iter_mut().for_each(|its| {
-                *its = Watched { meters: its.meters.clone(), ..Watched::default() }
+            assert_eq!(watch.add_readings(&batch).unwrap(), None);
+            watch.watched_counters.iter_mut().for_each(|counter| {
+                *counter = WatchedCounter { meters: counter.meters.clone(), ..WatchedCounter::default() }
             });
         }
         times.push(begin.elapsed().as_nanos());

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// What each owner is given until tick `end`, in windows of `window_ms`, by process. `runs` says for a tick how
-/// long each of two owners runs, ns, and what is left out. `look` sees the state after each tick.
+/// What each owner is given until tick `end`, in windows of `window_ms`, by process. `runs` says
+/// for a tick how long each of two owners runs, ns, and what is left out. `look` sees the state
+/// after each tick.
 fn given(
     (choice, lag_ms, window_ms): (Choice, u64, u64),
     end: u64,
@@ -20,28 +21,28 @@ fn given(
     let mut value = 0;
     for tick in 10..=end {
         let (times, relief) = runs(tick);
-        attributor.relieve(relief);
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        attributor.set_relief(relief);
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         if tick > 10 {
             value += times[0] + 5 * times[1];
             let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
-            take(Entry::Usage { cpu: 0, parts: &parts });
+            take(LogEntry::Usage { cpu: 0, usage: &parts });
         }
-        take(Entry::Reading(Reading {
+        take(LogEntry::Reading(CounterReading {
             tick,
             time: tick * 1_000_000,
             counter: 0,
             cpu: 0,
-            trigger: Trigger::Timer,
-            value: Ok(Value { value, times: None }),
+            trigger: ReadingTrigger::Timer,
+            value: Ok(CounterValue { value, times: None }),
             owner: None,
         }));
         if tick > 10 {
-            take(Entry::EndOfTick { tick, is_last: tick == end });
+            take(LogEntry::EndOfTick { tick, is_last: tick == end });
         }
         look(&attributor);
     }
-    attributor.finish(&mut rows);
+    attributor.finish_windows(&mut rows);
     let batch = rows.finish();
     let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
     let pids = batch.column_by_name("pid").unwrap().as_primitive::<Int32Type>();
@@ -54,8 +55,8 @@ fn given(
     sums
 }
 
-/// Both owners run at random, and after tick 4000 one after the other, each for 1 s. None of them runs in the last
-/// tick of the other's second.
+/// Both owners run at random, and after tick 4000 one after the other, each for 1 s. None of them
+/// runs in the last tick of the other's second.
 fn in_turns(tick: u64) -> [u64; 2] {
     let mut random = fastrand::Rng::with_seed(tick);
     let times = [random.u64(0..800_000), random.u64(0..200_000)];
@@ -117,7 +118,7 @@ fn what_is_kept_does_not_grow_with_the_length_of_a_window() {
     for choice in [Choice::Regression, Choice::Residency] {
         let kept = |attributor: &Attributor| {
             for histories in attributor.histories.iter().flatten() {
-                let ticks = histories.time.last() - histories.time.first();
+                let ticks = histories.time.last_tick() - histories.time.first_tick();
                 assert!(ticks < 1500, "the use of {ticks} ticks is kept");
             }
             let readings = attributor.tracks.iter().map(|track| track.series.waiting()).max();

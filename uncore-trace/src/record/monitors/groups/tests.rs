@@ -1,45 +1,45 @@
 use super::*;
-use crate::discover::resctrl::fake::Fake;
+use crate::discover::resctrl::fake::FakeResctrl;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// /a, /b and /c in the default group; /d in the control group `web`, and /e with a thread in a
 /// monitoring group of somebody else.
-fn fake(dir: &Path, rmids: usize) -> Fake {
-    let fake = Fake::new(dir);
+fn fake(dir: &Path, rmids: usize) -> FakeResctrl {
+    let fake = FakeResctrl::new(dir);
     for (cgroup, threads) in
         [("/a", &[1, 2][..]), ("/b", &[3]), ("/c", &[4]), ("/d", &[5, 6]), ("/e", &[7, 8])]
     {
-        fake.cgroup(cgroup, threads);
+        fake.add_cgroup(cgroup, threads);
     }
-    fake.group("", &[1, 2, 3, 4, 7, 8, 9], "0-1");
-    fake.group("web", &[5, 6, 10], "");
-    fake.group("mon_groups/foreign", &[8], "");
-    fake.cgroup("/", &[9, 10]);
-    fake.write("info/L3_MON/num_rmids", &format!("{rmids}\n"));
+    fake.add_group("", &[1, 2, 3, 4, 7, 8, 9], "0-1");
+    fake.add_group("web", &[5, 6, 10], "");
+    fake.add_group("mon_groups/foreign", &[8], "");
+    fake.add_cgroup("/", &[9, 10]);
+    fake.write_file("info/L3_MON/num_rmids", &format!("{rmids}\n"));
     fake
 }
 
-fn groups(dir: &Path, fake: &Fake, most: usize) -> Groups {
-    let resctrl = Resctrl::find(dir).unwrap();
+fn groups(dir: &Path, fake: &FakeResctrl, most: usize) -> OwnGroups {
+    let resctrl = Resctrl::find_mounted(dir).unwrap();
     let cgroups = (Path::new("/sys/fs/cgroup"), &CgroupView::default());
-    Groups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
+    OwnGroups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
 }
 
 /// A look with these tenants.
-fn look(groups: &mut Groups, second: u64, tenants: &[&str]) {
-    groups.rank(tenants.iter().map(|its| Arc::from(*its)).collect());
-    let all = groups.resctrl.groups().unwrap();
-    groups.look(second * SECOND, &all, &BTreeSet::new());
+fn look(groups: &mut OwnGroups, second: u64, tenants: &[&str]) {
+    groups.rank_tenants(tenants.iter().map(|its| Arc::from(*its)).collect());
+    let all = groups.resctrl.read_groups().unwrap();
+    groups.update_groups(second * SECOND, &all, &BTreeSet::new());
 }
 
 /// The groups that were made: the cgroup, the control group and the threads of each.
-fn made(groups: &Groups, fake: &Fake) -> Vec<(String, String, Vec<u32>)> {
+fn made(groups: &OwnGroups, fake: &FakeResctrl) -> Vec<(String, String, Vec<u32>)> {
     let mut made: Vec<_> = groups
-        .all()
+        .groups_with_cgroups()
         .map(|(group, cgroup)| {
-            let threads = fake.tasks(&group.name);
-            (cgroup.to_string(), group.control().to_owned(), threads)
+            let threads = fake.read_tasks(&group.name);
+            (cgroup.to_string(), group.control_name().to_owned(), threads)
         })
         .collect();
     made.sort();
@@ -63,15 +63,15 @@ fn groups_take_the_threads_of_cgroups_and_give_them_back() {
     look(&mut groups, 2, &["/e", "/", "/a", "/d", "/gone", "/../x"]);
     let right = [one("/a", "", &[1, 2]), one("/d", "web", &[5, 6])];
     assert_eq!(made(&groups, &fake), right);
-    assert_eq!(fake.tasks("mon_groups/foreign"), [8]);
-    assert_eq!(fake.tasks("web"), [5, 6, 10]);
-    assert_eq!(fake.groups().len(), 5);
+    assert_eq!(fake.read_tasks("mon_groups/foreign"), [8]);
+    assert_eq!(fake.read_tasks("web"), [5, 6, 10]);
+    assert_eq!(fake.group_names().len(), 5);
     drop(groups);
-    let mut left = fake.groups();
+    let mut left = fake.group_names();
     left.sort_unstable();
     assert_eq!(left, FOREIGN);
-    assert_eq!(fake.tasks("mon_groups/foreign"), [8]);
-    assert_eq!(fake.tasks("web"), [5, 6, 10]);
+    assert_eq!(fake.read_tasks("mon_groups/foreign"), [8]);
+    assert_eq!(fake.read_tasks("web"), [5, 6, 10]);
 }
 
 #[test]
@@ -80,33 +80,33 @@ fn threads_that_come_and_go_are_followed() {
     let fake = fake(dir.path(), 16);
     let mut groups = groups(dir.path(), &fake, 8);
     look(&mut groups, 1, &["/a", "/b"]);
-    let inode = groups.own[0].group.inode;
-    let worth = |groups: &mut Groups| groups.take_worth(inode);
+    let inode = groups.made_groups[0].group.inode;
+    let worth = |groups: &mut OwnGroups| groups.take_worth(inode);
     assert_eq!((worth(&mut groups), worth(&mut groups)), (Worth::Nothing, Worth::Whole));
     // The kernel puts a fork in the group.
-    fake.fork("/a", 1, 20);
-    assert!(!groups.follow(SECOND + FOLLOW_NS));
+    fake.fork_thread("/a", 1, 20);
+    assert!(!groups.follow_threads(SECOND + FOLLOW_NS));
     assert_eq!(worth(&mut groups), Worth::Whole);
     // A shell that comes from elsewhere is not in it. 4 moves from /c to /a.
-    fake.cgroup("/c", &[]);
-    fake.cgroup("/a", &[1, 2, 20, 4]);
-    assert!(!groups.follow(SECOND + FOLLOW_NS + 1));
+    fake.add_cgroup("/c", &[]);
+    fake.add_cgroup("/a", &[1, 2, 20, 4]);
+    assert!(!groups.follow_threads(SECOND + FOLLOW_NS + 1));
     assert_eq!(made(&groups, &fake)[0], one("/a", "", &[1, 2, 20]));
-    assert!(!groups.follow(SECOND + 2 * FOLLOW_NS));
+    assert!(!groups.follow_threads(SECOND + 2 * FOLLOW_NS));
     assert_eq!(worth(&mut groups), Worth::Begin);
     assert_eq!(made(&groups, &fake)[0], one("/a", "", &[1, 2, 20, 4]));
     // 2 leaves for the root, 20 for /b.
-    fake.cgroup("/a", &[1, 4]);
-    fake.cgroup("/", &[9, 10, 2]);
-    fake.cgroup("/b", &[3, 20]);
+    fake.add_cgroup("/a", &[1, 4]);
+    fake.add_cgroup("/", &[9, 10, 2]);
+    fake.add_cgroup("/b", &[3, 20]);
     look(&mut groups, 2, &["/a", "/b"]);
     assert_eq!(made(&groups, &fake), [one("/a", "", &[1, 4]), one("/b", "", &[3, 20])]);
     // Somebody takes a thread: the cgroup has no group of its own any more.
-    fake.put(4, &fake.dir().join("mon_groups/foreign")).unwrap();
-    fake.cgroup("/a", &[1, 4, 30]);
-    assert!(groups.follow(3 * SECOND));
+    fake.move_thread(4, &fake.mount_dir().join("mon_groups/foreign")).unwrap();
+    fake.add_cgroup("/a", &[1, 4, 30]);
+    assert!(groups.follow_threads(3 * SECOND));
     assert_eq!(made(&groups, &fake), [one("/b", "", &[3, 20])]);
-    assert_eq!(fake.tasks("mon_groups/foreign"), [8, 4]);
+    assert_eq!(fake.read_tasks("mon_groups/foreign"), [8, 4]);
 }
 
 #[test]
@@ -124,23 +124,23 @@ fn fewer_rmids_than_tenants_rotate() {
         seen.extend(made);
     }
     assert_eq!(Vec::from_iter(&seen), tenants);
-    assert_eq!(fake.groups().len(), 5);
+    assert_eq!(fake.group_names().len(), 5);
 }
 
 #[test]
 fn an_rmid_that_is_not_free_yet_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let fake = fake(dir.path(), 5);
-    fake.limbo(1);
+    fake.set_limbo(1);
     let mut groups = groups(dir.path(), &fake, 8);
     look(&mut groups, 1, &["/a", "/b"]);
     assert_eq!(made(&groups, &fake), [one("/a", "", &[1, 2])]);
-    fake.limbo(0);
+    fake.set_limbo(0);
     look(&mut groups, 2, &["/a", "/b"]);
     assert_eq!(made(&groups, &fake).len(), 2);
     // Where counters are assigned, a group without any is not made.
     drop(groups);
-    fake.write("info/L3_MON/available_mbm_cntrs", "0=8;1=3\n");
+    fake.write_file("info/L3_MON/available_mbm_cntrs", "0=8;1=3\n");
     let mut groups = self::groups(dir.path(), &fake, 8);
     look(&mut groups, 1, &["/a", "/b"]);
     assert_eq!(made(&groups, &fake).len(), 1);
@@ -151,15 +151,15 @@ fn who_holds_the_lock_sees_no_change() {
     let dir = tempfile::tempdir().unwrap();
     let fake = fake(dir.path(), 16);
     let mut groups = groups(dir.path(), &fake, 8);
-    let held = lock(&fake.dir()).unwrap();
+    let held = lock_dir(&fake.mount_dir()).unwrap();
     look(&mut groups, 1, &["/a"]);
     assert!(made(&groups, &fake).is_empty());
     drop(held);
     look(&mut groups, 2, &["/a"]);
     assert_eq!(made(&groups, &fake).len(), 1);
     // A group that somebody else removes is made again.
-    let name = groups.own[0].group.name.clone();
-    fake.remove(&fake.dir().join(name)).unwrap();
+    let name = groups.made_groups[0].group.name.clone();
+    fake.remove_group(&fake.mount_dir().join(name)).unwrap();
     look(&mut groups, 3, &["/a"]);
     assert_eq!(made(&groups, &fake), [one("/a", "", &[1, 2])]);
 }

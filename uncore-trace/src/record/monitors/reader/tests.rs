@@ -3,20 +3,20 @@ use std::path::Path;
 
 use super::*;
 use crate::discover;
-use crate::discover::cpus::{Cache, CpuPlace};
-use crate::discover::resctrl::fake::Fake;
+use crate::discover::cpus::{CpuCache, CpuLocation};
+use crate::discover::resctrl::fake::FakeResctrl;
 use crate::discover::{CpuList, Cpus};
 
 /// A machine with this number of sockets, one CPU and one cache with the socket's number each.
 pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
-    let mut machine = discover::captured("vm-no-uncore");
+    let mut machine = discover::captured_machine("vm-no-uncore");
     machine.root = root.to_owned();
     machine.cgroups.v2 = Some("/sys/fs/cgroup".into());
     let mut places = BTreeMap::new();
     for cpu in 0..sockets {
         let (package, node, cache) =
-            (Some(cpu as i16), Some(cpu), Some(Cache { level: 3, first: cpu }));
-        places.insert(cpu, CpuPlace { package, node, cache, ..CpuPlace::default() });
+            (Some(cpu as i16), Some(cpu), Some(CpuCache { level: 3, first_cpu: cpu }));
+        places.insert(cpu, CpuLocation { package, node, cache, ..CpuLocation::default() });
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index3"));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("level"), "3\n").unwrap();
@@ -27,42 +27,42 @@ pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
 }
 
 /// Cgroup, socket and bytes.
-fn flat(measured: &Measured) -> Vec<(Option<&str>, i16, u64)> {
+fn flat(measured: &MonitorReading) -> Vec<(Option<&str>, i16, u64)> {
     let its = measured.bytes.iter();
     its.map(|its| (its.cgroup.as_deref(), its.socket, its.bytes)).collect()
 }
 
 /// The default group, and the control group `web` of /pods/a with a monitoring group of /pods/a/x.
-pub(crate) fn fill(fake: &Fake) {
-    fake.cgroup("/pods", &[]);
-    fake.cgroup("/pods/a", &[]);
-    fake.cgroup("/pods/a/x", &[1, 2]);
-    fake.cgroup("/pods/a/y", &[3]);
-    fake.cgroup("/pods/b", &[4]);
-    fake.group("", &[4], "0-1");
-    fake.group("web", &[1, 2, 3], "");
-    fake.group("web/mon_groups/x", &[1, 2], "");
+pub(crate) fn fill(fake: &FakeResctrl) {
+    fake.add_cgroup("/pods", &[]);
+    fake.add_cgroup("/pods/a", &[]);
+    fake.add_cgroup("/pods/a/x", &[1, 2]);
+    fake.add_cgroup("/pods/a/y", &[3]);
+    fake.add_cgroup("/pods/b", &[4]);
+    fake.add_group("", &[4], "0-1");
+    fake.add_group("web", &[1, 2, 3], "");
+    fake.add_group("web/mon_groups/x", &[1, 2], "");
 }
 
-fn set(fake: &Fake, group: &str, domain: u32, total: &str, local: &str) {
-    fake.value(group, domain, "mbm_total_bytes", total);
-    fake.value(group, domain, "mbm_local_bytes", local);
+fn set(fake: &FakeResctrl, group: &str, domain: u32, total: &str, local: &str) {
+    fake.write_count(group, domain, "mbm_total_bytes", total);
+    fake.write_count(group, domain, "mbm_local_bytes", local);
 }
 
 #[test]
 fn bytes_are_those_since_the_last_reading() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
     for (group, total) in [("", "1000"), ("web", "500"), ("web/mon_groups/x", "100")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
-    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
-    assert!(reader.read(1).is_none());
+    let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
+    assert!(reader.read_groups(1).is_none());
     for (group, total) in [("", "1010"), ("web", "600"), ("web/mon_groups/x", "170")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
-    let measured = reader.read(101).unwrap();
+    let measured = reader.read_groups(101).unwrap();
     assert_eq!(measured.span_ns, 100);
     let right = [(None, 0, 110), (Some("/pods/a"), 0, 30), (Some("/pods/a/x"), 0, 70)];
     assert_eq!(flat(&measured), right);
@@ -71,15 +71,17 @@ fn bytes_are_those_since_the_last_reading() {
 #[test]
 fn what_is_no_count_is_left_out_until_there_are_two() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    let total = |group: &str, text: &str| fake.value(group, 0, "mbm_total_bytes", text);
-    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    let total = |group: &str, text: &str| fake.write_count(group, 0, "mbm_total_bytes", text);
+    let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     let mut read = |texts: [&str; 3]| {
         for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
             total(group, text);
         }
-        reader.read(1).map(|its| its.bytes.into_iter().map(|its| its.bytes).collect::<Vec<_>>())
+        reader
+            .read_groups(1)
+            .map(|its| its.bytes.into_iter().map(|its| its.bytes).collect::<Vec<_>>())
     };
     assert_eq!(read(["0", "0", "0"]), None);
     // All, /pods/a without x, x.
@@ -96,25 +98,25 @@ fn what_is_no_count_is_left_out_until_there_are_two() {
 #[test]
 fn with_two_sockets_the_rest_goes_to_the_other_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
-    let mut reader = Reader::new(&machine(dir.path(), 2)).unwrap();
+    std::fs::remove_dir_all(fake.mount_dir().join("web/mon_groups")).unwrap();
+    let mut reader = MonitorReader::new(&machine(dir.path(), 2)).unwrap();
     for domain in 0..2 {
         set(&fake, "", domain, "0", "0");
         set(&fake, "web", domain, "0", "0");
     }
-    assert!(reader.read(1).is_none());
+    assert!(reader.read_groups(1).is_none());
     set(&fake, "web", 0, "100", "70");
     set(&fake, "web", 1, "50", "45");
-    let measured = reader.read(2).unwrap();
+    let measured = reader.read_groups(2).unwrap();
     let right = [(None, 0, 75), (Some("/pods/a"), 0, 75), (None, 1, 75), (Some("/pods/a"), 1, 75)];
     assert_eq!(flat(&measured), right);
     set(&fake, "web", 0, "110", "80");
-    let measured = reader.read(3).unwrap();
+    let measured = reader.read_groups(3).unwrap();
     assert_eq!(flat(&measured)[1], (Some("/pods/a"), 0, 10));
     assert_eq!(flat(&measured)[3], (Some("/pods/a"), 1, 0));
-    assert!(Reader::new(&machine(dir.path(), 3)).is_err());
+    assert!(MonitorReader::new(&machine(dir.path(), 3)).is_err());
 }
 
 /// Arm MPAM: `info/L3_MON/mon_features` has no `mbm_local_bytes`.
@@ -122,18 +124,18 @@ fn with_two_sockets_the_rest_goes_to_the_other_memory() {
 fn totals_alone_are_of_the_memory_of_all_sockets() {
     for sockets in [2, 3] {
         let dir = tempfile::tempdir().unwrap();
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
-        std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
-        fake.write("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n");
-        let mut reader = Reader::new(&machine(dir.path(), sockets)).unwrap();
+        std::fs::remove_dir_all(fake.mount_dir().join("web/mon_groups")).unwrap();
+        fake.write_file("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n");
+        let mut reader = MonitorReader::new(&machine(dir.path(), sockets)).unwrap();
         let mut read = |now: u64, web: [&str; 2]| {
             for domain in 0..sockets {
                 let total = web.get(domain as usize).unwrap_or(&"0");
-                fake.value("web", domain, "mbm_total_bytes", total);
-                fake.value("", domain, "mbm_total_bytes", "5");
+                fake.write_count("web", domain, "mbm_total_bytes", total);
+                fake.write_count("", domain, "mbm_total_bytes", "5");
             }
-            reader.read(now)
+            reader.read_groups(now)
         };
         assert!(read(1, ["0", "0"]).is_none());
         let measured = read(2, ["100", "50"]).unwrap();
@@ -145,42 +147,45 @@ fn totals_alone_are_of_the_memory_of_all_sockets() {
 #[test]
 fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
-    fake.group("web", &[1, 3], "");
-    fake.group("web/mon_groups/x", &[1, 2], "0");
+    let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
+    fake.add_group("web", &[1, 3], "");
+    fake.add_group("web/mon_groups/x", &[1, 2], "0");
     for now in 0..3 {
-        assert!(reader.read(now).is_none());
+        assert!(reader.read_groups(now).is_none());
     }
     // Seen at the next look.
-    fake.group("web", &[1, 2, 3], "");
-    assert!(reader.read(LOOK_NS - 1).is_none());
+    fake.add_group("web", &[1, 2, 3], "");
+    assert!(reader.read_groups(LOOK_NS - 1).is_none());
     for (group, total) in [("", "1"), ("web", "1")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
-    assert!(reader.read(LOOK_NS).is_none());
-    assert_eq!(flat(&reader.read(LOOK_NS + 1).unwrap()), [(None, 0, 0), (Some("/pods/a"), 0, 0)]);
+    assert!(reader.read_groups(LOOK_NS).is_none());
+    assert_eq!(
+        flat(&reader.read_groups(LOOK_NS + 1).unwrap()),
+        [(None, 0, 0), (Some("/pods/a"), 0, 0)]
+    );
 }
 
 #[test]
 fn what_is_missing_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     let mut read = |now: u64, texts: [&str; 3]| {
         for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
-            fake.value(group, 0, "mbm_total_bytes", text);
+            fake.write_count(group, 0, "mbm_total_bytes", text);
         }
-        let lost = reader.read(now).map(|its| its.lost).unwrap_or_default();
+        let lost = reader.read_groups(now).map(|its| its.lost).unwrap_or_default();
         lost.into_iter()
-            .map(|its| (its.time, its.span_ns, its.count, its.detail))
+            .map(|its| (its.time_ns, its.span_ns, its.count, its.detail))
             .collect::<Vec<_>>()
     };
     // Its inode is kept: resctrl numbers groups in turn, but other file systems reuse a number.
     let remove = |to: &str| {
-        std::fs::rename(fake.dir().join("web/mon_groups/x"), dir.path().join(to)).unwrap();
+        std::fs::rename(fake.mount_dir().join("web/mon_groups/x"), dir.path().join(to)).unwrap();
     };
     let none: Vec<(u64, u64, u64, String)> = Vec::new();
     assert_eq!(read(10, ["0", "0", "0"]), none);
@@ -198,48 +203,48 @@ fn what_is_missing_is_a_loss() {
     remove("gone-1");
     assert_eq!(read(100, ["Error", "5", ""]), none);
     remove("gone-2");
-    fake.group("mon_groups/y", &[4], "");
-    fake.value("mon_groups/y", 0, "mbm_total_bytes", "0");
-    let lost = reader.read(LOOK_NS + 10).unwrap().lost;
+    fake.add_group("mon_groups/y", &[4], "");
+    fake.write_count("mon_groups/y", 0, "mbm_total_bytes", "0");
+    let lost = reader.read_groups(LOOK_NS + 10).unwrap().lost;
     let lost: Vec<_> = lost.into_iter().map(|its| its.detail).collect();
     let removed = "group web/mon_groups/x: the group was removed".to_owned();
     assert_eq!(lost, [format!("{group} cannot be read"), removed]);
-    let lost = reader.end(LOOK_NS + 20).unwrap().lost;
+    let lost = reader.end_reading(LOOK_NS + 20).unwrap().lost;
     let default = "the default group: mbm_total_bytes of domain 0 is Unassigned";
     let right = [(LOOK_NS + 20, 3, default)];
-    let its = lost.iter().map(|its| (its.time, its.count, &*its.detail));
+    let its = lost.iter().map(|its| (its.time_ns, its.count, &*its.detail));
     assert_eq!(its.collect::<Vec<_>>(), right);
 }
 
 #[test]
 fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    fake.write("info/L3_MON/num_rmids", "16\n");
-    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
-    reader.make(4, Box::new(fake.clone()));
+    fake.write_file("info/L3_MON/num_rmids", "16\n");
+    let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
+    reader.make_groups(4, Box::new(fake.clone()));
     let set = |bytes: u64| {
-        for group in fake.groups() {
-            fake.value(&group, 0, "mbm_total_bytes", &bytes.to_string());
+        for group in fake.group_names() {
+            fake.write_count(&group, 0, "mbm_total_bytes", &bytes.to_string());
         }
     };
     set(0);
-    assert!(reader.read(0).is_none());
+    assert!(reader.read_groups(0).is_none());
     set(10);
     // /pods/a is measured by `web`, and x has a group of somebody else.
-    reader.rank(["/pods/b", "/pods/a", "/pods/a/x"].map(Arc::from).into());
-    let of_b = |measured: Option<Measured>| {
-        let Measured { bytes, lost, .. } = measured.unwrap();
+    reader.rank_tenants(["/pods/b", "/pods/a", "/pods/a/x"].map(Arc::from).into());
+    let of_b = |measured: Option<MonitorReading>| {
+        let MonitorReading { bytes, lost, .. } = measured.unwrap();
         assert!(lost.is_empty(), "{lost:?}");
         bytes.iter().find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
     };
-    assert_eq!(of_b(reader.read(LOOK_NS)), None);
+    assert_eq!(of_b(reader.read_groups(LOOK_NS)), None);
     set(1000);
-    assert_eq!(of_b(reader.read(LOOK_NS + 10)), None);
+    assert_eq!(of_b(reader.read_groups(LOOK_NS + 10)), None);
     set(1030);
-    assert_eq!(of_b(reader.read(LOOK_NS + 20)), Some(30));
-    assert_eq!(fake.groups().len(), 4);
-    assert!(reader.end(LOOK_NS + 30).is_none());
-    assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
+    assert_eq!(of_b(reader.read_groups(LOOK_NS + 20)), Some(30));
+    assert_eq!(fake.group_names().len(), 4);
+    assert!(reader.end_reading(LOOK_NS + 30).is_none());
+    assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
 }

@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result};
 
 use super::super::html::json::Json;
 use super::super::html::{self, Page};
-use super::super::render::Style;
-use super::rate::{Change, SideRate};
-use super::summary::{name, summary};
-use super::text::{rest, said, tenants, verdict};
-use super::{About, Diff, Way};
+use super::super::render::TextStyle;
+use super::rate::{RateChange, SideRate};
+use super::summary::{summary, tenant_label};
+use super::text::{describe_change, describe_hidden, shown_tenants, verdict_text};
+use super::{Diff, DiffSubject, SpanFacts};
 use crate::text::printable;
 use crate::units;
 
@@ -29,72 +29,89 @@ const PAGE: Page = Page {
 };
 
 /// Sentences of a page are not shortened: a browser breaks lines.
-const WHOLE: Style = Style { ascii: false, width: None };
+const WHOLE: TextStyle = TextStyle { ascii: false, width: None };
 
-/// Writes the page, with the names `called` of the two, and for each link or event the `top`
+/// Writes the page, with the names of the two sides, and for each link or event the `top`
 /// largest differences.
 ///
 /// # Errors
 ///
-/// `out` fails.
-pub fn write(diff: &Diff, called: [&str; 2], top: usize, out: &mut dyn Write) -> Result<()> {
-    html::write(out, &PAGE, |json| {
-        json.key("answer")?.value(&summary(diff, WHOLE))?;
-        json.key("sides")?
-            .list([("Before", called[0], &diff.before), ("After", called[1], &diff.after)], side)?;
-        json.key("notes")?.list(&diff.notes, |json, note| json.value(&printable(note)))?;
-        json.key("by")?.value(diff.by.name())?;
-        json.key("ways")?.list(&diff.ways, |json, it| json.object(|json| way(json, it, top)))
+/// `writer` fails.
+pub fn write_page(
+    diff: &Diff,
+    side_names: [&str; 2],
+    top: usize,
+    writer: &mut dyn Write,
+) -> Result<()> {
+    html::write_document(writer, &PAGE, |json| {
+        json.write_key("answer")?.write_value(&summary(diff, WHOLE))?;
+        json.write_key("sides")?.write_list(
+            [
+                ("Before", side_names[0], &diff.before_facts),
+                ("After", side_names[1], &diff.after_facts),
+            ],
+            write_side,
+        )?;
+        json.write_key("notes")?
+            .write_list(&diff.notes, |json, note| json.write_value(&printable(note)))?;
+        json.write_key("by")?.write_value(diff.grouping.name())?;
+        json.write_key("ways")?.write_list(&diff.subjects, |json, subject| {
+            json.write_object(|json| write_subject(json, subject, top))
+        })
     })
     .context("cannot write the page")
 }
 
-fn side(json: &mut Json<'_>, (word, called, about): (&str, &str, &About)) -> io::Result<()> {
-    let lacks = about.incomplete.as_ref().map(|lacks| lacks.line(about.start_ns));
-    json.object(|json| {
-        json.key("word")?.value(word)?;
-        json.key("called")?.value(&printable(called))?;
-        json.key("length")?.value(&units::human(about.seconds() * 1e9, "ns"))?;
-        json.key("lacks")?.value(&lacks.map(|lacks| printable(&lacks).into_owned()))
+fn write_side(
+    json: &mut Json<'_>,
+    (word, side_name, facts): (&str, &str, &SpanFacts),
+) -> io::Result<()> {
+    let lacks = facts.incomplete.as_ref().map(|lacks| lacks.summary_line(facts.start_ns));
+    json.write_object(|json| {
+        json.write_key("word")?.write_value(word)?;
+        json.write_key("called")?.write_value(&printable(side_name))?;
+        json.write_key("length")?.write_value(&units::human(facts.length_s() * 1e9, "ns"))?;
+        json.write_key("lacks")?.write_value(&lacks.map(|lacks| printable(&lacks).into_owned()))
     })
 }
 
-fn way(json: &mut Json<'_>, way: &Way, top: usize) -> io::Result<()> {
-    let shown = tenants(way, Some(top));
-    json.key("name")?.value(&printable(&way.name))?;
-    json.key("unit")?.value(&printable(&way.unit))?;
-    json.key("peak")?.number(way.peak)?;
-    json.key("said")?.value(&said(&way.total, &way.unit))?;
-    json.key("notes")?.list(&way.notes, |json, note| json.value(&printable(note)))?;
-    json.key("total")?.object(|json| change(json, &way.total))?;
-    json.key("rest")?.value(rest(way, shown.len()).trim())?;
-    json.key("tenants")?.list(shown, |json, tenant| {
-        json.object(|json| {
-            json.key("name")?.value(&name(tenant))?;
-            change(json, &tenant.change)
+fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::Result<()> {
+    let shown = shown_tenants(subject, Some(top));
+    json.write_key("name")?.write_value(&printable(&subject.name))?;
+    json.write_key("unit")?.write_value(&printable(&subject.unit))?;
+    json.write_key("peak")?.write_number(subject.peak)?;
+    json.write_key("said")?.write_value(&describe_change(&subject.total, &subject.unit))?;
+    json.write_key("notes")?
+        .write_list(&subject.notes, |json, note| json.write_value(&printable(note)))?;
+    json.write_key("total")?.write_object(|json| write_change(json, &subject.total))?;
+    json.write_key("rest")?.write_value(describe_hidden(subject, shown.len()).trim())?;
+    json.write_key("tenants")?.write_list(shown, |json, tenant| {
+        json.write_object(|json| {
+            json.write_key("name")?.write_value(&tenant_label(tenant))?;
+            write_change(json, &tenant.change)
         })
     })
 }
 
 /// Members of an object: rates in the unit per second. The intervals of the two rates contain both
 /// errors, so rates are `more` or `less` exactly if their intervals do not overlap.
-fn change(json: &mut Json<'_>, change: &Change) -> io::Result<()> {
-    let reach = change.reach();
-    json.key("before")?.object(|json| found(json, &change.before))?;
-    json.key("after")?.object(|json| found(json, &change.after))?;
-    json.key("difference")?.number(change.difference())?;
-    json.key("low")?.number(reach.map(|reach| reach.low))?;
-    json.key("high")?.number(reach.map(|reach| reach.high))?;
-    json.key("ratio")?.number(change.ratio())?;
-    json.key("verdict")?.value(&verdict(change))?;
-    json.key("beyond")?.value(&change.is_beyond_error())
+fn write_change(json: &mut Json<'_>, change: &RateChange) -> io::Result<()> {
+    let interval = change.difference_interval();
+    json.write_key("before")?.write_object(|json| write_rate(json, &change.before_rate))?;
+    json.write_key("after")?.write_object(|json| write_rate(json, &change.after_rate))?;
+    json.write_key("difference")?.write_number(change.difference_per_s())?;
+    json.write_key("low")?.write_number(interval.map(|reach| reach.low))?;
+    json.write_key("high")?.write_number(interval.map(|reach| reach.high))?;
+    json.write_key("ratio")?.write_number(change.rate_ratio())?;
+    json.write_key("verdict")?.write_value(&verdict_text(change))?;
+    json.write_key("beyond")?.write_value(&change.is_beyond_error())
 }
 
-fn found(json: &mut Json<'_>, found: &SideRate) -> io::Result<()> {
-    let reach = found.reach();
-    json.key("rate")?.number(found.per_s())?;
-    json.key("low")?.number(reach.map(|reach| reach.low))?;
-    json.key("high")?.number(reach.map(|reach| reach.high))
+fn write_rate(json: &mut Json<'_>, side_rate: &SideRate) -> io::Result<()> {
+    let interval = side_rate.combined_interval();
+    json.write_key("rate")?.write_number(side_rate.per_s())?;
+    json.write_key("low")?.write_number(interval.map(|reach| reach.low))?;
+    json.write_key("high")?.write_number(interval.map(|reach| reach.high))
 }
 
 #[cfg(test)]
@@ -103,7 +120,7 @@ mod tests {
     use super::PAGE;
 
     #[test]
-    fn the_page_is_whole_and_loads_nothing() {
+    fn the_page_of_a_comparison_is_whole_and_loads_no_resource() {
         checks::is_whole_and_loads_nothing(&PAGE);
     }
 }

@@ -2,17 +2,17 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::schema::{fabric, metadata};
-use crate::view::sample::{BEGIN, Broken, INTACT, Sample, WALL, link, plan};
+use crate::view::sample::{BEGIN, Broken, INTACT, SampleRecording, WALL, sample_link, sample_plan};
 
-const STEP: Question = Question { top: 1, step_ms: 1000 };
+const STEP: SeriesOptions = SeriesOptions { top: 1, step_ms: 1000 };
 
-fn text_by(sample: &Sample, question: Question, cells: usize) -> String {
+fn text_by(sample: &SampleRecording, question: SeriesOptions, cells: usize) -> String {
     let recording = sample.open();
-    let table = recording.table(&fabric::TABLE).unwrap();
-    let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+    let table = recording.open_table(&fabric::TABLE).unwrap();
+    let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
     let mut out = Vec::new();
-    let selection = Selection::new(&table, &span);
-    let written = write_by(&selection, &span, question, cells, &mut out).unwrap();
+    let selection = SelectedRows::new(&table, &span);
+    let written = write_in_chunks(&selection, &span, question, cells, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let series: std::collections::BTreeSet<&str> =
@@ -22,45 +22,45 @@ fn text_by(sample: &Sample, question: Question, cells: usize) -> String {
     text
 }
 
-fn text(broken: &Broken, question: Question) -> String {
-    text_by(&Sample::new(false, broken), question, MOST_CELLS)
+fn text(broken: &Broken, question: SeriesOptions) -> String {
+    text_by(&SampleRecording::new(false, broken), question, MOST_CELLS)
 }
 
 /// Times and values by series.
 fn samples(text: &str) -> BTreeMap<&str, Vec<(f64, f64)>> {
-    let mut found: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut samples_by_series: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (series, rest) = line.split_at(line.rfind('}').unwrap() + 1);
-        let (value, time) = rest.trim().split_once(' ').unwrap();
-        found.entry(series).or_default().push((time.parse().unwrap(), value.parse().unwrap()));
+        let (series, time_and_value) = line.split_at(line.rfind('}').unwrap() + 1);
+        let (value, time) = time_and_value.trim().split_once(' ').unwrap();
+        samples_by_series.entry(series).or_default().push((time.parse().unwrap(), value.parse().unwrap()));
     }
-    found
+    samples_by_series
 }
 
-fn assert_near(value: f64, wanted: f64) {
-    assert!((value - wanted).abs() <= 1e-9 * wanted, "{value}, not {wanted}");
+fn assert_near(value: f64, expected: f64) {
+    assert!((value - expected).abs() <= 1e-9 * expected, "{value}, not {expected}");
 }
 
 #[test]
 fn counters_begin_at_0_and_have_a_sample_each_step() {
     let text = text(&INTACT, STEP);
-    let found = samples(&text);
-    let whole = r#"uncore_trace_counted_bytes_total{pmu="test_pmu_0",event="read_bytes"}"#;
+    let sample_lists = samples(&text);
+    let read_bytes_series = r#"uncore_trace_counted_bytes_total{pmu="test_pmu_0",event="read_bytes"}"#;
     // 300 windows of 10 ms with 10 ticks each, and 1000 counts of 64 bytes per tick.
     let begin = ((WALL + BEGIN) / 1_000_000_000) as f64;
     let window = 640_000.0;
-    let wanted = [(0.0, 0.0), (0.99, 99.0), (1.99, 199.0), (2.99, 299.0), (3.0, 300.0)];
-    let wanted: Vec<_> = wanted.map(|(at, windows)| (begin + at, windows * window)).into();
-    assert_eq!(found[whole], wanted);
-    let parts: Vec<(&&str, f64)> = found
+    let windows_at_time = [(0.0, 0.0), (0.99, 99.0), (1.99, 199.0), (2.99, 299.0), (3.0, 300.0)];
+    let wanted: Vec<_> = windows_at_time.map(|(seconds, windows)| (begin + seconds, windows * window)).into();
+    assert_eq!(sample_lists[read_bytes_series], wanted);
+    let parts: Vec<(&&str, f64)> = sample_lists
         .iter()
         .filter(|(name, _)| name.starts_with("uncore_trace_owned_bytes_total"))
         .map(|(name, samples)| (name, samples.last().unwrap().1))
         .collect();
     assert_eq!(parts.len(), 4);
     assert_near(parts.iter().map(|(_, value)| value).sum(), 300.0 * window);
-    let others = parts.iter().find(|(name, _)| name.contains(r#"owner="other""#)).unwrap();
-    assert_near(others.1, 75.0 * window);
+    let others_series = parts.iter().find(|(name, _)| name.contains(r#"owner="other""#)).unwrap();
+    assert_near(others_series.1, 75.0 * window);
     assert!(text.starts_with(
         "# TYPE uncore_trace_counted_bytes counter\n# UNIT uncore_trace_counted_bytes bytes\n"
     ));
@@ -81,26 +81,26 @@ fn a_step_that_is_not_known_has_no_sample_and_its_time_is_counted() {
         ..INTACT
     };
     let text = text(&broken, STEP);
-    let found = samples(&text);
+    let sample_lists = samples(&text);
     let series = |metric: &str| {
         let name =
             format!("uncore_trace_{metric}_total{{pmu=\"test_pmu_0\",event=\"read_bytes\"}}");
-        found[name.as_str()].iter().map(|(_, value)| *value).collect::<Vec<_>>()
+        sample_lists[name.as_str()].iter().map(|(_, value)| *value).collect::<Vec<_>>()
     };
     let window = 640_000.0;
-    let wanted = [0.0, 99.0, 298.0, 299.0].map(|windows| windows * window);
-    assert_eq!(series("counted_bytes"), wanted);
+    let expected_values = [0.0, 99.0, 298.0, 299.0].map(|windows| windows * window);
+    assert_eq!(series("counted_bytes"), expected_values);
     assert_eq!(series("unknown_seconds"), [0.0, 0.0, 0.01, 0.01, 0.01]);
-    let of_owners = found.iter().filter(|(name, _)| name.contains("owned_bytes"));
+    let of_owners = sample_lists.iter().filter(|(name, _)| name.contains("owned_bytes"));
     for (name, samples) in of_owners {
         assert_eq!(samples.len(), 4, "{name}");
     }
 }
 
 #[test]
-fn what_is_read_in_several_passes_is_the_same() {
-    let sample = Sample::new(false, &INTACT);
-    let question = Question { top: 9, step_ms: 100 };
+fn several_passes_have_the_text_of_one() {
+    let sample = SampleRecording::new(false, &INTACT);
+    let question = SeriesOptions { top: 9, step_ms: 100 };
     let once = text_by(&sample, question, MOST_CELLS);
     for cells in [1, 100] {
         assert_eq!(text_by(&sample, question, cells), once);
@@ -119,8 +119,8 @@ fn units_that_are_not_bytes_have_metrics_of_their_own() {
         ..INTACT
     };
     let text = text(&broken, STEP);
-    let found = samples(&text);
-    let last = |series: &str| found[series].last().unwrap().1;
+    let sample_lists = samples(&text);
+    let last = |series: &str| sample_lists[series].last().unwrap().1;
     let clock = r#"uncore_trace_counted_seconds_total{pmu="test_pmu_0",event="cpu-clock"}"#;
     assert_near(last(clock), 0.192);
     let faults = r#"uncore_trace_counted_events_total{pmu="test_pmu_0",event="page-faults"}"#;
@@ -148,7 +148,7 @@ fn hostile_names_are_values_of_labels() {
 fn bytes_of_a_link_have_its_labels_and_those_of_their_event() {
     let broken = Broken {
         metadata: |pairs| {
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
             pairs.insert(metadata::HOST.to_owned(), "node-1".to_owned());
         },
         ..INTACT
@@ -156,14 +156,14 @@ fn bytes_of_a_link_have_its_labels_and_those_of_their_event() {
     let text = text(&broken, STEP);
     let labels = r#"host="node-1",link="memory 0",link_kind="memory",direction="in",socket="0""#;
     let event = r#"pmu="test_pmu_0",event="read_bytes""#;
-    let whole = format!("\nuncore_trace_counted_bytes_total{{{labels},{event}}} 192000000 ");
-    assert!(text.contains(&whole), "{text}");
+    let link_line = format!("\nuncore_trace_counted_bytes_total{{{labels},{event}}} 192000000 ");
+    assert!(text.contains(&link_line), "{text}");
     let owner = r#"owner="task",owner_cgroup="/tenant\\u{1b}[2J""#;
-    let of = r#"owner_container="web@3f4e5d6c7b8a",owner_pod="shop/web-0""#;
-    let part = format!("\nuncore_trace_owned_bytes_total{{{labels},{event},{owner},{of}}} 0 ");
+    let owner_labels = r#"owner_container="web@3f4e5d6c7b8a",owner_pod="shop/web-0""#;
+    let part = format!("\nuncore_trace_owned_bytes_total{{{labels},{event},{owner},{owner_labels}}} 0 ");
     assert!(text.contains(&part), "{text}");
-    let other = r#"{host="node-1",pmu="test_pmu_0",event="page-faults"}"#;
-    assert!(text.contains(other), "{text}");
+    let page_fault_labels = r#"{host="node-1",pmu="test_pmu_0",event="page-faults"}"#;
+    assert!(text.contains(page_fault_labels), "{text}");
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn steps_that_a_long_unknown_window_covers_have_no_sample() {
         ..INTACT
     };
     let text = text(&failed, STEP);
-    let found = samples(&text);
-    let counted = found.iter().filter(|(name, _)| {
+    let sample_lists = samples(&text);
+    let counted = sample_lists.iter().filter(|(name, _)| {
         name.starts_with("uncore_trace_counted") && name.contains("page-faults")
     });
     let lengths: Vec<usize> = counted.map(|(_, samples)| samples.len()).collect();

@@ -6,17 +6,17 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::packets::{Detail, Packets, Track};
-use crate::schema::columns::{get, i32s, i64s, texts, words};
+use super::packets::{EventDetail, TracePackets, TrackId};
+use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::{TableDef, counters, cpus, loss};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// A table of a dataset; `None` for a single file.
-fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
-    let has = recording.tables().iter().any(|other| other.name == def.name);
-    has.then(|| recording.table(def)).transpose()
+fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<OpenTable>> {
+    let has_table = recording.list_tables().iter().any(|candidate| candidate.name == def.name);
+    has_table.then(|| recording.open_table(def)).transpose()
 }
 
 /// Writes the CPUs that are offline at the begin of `span`, and the changes in it.
@@ -24,24 +24,24 @@ fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>>
 /// # Errors
 ///
 /// The table cannot be read, or the trace cannot be written.
-pub(super) fn cpus<W: Write>(
+pub(super) fn write_cpu_changes<W: Write>(
     recording: &Recording,
-    span: &Span,
-    packets: &mut Packets<W>,
+    span: &SelectedTime,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let Some(table) = table(recording, &cpus::TABLE)? else { return Ok(()) };
+    let Some(table) = find_table(recording, &cpus::TABLE)? else { return Ok(()) };
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
     // The table has a row for each CPU and each change: fewer than a batch of `fabric`.
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
-    for batch in table.scan(&["mono_ns", "cpu", "state"])? {
+    for batch in table.scan_columns(&["mono_ns", "cpu", "state"])? {
         let batch = batch?;
-        let (times, cpus) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
-        let words = words(&batch, "state")?;
+        let (times, cpus) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
+        let words = word_column(&batch, "state")?;
         for row in 0..batch.num_rows() {
             let (ns, cpu) = (times.value(row), cpus.value(row));
             let state = words.get(row).unwrap_or_default();
-            let before = states.insert(cpu, state.to_owned());
-            let was = before.as_deref().unwrap_or(cpus::ONLINE);
+            let previous = states.insert(cpu, state.to_owned());
+            let was = previous.as_deref().unwrap_or(cpus::ONLINE);
             if was != state {
                 changes.push((ns, cpu, state.to_owned()));
             }
@@ -57,8 +57,8 @@ pub(super) fn cpus<W: Write>(
     let within = within.map(|(ns, cpu, state)| (*ns, *cpu, state.as_str()));
     let mut track = None;
     for (ns, cpu, state) in begin.chain(within) {
-        let track = once(&mut track, "CPUs", packets)?;
-        packets.instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
+        let track = track_or_new(&mut track, "CPUs", packets)?;
+        packets.write_instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
     }
     Ok(())
 }
@@ -68,76 +68,79 @@ pub(super) fn cpus<W: Write>(
 /// # Errors
 ///
 /// A table cannot be read, or the trace cannot be written.
-pub(super) fn losses<W: Write>(
+pub(super) fn write_losses<W: Write>(
     recording: &Recording,
-    span: &Span,
-    packets: &mut Packets<W>,
+    span: &SelectedTime,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let Some(table) = table(recording, &loss::TABLE)? else { return Ok(()) };
-    let names = counters(recording)?;
+    let Some(table) = find_table(recording, &loss::TABLE)? else { return Ok(()) };
+    let names = counter_names(recording)?;
     let (mut lost, mut noted) = (None, None);
     let columns = ["mono_ns", "span_ns", "cause", "cpu", "counter", "count", "detail"];
     for batch in table.scan_within(&columns, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
-        let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-        let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
-        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-        let texts = texts(&batch, "detail")?;
+        let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+        let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
+        let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
+        let texts = text_column(&batch, "detail")?;
         for row in (0..batch.num_rows()).filter(|row| span.wanted.contains(&times.value(*row))) {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let mut details = vec![
-                ("count", Detail::Number(counts.value(row))),
-                ("span_ns", Detail::Number(spans.value(row))),
+                ("count", EventDetail::Number(counts.value(row))),
+                ("span_ns", EventDetail::Number(spans.value(row))),
             ];
-            if let Some(cpu) = get(cpus, row) {
-                details.push(("cpu", Detail::Number(cpu.into())));
+            if let Some(cpu) = nullable_value(cpus, row) {
+                details.push(("cpu", EventDetail::Number(cpu.into())));
             }
-            if let Some(counter) = get(counters, row) {
+            if let Some(counter) = nullable_value(counters, row) {
                 let unnamed = || format!("counter {counter}");
                 let name = names.get(&counter).cloned().unwrap_or_else(unnamed);
-                details.push(("counter", Detail::Text(name)));
+                details.push(("counter", EventDetail::Text(name)));
             }
             if let Some(detail) = texts.is_valid(row).then(|| texts.value(row)) {
-                details.push(("detail", Detail::Text(printable(detail).into_owned())));
+                details.push(("detail", EventDetail::Text(printable(detail).into_owned())));
             }
             let track = if loss::is_precision(cause) {
-                once(&mut noted, "Notes", packets)?
+                track_or_new(&mut noted, "Notes", packets)?
             } else {
-                once(&mut lost, "Losses", packets)?
+                track_or_new(&mut lost, "Losses", packets)?
             };
-            packets.instant(track, times.value(row), &printable(cause), details)?;
+            packets.write_instant(track, times.value(row), &printable(cause), details)?;
         }
     }
     Ok(())
 }
 
 /// The name of each counter.
-fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
+fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     let mut names = HashMap::new();
-    let Some(table) = table(recording, &counters::TABLE)? else { return Ok(names) };
-    for batch in table.scan(&["counter", "pmu", "event", "filter"])? {
+    let Some(table) = find_table(recording, &counters::TABLE)? else { return Ok(names) };
+    for batch in table.scan_columns(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
-        let ids = i32s(&batch, "counter")?;
-        let [pmus, events, filters] =
-            [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
+        let ids = i32_column(&batch, "counter")?;
+        let [pmus, events, filters] = [
+            word_column(&batch, "pmu")?,
+            word_column(&batch, "event")?,
+            word_column(&batch, "filter")?,
+        ];
         for row in 0..batch.num_rows() {
-            let parts = [pmus.get(row), events.get(row), filters.get(row)];
-            let parts: Vec<&str> =
-                parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
-            names.insert(ids.value(row), printable(&parts.join(" ")).into_owned());
+            let name_words = [pmus.get(row), events.get(row), filters.get(row)];
+            let present_words: Vec<&str> =
+                name_words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
+            names.insert(ids.value(row), printable(&present_words.join(" ")).into_owned());
         }
     }
     Ok(names)
 }
 
 /// The track, created at its first use.
-fn once<W: Write>(
-    track: &mut Option<Track>,
+fn track_or_new<W: Write>(
+    track: &mut Option<TrackId>,
     name: &str,
-    packets: &mut Packets<W>,
-) -> Result<Track> {
+    packets: &mut TracePackets<W>,
+) -> Result<TrackId> {
     match track {
         Some(track) => Ok(*track),
-        None => Ok(*track.insert(packets.track(name, None, None)?)),
+        None => Ok(*track.insert(packets.add_track(name, None, None)?)),
     }
 }

@@ -7,52 +7,53 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Detail, Packets, Track};
-use crate::schema::marks::Kind;
+use super::packets::{EventDetail, TracePackets, TrackId};
+use crate::schema::marks::MarkKind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
-use crate::view::marks::{Mark, Marks};
-use crate::view::span::Span;
+use crate::view::marks::{RecordedMark, RecordedMarks};
+use crate::view::span::SelectedTime;
 
 /// Writes the marks in `span`. A span without an end stays open.
 ///
 /// # Errors
 ///
 /// The marks cannot be read, or the trace cannot be written.
-pub(super) fn write<W: Write>(
+pub(super) fn write_marks<W: Write>(
     recording: &Recording,
-    span: &Span,
-    packets: &mut Packets<W>,
+    span: &SelectedTime,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let from = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
-    let to = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
-    let marks = Marks::of(recording)?;
-    let marks: Vec<Mark> = marks.into_iter().filter(|mark| mark.is_within(from, to)).collect();
+    let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
+    let to_ns = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
+    let marks = RecordedMarks::read_list(recording)?;
+    let marks: Vec<RecordedMark> =
+        marks.into_iter().filter(|mark| mark.is_within(from_ns, to_ns)).collect();
     if marks.is_empty() {
         return Ok(());
     }
-    let parent = packets.track("Marks", None, None)?;
+    let parent = packets.add_track("Marks", None, None)?;
     // The tracks, each with the end of its last span.
-    let mut lanes: Vec<(Track, i64)> = Vec::new();
+    let mut lanes: Vec<(TrackId, i64)> = Vec::new();
     for mark in marks {
-        let begin_ns = mark.begin_ns.max(from);
+        let begin_ns = mark.begin_ns.max(from_ns);
         let name = printable(&mark.text).into_owned();
-        let mut details = vec![("source", Detail::Text(printable(&mark.source).into_owned()))];
-        details.extend(mark.pid.map(|pid| ("pid", Detail::Number(pid.into()))));
-        if mark.kind == Kind::Instant {
-            packets.instant(parent, begin_ns, &name, details)?;
+        let mut details = vec![("source", EventDetail::Text(printable(&mark.source).into_owned()))];
+        details.extend(mark.pid.map(|pid| ("pid", EventDetail::Number(pid.into()))));
+        if mark.kind == MarkKind::Instant {
+            packets.write_instant(parent, begin_ns, &name, details)?;
             continue;
         }
-        let end_ns = mark.last_ns().min(to);
-        let at = lanes.iter().position(|(_, end)| *end <= begin_ns).unwrap_or(lanes.len());
-        if at == lanes.len() {
-            let name = if at == 0 { "spans".to_owned() } else { format!("spans {}", at + 1) };
-            lanes.push((packets.track(&name, Some(parent), None)?, i64::MIN));
+        let end_ns = mark.last_ns().min(to_ns);
+        let lane = lanes.iter().position(|(_, end)| *end <= begin_ns).unwrap_or(lanes.len());
+        if lane == lanes.len() {
+            let name = if lane == 0 { "spans".to_owned() } else { format!("spans {}", lane + 1) };
+            lanes.push((packets.add_track(&name, Some(parent), None)?, i64::MIN));
         }
-        lanes[at].1 = end_ns;
-        packets.begin(lanes[at].0, begin_ns, &name, details)?;
+        lanes[lane].1 = end_ns;
+        packets.begin_slice(lanes[lane].0, begin_ns, &name, details)?;
         if end_ns < i64::MAX {
-            packets.end(lanes[at].0, end_ns)?;
+            packets.end_slice(lanes[lane].0, end_ns)?;
         }
     }
     Ok(())

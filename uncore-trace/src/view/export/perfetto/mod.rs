@@ -1,5 +1,5 @@
-//! A trace for Perfetto (<https://ui.perfetto.dev>): rates over time by link and tenant, who ran on each
-//! CPU, and what was lost.
+//! A trace for Perfetto (<https://ui.perfetto.dev>): rates over time by link and tenant, who ran on
+//! each CPU, and what was lost.
 //!
 //! ```text
 //! Marks                   instants that were named while it was recorded
@@ -33,18 +33,18 @@ use std::io::Write;
 
 use anyhow::{Context as _, Result};
 
-use self::packets::Packets;
-use super::Selection;
-use super::parts::{Grain, Names};
+use self::packets::TracePackets;
+use super::SelectedRows;
+use super::parts::{ExportNames, Grain};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
-use crate::tables::reader::{Recording, Table};
-use crate::view::key::By;
-use crate::view::span::Span;
+use crate::tables::reader::{OpenTable, Recording};
+use crate::view::key::GroupBy;
+use crate::view::span::SelectedTime;
 
 /// Numbers for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct PerfettoSummary {
     /// Number of tracks.
     pub tracks: u64,
     /// Number of events on them.
@@ -56,33 +56,33 @@ pub struct Written {
 /// Both clocks at one moment.
 type Clocks = Snapshot;
 
-/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `by` says; the `top` largest
-/// of each quantity have tracks of their own.
+/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `grouping` says; the
+/// `top` largest of each quantity have tracks of their own.
 ///
 /// # Errors
 ///
-/// A table cannot be read, or `out` cannot be written.
-pub fn write(
+/// A table cannot be read, or `output` cannot be written.
+pub fn write_perfetto(
     recording: &Recording,
-    fabric: &Table,
-    span: &Span,
-    (by, top): (By, usize),
-    out: impl Write,
-) -> Result<Written> {
-    let mut packets = Packets::new(out, clocks(fabric, span)?)?;
-    marks::write(recording, span, &mut packets)?;
-    let names = Names::new(Grain::Link, fabric)?.by(by, recording);
-    rates::write(&Selection::new(fabric, span), names, top, &mut packets)?;
-    let has_slices = slices::write(recording, span, &mut packets)?;
-    changes::cpus(recording, span, &mut packets)?;
-    changes::losses(recording, span, &mut packets)?;
-    let (tracks, events) = packets.finish();
-    Ok(Written { tracks, events, has_slices })
+    fabric: &OpenTable,
+    span: &SelectedTime,
+    (grouping, top): (GroupBy, usize),
+    output: impl Write,
+) -> Result<PerfettoSummary> {
+    let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;
+    marks::write_marks(recording, span, &mut packets)?;
+    let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(grouping, recording);
+    rates::write_rates(&SelectedRows::new(fabric, span), names, top, &mut packets)?;
+    let has_slices = slices::write_slices(recording, span, &mut packets)?;
+    changes::write_cpu_changes(recording, span, &mut packets)?;
+    changes::write_losses(recording, span, &mut packets)?;
+    let (tracks, events) = packets.end_trace();
+    Ok(PerfettoSummary { tracks, events, has_slices })
 }
 
 /// Both clocks at the begin of the recording, from its metadata, or else from its rows.
-fn clocks(fabric: &Table, span: &Span) -> Result<Clocks> {
-    let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
+fn clocks_at_begin(fabric: &OpenTable, span: &SelectedTime) -> Result<Clocks> {
+    let Some(text) = fabric.metadata_pairs().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
         return Ok(Snapshot { mono_ns, wall_ns });
     };

@@ -12,11 +12,11 @@ use prost::encoding::{WireType, encode_key};
 
 use super::Clocks;
 use super::proto::{
-    BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, Clock, ClockSnapshot,
-    CounterDescriptor, DebugAnnotation, InternedData, InternedName, SEQ_INCREMENTAL_STATE_CLEARED,
-    SEQ_NEEDS_INCREMENTAL_STATE, SIBLING_MERGE_BEHAVIOR_NONE, TRACE_PACKET, TYPE_COUNTER,
-    TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket, TracePacketDefaults,
-    TrackDescriptor, TrackEvent,
+    BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, ClockReading,
+    ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, InternedName,
+    SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, SIBLING_MERGE_BEHAVIOR_NONE,
+    TRACE_PACKET, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket,
+    TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 
 /// Id of the sequence; 0 is not allowed.
@@ -24,11 +24,11 @@ const SEQUENCE: u32 = 1;
 
 /// Number of a track in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Track(u64);
+pub(super) struct TrackId(u64);
 
 /// A detail of an event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Detail {
+pub(super) enum EventDetail {
     /// A number.
     Number(i64),
     /// An escaped text.
@@ -36,8 +36,8 @@ pub(super) enum Detail {
 }
 
 /// A trace that is being written.
-pub(super) struct Packets<W> {
-    out: W,
+pub(super) struct TracePackets<W> {
+    output: W,
     buffer: Vec<u8>,
     tracks: u64,
     events: u64,
@@ -47,26 +47,27 @@ pub(super) struct Packets<W> {
 
 /// How a counter track is drawn.
 #[derive(Debug, Clone)]
-pub(super) struct Scale {
+pub(super) struct TrackScale {
     /// Unit of its values.
     pub unit: String,
     /// Counter tracks with the same key have a common scale.
-    pub shared: String,
+    pub shared_key: String,
 }
 
-impl<W: Write> Packets<W> {
+impl<W: Write> TracePackets<W> {
     /// Begins a trace.
-    pub(super) fn new(out: W, clocks: Clocks) -> Result<Self> {
+    pub(super) fn new(output: W, clocks: Clocks) -> Result<Self> {
         let mut packets = Self {
-            out,
+            output,
             buffer: Vec::new(),
             tracks: 0,
             events: 0,
             names: HashMap::new(),
             details: HashMap::new(),
         };
-        let clock = |id, ns: i64| Clock { clock_id: Some(id), timestamp: u64::try_from(ns).ok() };
-        packets.write(&TracePacket {
+        let clock =
+            |id, ns: i64| ClockReading { clock_id: Some(id), timestamp: u64::try_from(ns).ok() };
+        packets.write_packet(&TracePacket {
             sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
             trace_packet_defaults: Some(TracePacketDefaults {
                 timestamp_clock_id: Some(BUILTIN_CLOCK_MONOTONIC),
@@ -84,25 +85,25 @@ impl<W: Write> Packets<W> {
     }
 
     /// Ends the trace; returns the number of tracks and events.
-    pub(super) fn finish(self) -> (u64, u64) {
+    pub(super) fn end_trace(self) -> (u64, u64) {
         (self.tracks, self.events)
     }
 
     /// Adds a track below another. Tracks are shown in the order in which they are added; equal
     /// names stay separate.
-    pub(super) fn track(
+    pub(super) fn add_track(
         &mut self,
         name: &str,
-        parent: Option<Track>,
-        scale: Option<&Scale>,
-    ) -> Result<Track> {
+        parent: Option<TrackId>,
+        scale: Option<&TrackScale>,
+    ) -> Result<TrackId> {
         self.tracks += 1;
-        let track = Track(self.tracks);
+        let track = TrackId(self.tracks);
         let counter = scale.map(|scale| CounterDescriptor {
             unit_name: Some(scale.unit.clone()),
-            y_axis_share_key: Some(scale.shared.clone()),
+            y_axis_share_key: Some(scale.shared_key.clone()),
         });
-        self.write(&TracePacket {
+        self.write_packet(&TracePacket {
             track_descriptor: Some(TrackDescriptor {
                 uuid: Some(track.0),
                 name: Some(name.to_owned()),
@@ -117,43 +118,52 @@ impl<W: Write> Packets<W> {
         Ok(track)
     }
 
-    /// The counter has this value from `ns` on.
-    pub(super) fn value(&mut self, track: Track, ns: i64, value: f64) -> Result<()> {
+    /// Writes that the counter has this value from `ns` on.
+    pub(super) fn write_value(&mut self, track: TrackId, ns: i64, value: f64) -> Result<()> {
         let double_counter_value = Some(value);
-        self.event(track, ns, TYPE_COUNTER, TrackEvent { double_counter_value, ..<_>::default() })
+        self.write_event(
+            track,
+            ns,
+            TYPE_COUNTER,
+            TrackEvent { double_counter_value, ..<_>::default() },
+        )
     }
 
-    /// Begins a slice; the next [`Self::end`] on the track ends it.
-    pub(super) fn begin(
+    /// Begins a slice; the next [`Self::end_slice`] on the track ends it.
+    pub(super) fn begin_slice(
         &mut self,
-        track: Track,
+        track: TrackId,
         ns: i64,
         name: &str,
-        details: Vec<(&'static str, Detail)>,
+        details: Vec<(&'static str, EventDetail)>,
     ) -> Result<()> {
-        let event = self.named(name, details)?;
-        self.event(track, ns, TYPE_SLICE_BEGIN, event)
+        let event = self.named_event(name, details)?;
+        self.write_event(track, ns, TYPE_SLICE_BEGIN, event)
     }
 
     /// Ends the slice that began last.
-    pub(super) fn end(&mut self, track: Track, ns: i64) -> Result<()> {
-        self.event(track, ns, TYPE_SLICE_END, TrackEvent::default())
+    pub(super) fn end_slice(&mut self, track: TrackId, ns: i64) -> Result<()> {
+        self.write_event(track, ns, TYPE_SLICE_END, TrackEvent::default())
     }
 
     /// Writes an instant.
-    pub(super) fn instant(
+    pub(super) fn write_instant(
         &mut self,
-        track: Track,
+        track: TrackId,
         ns: i64,
         name: &str,
-        details: Vec<(&'static str, Detail)>,
+        details: Vec<(&'static str, EventDetail)>,
     ) -> Result<()> {
-        let event = self.named(name, details)?;
-        self.event(track, ns, TYPE_INSTANT, event)
+        let event = self.named_event(name, details)?;
+        self.write_event(track, ns, TYPE_INSTANT, event)
     }
 
     /// An event with a name and details; writes the names that are new.
-    fn named(&mut self, name: &str, details: Vec<(&'static str, Detail)>) -> Result<TrackEvent> {
+    fn named_event(
+        &mut self,
+        name: &str,
+        details: Vec<(&'static str, EventDetail)>,
+    ) -> Result<TrackEvent> {
         let mut new = InternedData::default();
         let interned =
             |iid, name: &str| InternedName { iid: Some(iid), name: Some(name.to_owned()) };
@@ -167,14 +177,14 @@ impl<W: Write> Packets<W> {
         };
         let mut debug_annotations = Vec::with_capacity(details.len());
         for (name, detail) in details {
-            let next = self.details.len() as u64 + 1;
+            let next_iid = self.details.len() as u64 + 1;
             let iid = *self.details.entry(name).or_insert_with(|| {
-                new.debug_annotation_names.push(interned(next, name));
-                next
+                new.debug_annotation_names.push(interned(next_iid, name));
+                next_iid
             });
             let (int_value, string_value) = match detail {
-                Detail::Number(number) => (Some(number), None),
-                Detail::Text(text) => (None, Some(text)),
+                EventDetail::Number(number) => (Some(number), None),
+                EventDetail::Text(text) => (None, Some(text)),
             };
             debug_annotations.push(DebugAnnotation {
                 name_iid: Some(iid),
@@ -183,7 +193,7 @@ impl<W: Write> Packets<W> {
             });
         }
         if new != InternedData::default() {
-            self.write(&TracePacket {
+            self.write_packet(&TracePacket {
                 sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
                 interned_data: Some(new),
                 ..TracePacket::default()
@@ -192,13 +202,19 @@ impl<W: Write> Packets<W> {
         Ok(TrackEvent { name_iid: Some(name_iid), debug_annotations, ..TrackEvent::default() })
     }
 
-    fn event(&mut self, track: Track, ns: i64, kind: i32, event: TrackEvent) -> Result<()> {
+    fn write_event(
+        &mut self,
+        track: TrackId,
+        ns: i64,
+        event_type: i32,
+        event: TrackEvent,
+    ) -> Result<()> {
         self.events += 1;
-        self.write(&TracePacket {
+        self.write_packet(&TracePacket {
             timestamp: u64::try_from(ns).ok(),
             sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
             track_event: Some(TrackEvent {
-                r#type: Some(kind),
+                r#type: Some(event_type),
                 track_uuid: Some(track.0),
                 ..event
             }),
@@ -206,12 +222,12 @@ impl<W: Write> Packets<W> {
         })
     }
 
-    fn write(&mut self, packet: &TracePacket) -> Result<()> {
+    fn write_packet(&mut self, packet: &TracePacket) -> Result<()> {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet.clone() };
         self.buffer.clear();
         encode_key(TRACE_PACKET, WireType::LengthDelimited, &mut self.buffer);
         packet.encode_length_delimited(&mut self.buffer)?;
-        self.out.write_all(&self.buffer)?;
+        self.output.write_all(&self.buffer)?;
         Ok(())
     }
 }

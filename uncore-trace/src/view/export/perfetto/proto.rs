@@ -1,7 +1,7 @@
 //! The messages and fields of a Perfetto trace that are written.
 //!
-//! Names, numbers and types are those of `protos/perfetto/trace/perfetto_trace.proto`, Perfetto 59.1. A
-//! reader of another version ignores the fields that it does not know.
+//! Names, numbers and types are those of `protos/perfetto/trace/perfetto_trace.proto`, Perfetto
+//! 59.1. A reader of another version ignores the fields that it does not know.
 
 use prost::Message;
 
@@ -43,14 +43,14 @@ pub(super) struct TracePacketDefaults {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
-    pub clocks: Vec<Clock>,
+    pub clocks: Vec<ClockReading>,
     /// A `BuiltinClock`.
     #[prost(int32, optional, tag = "2")]
     pub primary_trace_clock: Option<i32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Clock {
+pub(super) struct ClockReading {
     /// A `BuiltinClock`.
     #[prost(uint32, optional, tag = "1")]
     pub clock_id: Option<u32>,

@@ -5,19 +5,19 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Packets, Scale, Track};
-use crate::view::export::Selection;
-use crate::view::export::parts::{Counted, Names};
-use crate::view::export::sums::{Rates, Stretch, Sums};
-use crate::view::export::survey::{Survey, TenantOrOthers};
+use super::packets::{TracePackets, TrackId, TrackScale};
+use crate::view::export::SelectedRows;
+use crate::view::export::parts::{CountDescription, ExportNames};
+use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
+use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
 /// The tracks of one total.
-struct Tracks {
-    total: Track,
-    lines: Vec<Track>,
-    unknown: Track,
+struct CountTracks {
+    total: TrackId,
+    lines: Vec<TrackId>,
+    unknown: TrackId,
     /// The rates that were written last, while they hold.
-    last: Option<Rates>,
+    written_rates: Option<LineRates>,
     /// Whether a slice on `unknown` is open.
     is_unknown: bool,
     /// End of the time that was written, ns.
@@ -29,104 +29,117 @@ struct Tracks {
 /// # Errors
 ///
 /// The table cannot be read, or the trace cannot be written.
-pub(super) fn write<W: Write>(
-    fabric: &Selection<'_>,
-    names: Names,
+pub(super) fn write_rates<W: Write>(
+    fabric: &SelectedRows<'_>,
+    names: ExportNames,
     top: usize,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let mut survey = Survey::of(fabric, names, top, |_| {})?;
-    let mut tracks = tracks(&survey, packets)?;
-    let mut sums = Sums::new(&survey);
-    let mut take = |stretch: &Stretch| tracks[stretch.counted].take(stretch, packets);
-    survey.each_share(fabric, |part, line| sums.add(part, line, &mut take))?;
-    sums.finish(&mut take)?;
-    for its in tracks.into_iter().filter(|its| its.is_unknown) {
-        packets.end(its.unknown, its.end_ns)?;
+    let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
+    let mut tracks = add_all_tracks(&survey, packets)?;
+    let mut sums = StretchSums::new(&survey);
+    let mut write_stretch =
+        |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
+    survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
+    sums.finish(&mut write_stretch)?;
+    for count_tracks in tracks.into_iter().filter(|candidate| candidate.is_unknown) {
+        packets.end_slice(count_tracks.unknown, count_tracks.end_ns)?;
     }
     Ok(())
 }
 
 /// The tracks of all totals; those of one group are together.
-fn tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result<Vec<Tracks>> {
-    let all = survey.names.counted();
+fn add_all_tracks<W: Write>(
+    survey: &ExportSurvey,
+    packets: &mut TracePackets<W>,
+) -> Result<Vec<CountTracks>> {
+    let counts = survey.names.counts();
     // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-    for (at, its) in all.iter().enumerate() {
-        groups.entry(&its.group).or_insert(at);
+    for (index, count) in counts.iter().enumerate() {
+        groups.entry(&count.group).or_insert(index);
     }
-    let mut order: Vec<usize> = (0..all.len()).collect();
-    order.sort_by_key(|at| (groups[all[*at].group.as_str()], *at));
-    let mut made: Vec<(usize, Tracks)> = Vec::new();
-    let mut group: Option<(&str, Track)> = None;
-    for at in order {
-        let its = &all[at];
+    let mut order: Vec<usize> = (0..counts.len()).collect();
+    order.sort_by_key(|count_index| (groups[counts[*count_index].group.as_str()], *count_index));
+    let mut indexed_tracks: Vec<(usize, CountTracks)> = Vec::new();
+    let mut group: Option<(&str, TrackId)> = None;
+    for place_in_plan in order {
+        let planned_count = &counts[place_in_plan];
         let parent = match group {
-            Some((name, track)) if name == its.group => track,
-            _ => packets.track(&its.group, None, None)?,
+            Some((name, track)) if name == planned_count.group => track,
+            _ => packets.add_track(&planned_count.group, None, None)?,
         };
-        group = Some((&its.group, parent));
-        made.push((at, tracks_of(survey, its, &survey.lines[at], parent, packets)?));
+        group = Some((&planned_count.group, parent));
+        indexed_tracks.push((
+            place_in_plan,
+            add_count_tracks(survey, planned_count, &survey.lines[place_in_plan], parent, packets)?,
+        ));
     }
-    made.sort_by_key(|(at, _)| *at);
-    Ok(made.into_iter().map(|(_, tracks)| tracks).collect())
+    indexed_tracks.sort_by_key(|(plan_index, _)| *plan_index);
+    Ok(indexed_tracks.into_iter().map(|(_, tracks)| tracks).collect())
 }
 
-fn tracks_of<W: Write>(
-    survey: &Survey,
-    its: &Counted,
+fn add_count_tracks<W: Write>(
+    survey: &ExportSurvey,
+    count: &CountDescription,
     lines: &[TenantOrOthers],
-    group: Track,
-    packets: &mut Packets<W>,
-) -> Result<Tracks> {
-    let parent = packets.track(&its.name, Some(group), None)?;
-    let unit = match its.unit.as_str() {
+    group: TrackId,
+    packets: &mut TracePackets<W>,
+) -> Result<CountTracks> {
+    let parent = packets.add_track(&count.name, Some(group), None)?;
+    let unit = match count.unit.as_str() {
         "" => "count",
         unit => unit,
     };
-    let scale = Scale {
+    let scale = TrackScale {
         unit: format!("{unit}/s"),
-        shared: [its.group.as_str(), &its.name, &its.unit].join("\n"),
+        shared_key: [count.group.as_str(), &count.name, &count.unit].join("\n"),
     };
-    let total = packets.track("total", Some(parent), Some(&scale))?;
+    let total = packets.add_track("total", Some(parent), Some(&scale))?;
     let mut tracks = Vec::with_capacity(lines.len());
     for line in lines {
         let name = match line {
-            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),
             TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
-        tracks.push(packets.track(&name, Some(parent), Some(&scale))?);
+        tracks.push(packets.add_track(&name, Some(parent), Some(&scale))?);
     }
-    let unknown = packets.track("not known", Some(parent), None)?;
-    let (last, is_unknown, end_ns) = (None, false, 0);
-    Ok(Tracks { total, lines: tracks, unknown, last, is_unknown, end_ns })
+    let unknown = packets.add_track("not known", Some(parent), None)?;
+    let (written_rates, is_unknown, end_ns) = (None, false, 0);
+    Ok(CountTracks { total, lines: tracks, unknown, written_rates, is_unknown, end_ns })
 }
 
-impl Tracks {
-    /// A rate that did not change is not written again.
-    fn take<W: Write>(&mut self, stretch: &Stretch, packets: &mut Packets<W>) -> Result<()> {
+impl CountTracks {
+    /// Writes the rates of a stretch; a rate that did not change is not written again.
+    fn write_stretch<W: Write>(
+        &mut self,
+        stretch: &RateStretch,
+        packets: &mut TracePackets<W>,
+    ) -> Result<()> {
         let begin_ns = stretch.begin_ns;
         self.end_ns = stretch.end_ns;
         let Some(rates) = &stretch.rates else {
-            self.last = None;
+            self.written_rates = None;
             if !std::mem::replace(&mut self.is_unknown, true) {
-                packets.begin(self.unknown, begin_ns, "not known", Vec::new())?;
+                packets.begin_slice(self.unknown, begin_ns, "not known", Vec::new())?;
             }
             return Ok(());
         };
         if std::mem::replace(&mut self.is_unknown, false) {
-            packets.end(self.unknown, begin_ns)?;
+            packets.end_slice(self.unknown, begin_ns)?;
         }
-        let last = self.last.as_ref();
-        if last.is_none_or(|last| last.total.to_bits() != rates.total.to_bits()) {
-            packets.value(self.total, begin_ns, rates.total)?;
+        let previous_rates = self.written_rates.as_ref();
+        if previous_rates.is_none_or(|previous| previous.total.to_bits() != rates.total.to_bits()) {
+            packets.write_value(self.total, begin_ns, rates.total)?;
         }
         for (line, (track, rate)) in self.lines.iter().zip(&rates.lines).enumerate() {
-            if last.is_none_or(|last| last.lines[line].to_bits() != rate.to_bits()) {
-                packets.value(*track, begin_ns, *rate)?;
+            if previous_rates
+                .is_none_or(|previous_lines| previous_lines.lines[line].to_bits() != rate.to_bits())
+            {
+                packets.write_value(*track, begin_ns, *rate)?;
             }
         }
-        self.last = Some(rates.clone());
+        self.written_rates = Some(rates.clone());
         Ok(())
     }
 }

@@ -7,11 +7,13 @@ use super::proto::{
     InternedData, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket,
 };
 use super::*;
-use crate::schema::link::Counted;
+use crate::schema::link::LinkCounter;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
-use crate::tables::writer::{Create, Target, Writer};
-use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, link, plan};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
+use crate::view::sample::{
+    BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, sample_link, sample_plan,
+};
 
 /// All packets of a trace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -26,7 +28,7 @@ struct Read {
     /// Path of each track.
     paths: BTreeMap<u64, String>,
     names: BTreeMap<u64, String>,
-    written: Written,
+    written: PerfettoSummary,
 }
 
 impl Read {
@@ -35,17 +37,20 @@ impl Read {
     }
 
     fn of_time(dataset: bool, broken: &Broken, top: usize, time: [Option<&str>; 2]) -> Self {
-        let sample = Sample::new(dataset, broken);
+        let sample = SampleRecording::new(dataset, broken);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
-        let span = Span::of(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref())
+            .unwrap()
+            .unwrap();
         let mut out = Vec::new();
-        let written = write(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
+        let written =
+            write_perfetto(&recording, &table, &span, (GroupBy::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
     }
 
-    fn decode(out: &[u8], written: Written) -> Self {
+    fn decode(out: &[u8], written: PerfettoSummary) -> Self {
         let packets = Trace::decode(out).unwrap().packet;
         let mut paths: BTreeMap<u64, String> = BTreeMap::new();
         for track in packets.iter().filter_map(|packet| packet.track_descriptor.as_ref()) {
@@ -54,7 +59,7 @@ impl Read {
             assert!(paths.insert(track.uuid.unwrap(), path).is_none());
         }
         let interned = packets.iter().filter_map(|packet| packet.interned_data.as_ref());
-        let names = interned.flat_map(|its: &InternedData| &its.event_names);
+        let names = interned.flat_map(|interned_data: &InternedData| &interned_data.event_names);
         let names = names.map(|name| (name.iid.unwrap(), name.name.clone().unwrap())).collect();
         Self { packets, paths, names, written }
     }
@@ -72,11 +77,11 @@ impl Read {
     }
 
     fn events(&self, path: &str, kind: i32) -> impl Iterator<Item = (i64, &proto::TrackEvent)> {
-        let id = *self.paths.iter().find(|(_, its)| *its == path).unwrap().0;
+        let id = *self.paths.iter().find(|(_, known_path)| *known_path == path).unwrap().0;
         self.packets.iter().filter_map(move |packet| {
             let event = packet.track_event.as_ref()?;
-            let its = event.track_uuid == Some(id) && event.r#type == Some(kind);
-            its.then(|| (packet.timestamp.unwrap() as i64 - BEGIN, event))
+            let is_of_track = event.track_uuid == Some(id) && event.r#type == Some(kind);
+            is_of_track.then(|| (packet.timestamp.unwrap() as i64 - BEGIN, event))
         })
     }
 }
@@ -114,15 +119,15 @@ fn tracks_are_of_what_is_counted_and_its_tenants() {
 #[test]
 fn tenants_are_what_by_says_and_sum_to_the_total() {
     for (by, tenants) in [
-        (By::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
-        (By::Comm, ["train", "serve", "(irq)", "(idle)"]),
+        (GroupBy::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
+        (GroupBy::Comm, ["train", "serve", "(irq)", "(idle)"]),
     ] {
-        let sample = Sample::new(false, &INTACT);
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write(&recording, &table, &span, (by, 9), &mut out).unwrap();
+        let written = write_perfetto(&recording, &table, &span, (by, 9), &mut out).unwrap();
         let read = Read::decode(&out, written);
         let first = |line: &str| read.values(&format!("{BYTES} > {line}"))[0].1;
         assert!((tenants.map(first).iter().sum::<f64>() - RATE).abs() < 1e-6, "{by:?}");
@@ -146,7 +151,7 @@ fn times_are_monotonic_with_the_wall_clock_beside_them() {
 }
 
 #[test]
-fn what_is_not_known_ends_the_lines_and_is_never_0() {
+fn an_unknown_window_ends_its_lines_and_is_never_0() {
     let broken = Broken {
         fabric: |row, number| {
             // Two windows of the first counter; a window has eight rows.
@@ -182,8 +187,8 @@ fn a_tenant_without_a_row_has_nothing_where_the_count_is_known() {
     };
     let read = Read::of(false, &broken, 9);
     let (from, to) = (1_000_000_000, 1_020_000_000);
-    let wanted = [(0, RATE / 4.0), (from, 0.0), (to, RATE / 4.0)];
-    assert_eq!(read.values(&format!("{BYTES} > /other")), wanted);
+    let expected_points = [(0, RATE / 4.0), (from, 0.0), (to, RATE / 4.0)];
+    assert_eq!(read.values(&format!("{BYTES} > /other")), expected_points);
     assert_eq!(read.values(&format!("{BYTES} > total")), [(0, RATE)]);
 }
 
@@ -205,10 +210,10 @@ fn losses_are_instants_with_their_details() {
         let read = Read::of(true, &Broken { loss: Some(lost(cause)), ..INTACT }, 1);
         assert_eq!(read.named(track, TYPE_INSTANT), [(500_000_000, cause.to_owned())]);
         let (_, event) = read.events(track, TYPE_INSTANT).next().unwrap();
-        let numbers: Vec<_> = event.debug_annotations.iter().map(|its| its.int_value).collect();
+        let numbers: Vec<_> = event.debug_annotations.iter().map(|annotation| annotation.int_value).collect();
         assert_eq!(numbers, [Some(7), Some(1_000_000), Some(1), None, None]);
         let texts: Vec<_> =
-            event.debug_annotations.iter().filter_map(|its| its.string_value.as_deref()).collect();
+            event.debug_annotations.iter().filter_map(|annotation| annotation.string_value.as_deref()).collect();
         assert_eq!(texts, ["test_pmu_0 read_bytes", "a\\u{1b}[2J"]);
         assert!(!read.paths.values().any(|path| path == "CPUs"));
     }
@@ -221,9 +226,9 @@ const LINKED: Broken = Broken {
         true
     },
     metadata: |pairs| {
-        let mut link = link(Vec::new());
-        link.counters.push(Counted { counter: 1, ..link.counters[0] });
-        pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
+        let mut link = sample_link(Vec::new());
+        link.counters.push(LinkCounter { counter: 1, ..link.counters[0] });
+        pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![link]));
     },
     ..INTACT
 };
@@ -240,31 +245,32 @@ fn counters_of_a_link_and_direction_are_one_track() {
 }
 
 /// A dataset with rows of the test, and a span of one second.
-fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Span) {
+fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, SelectedTime) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let pairs = [(metadata::SCHEMA_VERSION.to_owned(), schema::SCHEMA_VERSION.to_string())].into();
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs)
+            .unwrap();
     rows(&mut writer);
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
-    let wanted = begin_ns + 1..=end_ns;
-    let span = Span { start_ns: begin_ns, wall_ns: WALL, wanted, begin_ns, end_ns };
+    let expected_times = begin_ns + 1..=end_ns;
+    let span = SelectedTime { start_ns: begin_ns, wall_ns: WALL, wanted: expected_times, begin_ns, end_ns };
     (dir, Recording::open(&path).unwrap(), span)
 }
 
 /// The trace that `add` writes for the recording.
 fn trace(
-    (dir, recording, span): (tempfile::TempDir, Recording, Span),
-    add: fn(&Recording, &Span, &mut Packets<File>) -> Result<()>,
+    (dir, recording, span): (tempfile::TempDir, Recording, SelectedTime),
+    add: fn(&Recording, &SelectedTime, &mut TracePackets<File>) -> Result<()>,
 ) -> Read {
     let path = dir.path().join("trace");
     let clocks = Clocks { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
-    let mut packets = Packets::new(File::create(&path).unwrap(), clocks).unwrap();
+    let mut packets = TracePackets::new(File::create(&path).unwrap(), clocks).unwrap();
     add(&recording, &span, &mut packets).unwrap();
-    let (tracks, events) = packets.finish();
-    Read::decode(&fs::read(path).unwrap(), Written { tracks, events, has_slices: true })
+    let (tracks, events) = packets.end_trace();
+    Read::decode(&fs::read(path).unwrap(), PerfettoSummary { tracks, events, has_slices: true })
 }
 
 #[test]
@@ -310,7 +316,7 @@ fn slices_are_cut_at_the_ends_of_the_span_and_idle_time_is_left_out() {
         writer.write(&cgroups::TABLE, &builder.finish()).unwrap();
     });
     let read = trace(set, |recording, span, packets| {
-        assert!(slices::write(recording, span, packets)?);
+        assert!(slices::write_slices(recording, span, packets)?);
         Ok(())
     });
     let names = |path: &str| read.named(path, TYPE_SLICE_BEGIN);
@@ -347,10 +353,10 @@ fn cpus_that_are_offline_at_the_begin_or_change_are_instants() {
         }
         writer.write(&cpus::TABLE, &builder.finish()).unwrap();
     });
-    let read = trace(set, changes::cpus);
+    let read = trace(set, changes::write_cpu_changes);
     let named = |ns, name: &str| (ns, name.to_owned());
-    let wanted = [named(0, "CPU 1 offline"), named(10, "CPU 0 offline"), named(30, "CPU 0 online")];
-    assert_eq!(read.named("CPUs", TYPE_INSTANT), wanted);
+    let expected_names = [named(0, "CPU 1 offline"), named(10, "CPU 0 offline"), named(30, "CPU 0 online")];
+    assert_eq!(read.named("CPUs", TYPE_INSTANT), expected_names);
 }
 
 #[test]
@@ -358,20 +364,20 @@ fn marks_are_instants_and_slices_that_do_not_overlap() {
     let broken = Broken {
         marks: || {
             let mut marks = MARKS();
-            let second = |at: i64| BEGIN + at * 100_000_000;
-            let other = [(15, 26, "other"), (21, 22, "later")].map(|(begin, end, text)| Mark {
+            let second = |tenths: i64| BEGIN + tenths * 100_000_000;
+            let other_marks = [(15, 26, "other"), (21, 22, "later")].map(|(begin, end, text)| Mark {
                 mono_ns: second(begin),
                 end_ns: Some(second(end)),
                 text: text.to_owned(),
                 ..marks[2].clone()
             });
-            marks.extend(other);
+            marks.extend(other_marks);
             marks
         },
         ..INTACT
     };
     let ms = 1_000_000;
-    let named = |at: i64, name: &str| (at * ms, name.to_owned());
+    let named = |milliseconds: i64, name: &str| (milliseconds * ms, name.to_owned());
     let ends = |read: &Read, path: &str| {
         read.events(path, TYPE_SLICE_END).map(|(ns, _)| ns / ms).collect::<Vec<_>>()
     };
