@@ -52,7 +52,8 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     // There is room for a part again: recording continues.
     fs::remove_file(agent.path("small/filler")).unwrap();
     agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
-    agent.stop();
+    assert_eq!(agent.end(Signal::TERM), Some(1), "{}", agent.log());
+    assert!(agent.log().contains("the ring is incomplete: files of "), "{}", agent.log());
     drop(disk);
 }
 

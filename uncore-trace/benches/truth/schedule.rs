@@ -204,7 +204,7 @@ impl Simulator<'_> {
                 }
             }
             SimulationEvent::Look(cpu, number) if number == self.cpus[cpu].looks => {
-                self.check_turn(cpu)
+                self.check_turn(cpu);
             }
             SimulationEvent::Look(..) => {}
             SimulationEvent::Balance(cpu) => self.balance_cpu(cpu),

@@ -228,7 +228,7 @@ impl DrawnMachine {
             like.pause = like.run * (count / want - 1.0);
             match chosen_sort.thread_kind {
                 ThreadKind::Periodic => {
-                    (like.run, like.pause) = (like.run * want / count, like.run)
+                    (like.run, like.pause) = (like.run * want / count, like.run);
                 }
                 ThreadKind::Short => like.life = random.log_uniform(20.0, 300.0) * MS,
                 ThreadKind::Gang(_) => {

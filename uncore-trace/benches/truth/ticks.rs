@@ -230,7 +230,7 @@ impl<'a> Ticks<'a> {
             } else {
                 ByteMover::Process(piece.process as u32)
             };
-            let mut moved = |counter: usize, is_far, bytes| {
+            let mut add_moved = |counter: usize, is_far, bytes| {
                 let early = cuts[counter].clamp(piece.begin, piece.end) - piece.begin;
                 let early = bytes * early as f64 / ns as f64;
                 new_tick.early[counter] += early;
@@ -241,14 +241,14 @@ impl<'a> Ticks<'a> {
                 new_tick.moved_parts.push(MovedPart { counter, mover, is_far, ns, bytes });
             };
             match self.case.group {
-                Some(group) => moved(piece.cpu / group, false, piece.bytes.iter().sum()),
+                Some(group) => add_moved(piece.cpu / group, false, piece.bytes.iter().sum()),
                 None => piece.bytes.iter().enumerate().for_each(|(socket, bytes)| {
-                    moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
+                    add_moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
                 }),
             }
             if let Some(size) = self.case.ports {
                 let bytes = piece.bytes.iter().sum::<f64>() * self.at_port[piece.process];
-                moved(self.counters + piece.cpu / size, false, bytes);
+                add_moved(self.counters + piece.cpu / size, false, bytes);
             }
             if !self.missing.is_empty() {
                 let owner = if is_softirq { Owner::Idle } else { task };

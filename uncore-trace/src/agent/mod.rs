@@ -70,8 +70,8 @@ pub(crate) struct PendingRequests {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers. Also returns which rows or hours the roll-up lacks, if
-/// any.
+/// roll-up, the metrics and the triggers. Also returns what ring and roll-up lack, if that is
+/// anything.
 ///
 /// # Errors
 ///

@@ -39,8 +39,9 @@ impl WindowClosing<'_> {
         }
         // Stages come before any division, because a method divides by the bytes that they leave a
         // counter, and the shares get the adjustments that the stages have added to the window.
+        let mut adjustments = Vec::new();
         for stage in self.stages.iter_mut() {
-            stage.close_window(window.tick, self.tracks, &mut window_ends);
+            adjustments.extend(stage.close_window(window.tick, self.tracks, &mut window_ends));
         }
         let mut states: Vec<WindowState> =
             self.tracks.iter().map(|_| WindowState::Nothing).collect();
@@ -59,7 +60,7 @@ impl WindowClosing<'_> {
         for (index, end) in other_ends {
             states[index] = self.end_state(index, end, window);
         }
-        EndedWindow { tick: window.tick, states }
+        EndedWindow { tick: window.tick, states, adjustments }
     }
 
     /// The state of a counter whose window has ended so: divided, unless it waits.

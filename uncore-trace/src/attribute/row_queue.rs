@@ -72,7 +72,8 @@ impl RowQueue {
     ) -> bool {
         let RowSource { waiting, tracks, names, credit } = source;
         loop {
-            let next = self.making.take().or_else(|| self.next_window(waiting, tracks, credit));
+            let next =
+                self.making.take().or_else(|| self.next_window(waiting, tracks, names, credit));
             let Some(mut making) = next else { return true };
             let rows =
                 RowContext { tick_ns: self.tick_ns, wall: self.wall, origin: &self.origin, names };
@@ -88,6 +89,7 @@ impl RowQueue {
         &mut self,
         waiting: &mut WaitingWindows,
         tracks: &[TrackedCounter],
+        names: &OwnerNames,
         credit: &mut CgroupCredit,
     ) -> Option<WindowRows> {
         if self.ready.is_empty() {
@@ -95,7 +97,13 @@ impl RowQueue {
             let windows = self.ready.make_contiguous();
             let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
             let min_share = self.min_share;
-            workers::run_jobs(self.threads, windows, |window| make_rows(window, &sets, min_share));
+            workers::run_jobs(self.threads, windows, |window| {
+                // Before shares are united and rounded, which an adjustment would undo.
+                for adjustment in &window.adjustments {
+                    adjustment.adjust_window(&mut window.states, names);
+                }
+                make_rows(window, &sets, min_share);
+            });
         }
         let window = self.ready.pop_front()?;
         credit.add_window(&window);

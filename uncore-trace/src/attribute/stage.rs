@@ -9,6 +9,7 @@ use std::fmt::Debug;
 
 use super::counter::TrackedCounter;
 use super::span::WindowEnd;
+use super::waiting::WindowAdjustment;
 use crate::entries::LogEntry;
 use crate::plan::Plan;
 
@@ -42,6 +43,12 @@ pub(super) trait DivisionStage: Debug {
     fn use_tick_counts(&mut self, _tracks: &mut [TrackedCounter]) {}
 
     /// Changes the windows that end at `tick`, one for each counter, before they are divided, and
-    /// adds to them how their shares are to be adjusted.
-    fn close_window(&mut self, tick: u64, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]);
+    /// adds to them how their shares are to be adjusted. Returns what is to be changed when all
+    /// counters have divided their windows.
+    fn close_window(
+        &mut self,
+        tick: u64,
+        tracks: &[TrackedCounter],
+        window_ends: &mut [WindowEnd],
+    ) -> Option<Box<dyn WindowAdjustment>>;
 }

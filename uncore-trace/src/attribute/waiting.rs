@@ -5,7 +5,9 @@
 //! divided it, in the order in which windows end.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 
+use super::names::OwnerNames;
 use super::span::{CountSpan, DividedWindow};
 
 /// The state of a counter in a window.
@@ -19,6 +21,16 @@ pub(super) enum WindowState {
     Divided(DividedWindow),
 }
 
+impl WindowState {
+    /// The divided window.
+    pub(super) const fn as_divided_mut(&mut self) -> Option<&mut DividedWindow> {
+        match self {
+            Self::Divided(divided) => Some(divided),
+            _ => None,
+        }
+    }
+}
+
 /// A window that has ended, with the state of each counter.
 #[derive(Debug)]
 pub(super) struct EndedWindow {
@@ -26,6 +38,14 @@ pub(super) struct EndedWindow {
     pub tick: u64,
     /// In the order of the counters.
     pub states: Vec<WindowState>,
+    /// What is changed when every counter has divided it, in this order.
+    pub adjustments: Vec<Box<dyn WindowAdjustment>>,
+}
+
+/// A change of the shares of several counters in a window, which needs those of all of them.
+pub(super) trait WindowAdjustment: Debug + Send {
+    /// Changes the shares. Those of each counter sum to the same total before and after.
+    fn adjust_window(&self, states: &mut [WindowState], names: &OwnerNames);
 }
 
 /// The waiting windows, oldest first.

@@ -1,5 +1,5 @@
 //! `cargo xtask bench plan`: the CPU time of what reads and plans a machine, on made machines of 2
-//! to 32 sockets.
+//! to 32 sockets, and on one with a directory for each of 1700 boxes.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::fmt::Write as _;
@@ -22,11 +22,13 @@ const COMMANDS: [(&str, &[&str]); 3] = [
 ];
 
 /// The machines, with what is said of their boxes.
-const MACHINES: [(LargeSize, &str); 4] = [
+const MACHINES: [(LargeSize, &str); 5] = [
     (LargeSize { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
     (LargeSize { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
     (LargeSize { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
     (LargeSize { sockets: 32, cores: 28, boxes: 0 }, "few"),
+    // As on Arm, where a PMU of sysfs is one box.
+    (LargeSize { sockets: 1, cores: 60, boxes: 16 }, "each a PMU of its own"),
 ];
 
 /// Options of `cargo xtask bench plan`.

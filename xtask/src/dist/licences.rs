@@ -72,7 +72,7 @@ pub(super) fn licence_text(target: &str) -> Result<String> {
         .context("cannot read the output of cargo metadata")?;
     let mut linked = BTreeSet::new();
     for program in PROGRAMS {
-        linked.extend(self::linked_packages(&metadata, program)?);
+        linked.extend(linked_packages(&metadata, program)?);
     }
     let mut packages: Vec<&LicencePackage> = metadata
         .packages

@@ -75,7 +75,7 @@ pub(super) fn stage_files(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Re
     install_programs(programs, &staged)?;
     let completions = dir.join("completions");
     if !completions.exists() {
-        self::write_completions(arch, &programs[0], &completions)?;
+        write_completions(arch, &programs[0], &completions)?;
     }
     for name in file_names(&completions)? {
         copy_file(&completions.join(&name), &staged.join(&name))?;

@@ -46,12 +46,12 @@ pub(super) fn install_packages() -> Result<()> {
         print_progress(&format!("this machine: installing {}", missing.join(" ")));
         apt.install_packages(&missing)?;
     }
-    if !self::missing_packages(&[GUEST_LIBRARY])?.is_empty() {
+    if !missing_packages(&[GUEST_LIBRARY])?.is_empty() {
         print_progress(&format!("this machine: installing {GUEST_LIBRARY}"));
         add_architecture()?;
         apt.install_packages(&[GUEST_LIBRARY])?;
     }
-    let missing: Vec<&str> = self::missing_packages(PACKAGES)?;
+    let missing: Vec<&str> = missing_packages(PACKAGES)?;
     ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));
     Ok(())
 }

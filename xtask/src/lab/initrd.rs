@@ -47,7 +47,7 @@ pub(super) fn write_initrd_image(
         let name = name.trim_start_matches('/');
         match source {
             FileContent::Bytes(bytes) => {
-                archive.write_file(name, bytes, *mode).with_context(failed)?
+                archive.write_file(name, bytes, *mode).with_context(failed)?;
             }
             FileContent::File(source_path) => {
                 let bytes = fs::read(source_path)

@@ -130,21 +130,23 @@ fn compare_counters(stat: &Stat, planned: &[OracleCounter]) -> Outcome {
         sum += parse_number(&row["counter-value"]) * factor;
         unit = base;
     }
-    // What has no unit in sysfs may have one here, in the catalog: then counts are compared.
-    let has_unit = !unit.is_empty();
-    let value = |planned: &OracleCounter| {
-        planned.opened.fixed_count() as f64 * if has_unit { planned.scale } else { 1.0 }
-    };
     let twice = stat.opened.len() as f64 / our_counters.len() as f64;
-    let wanted = twice * planned.iter().map(value).sum::<f64>();
-    if (!has_unit || unit == first_planned.unit) && is_near(sum, wanted) {
+    let wanted_sum = |factor: fn(&OracleCounter) -> f64| {
+        let value = |planned: &OracleCounter| planned.opened.fixed_count() as f64 * factor(planned);
+        twice * planned.iter().map(value).sum::<f64>()
+    };
+    let scaled_sum = wanted_sum(|planned| planned.scale);
+    // What has no unit in sysfs may have one here, in the catalog: then counts are compared, unless
+    // sysfs has the scale.
+    let is_same = match unit {
+        "" => is_near(sum, scaled_sum) || is_near(sum, wanted_sum(|_| 1.0)),
+        unit => unit == first_planned.unit && is_near(sum, scaled_sum),
+    };
+    if is_same {
         return Outcome::Same;
     }
-    differing(
-        DifferenceKind::Value,
-        &format!("{sum} {unit}"),
-        &format!("{wanted} {}", first_planned.unit),
-    )
+    let ours = format!("{scaled_sum} {}", first_planned.unit);
+    differing(DifferenceKind::Value, &format!("{sum} {unit}"), &ours)
 }
 
 /// perf's unit in that of this program, and the factor.

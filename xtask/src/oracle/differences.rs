@@ -1,5 +1,7 @@
 //! The deliberate differences: `tests/oracle/differences.toml`, which docs/limits.md shows.
 
+use std::cmp::Ordering;
+
 use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde::de::Error as _;
@@ -30,11 +32,31 @@ pub(super) struct Difference {
     pub(super) example: String,
 }
 
+/// The file: all deliberate differences.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DifferenceFile {
-    #[serde(default)]
-    difference: Vec<Difference>,
+pub(super) struct DifferenceFile {
+    /// The release of perf that they were found with: its first two numbers.
+    perf: String,
+    #[serde(default, rename = "difference")]
+    pub(super) list: Vec<Difference>,
+}
+
+impl DifferenceFile {
+    /// Why differences without a reason are no failure: a sentence, if a perf of `version` is not
+    /// the one of the file.
+    pub(super) fn explain_release(&self, version: &str) -> Option<String> {
+        let numbers = |version: &str| -> Vec<u32> {
+            version.split(['.', '-']).take(2).map_while(|number| number.parse().ok()).collect()
+        };
+        let relation = match numbers(version).cmp(&numbers(&self.perf)) {
+            Ordering::Equal => return None,
+            Ordering::Greater => "newer",
+            Ordering::Less => "older",
+        };
+        let Self { perf, .. } = self;
+        Some(format!("perf {version} is {relation} than {perf}, for which {FILE} was made"))
+    }
 }
 
 fn regex<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Regex>, D::Error> {
@@ -66,12 +88,10 @@ impl Difference {
 }
 
 /// The differences of the file.
-pub(super) fn read_differences() -> Result<Vec<Difference>> {
+pub(super) fn read_differences() -> Result<DifferenceFile> {
     let text = std::fs::read_to_string(workspace_root().join(FILE))
         .with_context(|| format!("cannot read {FILE}"))?;
-    let file: DifferenceFile =
-        toml::from_str(&text).with_context(|| format!("cannot read {FILE}"))?;
-    Ok(file.difference)
+    toml::from_str(&text).with_context(|| format!("cannot read {FILE}"))
 }
 
 #[cfg(test)]
@@ -84,7 +104,7 @@ mod tests {
         let (_, list) = text.split_once("<!-- oracle -->\n").expect("no mark");
         let (list, _) = list.split_once("<!-- end -->").expect("no end of the list");
         let mut reasons: Vec<String> = Vec::new();
-        for Difference { reason, .. } in read_differences().unwrap() {
+        for Difference { reason, .. } in read_differences().unwrap().list {
             if !reasons.contains(&reason) {
                 reasons.push(reason);
             }
@@ -94,8 +114,21 @@ mod tests {
     }
 
     #[test]
+    fn another_release_of_perf_is_not_judged() {
+        let differences = DifferenceFile { perf: "7.2".to_owned(), list: Vec::new() };
+        for version in ["7.2", "7.2.13", "7.2-rc1"] {
+            assert_eq!(differences.explain_release(version), None);
+        }
+        assert_eq!(
+            differences.explain_release("7.10.1").unwrap(),
+            "perf 7.10.1 is newer than 7.2, for which tests/oracle/differences.toml was made"
+        );
+        assert!(differences.explain_release("6.18").unwrap().contains("is older than 7.2"));
+    }
+
+    #[test]
     fn each_example_is_one_of_its_cases() {
-        for Difference { cases, example, .. } in read_differences().unwrap() {
+        for Difference { cases, example, .. } in read_differences().unwrap().list {
             assert!(cases.is_match(&example), "{example}");
         }
     }

@@ -31,27 +31,17 @@ pub(super) struct Stat {
 }
 
 impl PerfProgram {
-    /// Debian's newest, unpacked in `work_dir`; the installed one if that cannot be had.
+    /// Debian's newest, unpacked in `work_dir`.
     pub(super) fn find_newest(work_dir: &Path, library: &Path) -> Result<Self> {
-        let argv = match unpack_perf(work_dir).and_then(|root| perf_argv(&root)) {
-            Ok(argv) => argv,
-            Err(error) => {
-                println!("oracle: the installed perf, because {SUITE}'s cannot be had: {error:#}");
-                vec!["perf".into()]
-            }
-        };
+        let argv = unpack_perf(work_dir)
+            .and_then(|root| perf_argv(&root))
+            .with_context(|| format!("cannot get perf of Debian {SUITE}"))?;
         let perf = Self { argv, library: library.to_owned(), version: String::new() };
         let output = perf.base_command().arg("--version").output().context("cannot run perf")?;
         ensure!(output.status.success(), "perf --version failed: {}", output.status);
         let version_text = String::from_utf8_lossy(&output.stdout);
         let version = version_text.trim().trim_start_matches("perf version ").to_owned();
         Ok(Self { version, ..perf })
-    }
-
-    /// Whether it is of the major version that the differences were found with, or newer.
-    pub(super) fn is_new(&self) -> bool {
-        let major = self.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        major.is_some_and(|major| major >= 7)
     }
 
     fn base_command(&self) -> Command {

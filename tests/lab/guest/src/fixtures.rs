@@ -66,7 +66,7 @@ mod tests {
             let packed = Tree::pack_dir(&scratch_dir).unwrap();
             fs::remove_dir_all(&scratch_dir).unwrap();
             assert_eq!(packed, machine(&name).unwrap(), "{name}");
-            let file = super::dir().join(format!("{name}.toml"));
+            let file = dir().join(format!("{name}.toml"));
             let text = fs::read_to_string(&file).unwrap();
             let mend = "run `cargo xtask unpack` and `cargo xtask pack`";
             assert!(packed.to_text() == text, "{} has another form: {mend}", file.display());

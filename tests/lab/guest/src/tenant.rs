@@ -146,7 +146,7 @@ fn run_thread(
         if let Some(model) = model {
             match holder {
                 Some(holder) => {
-                    holder.while_held(|| model.move_traffic(&moves)).unwrap_or(Ok(()))?
+                    holder.while_held(|| model.move_traffic(&moves)).unwrap_or(Ok(()))?;
                 }
                 None => model.move_traffic(&moves)?,
             }

@@ -70,7 +70,7 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     let (sender, tapped) = mpsc::channel();
     drop(sender);
     let lacking = consumer.run(&tapped).unwrap();
-    assert_eq!(lacking.as_deref(), Some("2 rows could not be written"));
+    assert_eq!(lacking.as_deref(), Some("the roll-up is incomplete: 2 rows could not be written"));
     // The trigger is served, in vain here, and the metrics are published.
     assert_eq!(metric(place.path(), "uncore_trace_triggers_refused_total"), "1.0");
     assert_eq!(metric(place.path(), "uncore_trace_unwritten_rows_total"), "2.0");

@@ -35,6 +35,7 @@ use crate::attribute::method::Method;
 use crate::attribute::share::Share;
 use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};
+use crate::attribute::waiting::WindowAdjustment;
 use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
 use crate::entries::{AccountGrowth, Accounted, DeviceHold, LogEntry, Owner};
@@ -253,12 +254,13 @@ impl DivisionStage for DeviceHolders {
         _tick: u64,
         _tracks: &[TrackedCounter],
         window_ends: &mut [WindowEnd],
-    ) {
+    ) -> Option<Box<dyn WindowAdjustment>> {
         for held in &mut self.counters {
             if let Some(WindowEnd::Read(span)) = window_ends.get_mut(held.counter_index) {
                 span.add_adjustment(held.claims.take_counted());
             }
         }
+        None
     }
 }
 

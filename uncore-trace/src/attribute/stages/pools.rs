@@ -13,6 +13,7 @@ use crate::attribute::method::Method;
 use crate::attribute::share::Share;
 use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};
+use crate::attribute::waiting::WindowAdjustment;
 use crate::plan::IoScope;
 
 /// The pool of each counter.
@@ -60,7 +61,7 @@ impl DivisionStage for CounterPools {
         _tick: u64,
         tracks: &[TrackedCounter],
         window_ends: &mut [WindowEnd],
-    ) {
+    ) -> Option<Box<dyn WindowAdjustment>> {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first_indexes.iter().zip(tracks);
         for ((pool, track), end) in members().zip(window_ends.iter()) {
@@ -79,6 +80,7 @@ impl DivisionStage for CounterPools {
                 }
             }
         }
+        None
     }
 }
 
