@@ -1,6 +1,8 @@
 //! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and
 //! each imports only modules of the groups before its own.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
