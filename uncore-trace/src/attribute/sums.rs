@@ -6,7 +6,7 @@
 //! and means of 512. Each scale has sums of its own, and the variance of its errors weighs it.
 //!
 //! Who ran is the same for all counters that see a set of CPUs, so its sums ([`Design`]) are made
-//! once. A counter adds the products with its counts ([`Counts`]). Old ticks are forgotten
+//! once. A counter adds the products with its counts ([`CountSums`]). Old ticks are forgotten
 //! exponentially, so neither memory nor work grows with the recording.
 
 use std::sync::Arc;
