@@ -121,8 +121,8 @@ impl TrackedCounter {
         }
     }
 
-    /// Whether the entries that were applied last restarted it: what it counted before in its window
-    /// is lost.
+    /// Whether the entries that were applied last restarted it: what it counted before in its
+    /// window is lost.
     pub(super) const fn has_restarted(&self) -> bool {
         self.has_restarted
     }
@@ -310,8 +310,8 @@ impl TrackedCounter {
         self.method.observe_tick(tick, count, histories);
     }
 
-    /// Its raw count since the last tick with a reading, scaled for multiplexing; `None` if there is
-    /// no reading at the end of this tick, so that the next count covers both.
+    /// Its raw count since the last tick with a reading, scaled for multiplexing; `None` if there
+    /// is no reading at the end of this tick, so that the next count covers both.
     pub(super) fn take_tick_count(&mut self, tick: u64) -> Option<f64> {
         let (count, _) = self.series.take_tick_count(tick)?;
         self.count_since_tick(count).map(|(delta, factor)| delta as f64 * factor)

@@ -1,6 +1,7 @@
 //! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
-//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Predictor`]).
+//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports
+//! ([`Predictor`]).
 //! One [`History`] of each serves all counters that see the same CPUs ([`Histories`]): who ran is
 //! summed once for all of them. It holds the last ticks only, and a bounded number of columns
 //! ([`super::columns`]).

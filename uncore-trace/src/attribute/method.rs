@@ -5,7 +5,8 @@ use crate::plan::Plan;
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Each owner's part of a per-CPU counter is known: see [`ExactBy`](crate::catalog::exact::ExactBy).
+    /// Each owner's part of a per-CPU counter is known: see
+    /// [`ExactBy`](crate::catalog::exact::ExactBy).
     Exact,
     /// Not divided: by its hardware, the counter counts only traffic of devices or other systems.
     Source,

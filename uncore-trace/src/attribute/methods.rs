@@ -21,7 +21,8 @@ pub struct Methods {
     pub choice: Choice,
     /// Whether I/O is recorded.
     pub io: bool,
-    /// A window is divided with what was learnt up to this long after its end, ns; see [`super::waiting`].
+    /// A window is divided with what was learnt up to this long after its end, ns; see
+    /// [`super::waiting`].
     pub lag_ns: u64,
     /// How thoroughly rates are solved.
     pub effort: Effort,

@@ -2,7 +2,8 @@
 //! CPUs.
 //!
 //! A port is divided by the learner of its CPUs, like any counter. Its parts of each tick are then
-//! the use of the counters that see these and other CPUs ([`Predictor::Ports`](super::predictor::Predictor)),
+//! the use of the counters that see these and other CPUs
+//! ([`Predictor::Ports`](super::predictor::Predictor)),
 //! which the method `ports` learns from ([`super::witnessed`]). A port has divided a tick some time
 //! after its end, with the ticks after it; those other counters wait for that and not longer,
 //! because the bytes that they count for each byte at a port hardly change.

@@ -172,7 +172,8 @@ mod tests {
 
     const TICK_NS: u64 = 1_000_000;
 
-    /// Ticks between two turns, and how long a window waits, as [`super::super::schedule`] has them.
+    /// Ticks between two turns, and how long a window waits, as
+    /// [`super::super::schedule`] has them.
     const TURN: u64 = 100;
     const LAG: u64 = 500;
 

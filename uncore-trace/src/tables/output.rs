@@ -53,8 +53,8 @@ enum OutputSink {
 }
 
 impl CommandOutput {
-    /// Starts to write `path`, which must not belong to a recording at one of `recordings`; `-` is standard
-    /// output.
+    /// Starts to write `path`, which must not belong to a recording at one of `recordings`; `-` is
+    /// standard output.
     ///
     /// # Errors
     ///

@@ -3,7 +3,8 @@
 //! The learnt rates are corrected in three stages ([`STAGES`]), each around the last: by the counts
 //! of some seconds, of some tenths of a second, and of the block itself. In each, a rate is
 //! expected to differ by a normal deviation. How large it is, is learnt from the blocks before (an
-//! EM step for its variance), but a stage never expects less than [`Stage::min_prior_sd`]: where counts
+//! EM step for its variance), but a stage never expects less than
+//! [`Stage::min_prior_sd`]: where counts
 //! tell little, they say little of the deviation.
 
 use std::collections::{BTreeMap, VecDeque};

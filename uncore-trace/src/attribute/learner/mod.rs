@@ -3,7 +3,8 @@
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
 //! minute ([`posterior`]), from sums that all counters of a set of CPUs share ([`super::sums`]). In
-//! each block of 100 ms they are corrected by the counts around it ([`block_rates`]). A link that is
+//! each block of 100 ms they are corrected by the counts around it ([`block_rates`]). A link
+//! that is
 //! nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
 //!
 //! The order of the stages, for each counter:

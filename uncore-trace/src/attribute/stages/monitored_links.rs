@@ -19,7 +19,8 @@
 //! The probability that a cgroup's share is within 10 % of the truth is the product of four
 //! factors:
 //!
-//! - `Y` agrees with `X`, as in [`crate::attribute::agreement`], for the part of the bytes that others moved.
+//! - `Y` agrees with `X`, as in [`crate::attribute::agreement`], for the part of the bytes
+//!   that others moved.
 //!   Without the bytes of all groups nothing can agree, and the factor is one half.
 //! - `Y / X - 1` may belong to any cgroup, and so may `X / Y - 1` if that is more.
 //! - The part of the link's count that the counters of the same direction have: a cgroup's bytes
