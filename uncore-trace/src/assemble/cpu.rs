@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::span::TimeSpan;
 use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
 use crate::identity::names::TaskNames;
 
@@ -61,7 +62,7 @@ pub struct CpuTrack {
     /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
     crossing: Vec<Crossing>,
     /// When the CPU was offline, likewise.
-    offline: VecDeque<(u64, u64)>,
+    offline: VecDeque<TimeSpan>,
     /// Everything before this is in a bin, or known to be lost.
     accounted_ns: u64,
     irq_accounted_ns: u64,
@@ -89,10 +90,9 @@ struct LongSlice {
 struct Crossing {
     slots: Vec<IrqTime>,
     /// When they began and ended.
-    span: (u64, u64),
+    span: TimeSpan,
     /// The part of the span that is in open bins.
-    begin_ns: u64,
-    end_ns: u64,
+    open: TimeSpan,
 }
 
 impl Crossing {
@@ -100,15 +100,14 @@ impl Crossing {
     /// span. Of all bins it sums to their time, since each part is the difference of two rounded
     /// sums.
     fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
-        let (span_begin, span_end) = self.span;
-        let until_ns = bin_end.min(self.end_ns);
-        let part_begin_ns = std::mem::replace(&mut self.begin_ns, until_ns);
-        let share_before =
-            |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
+        let span = self.span;
+        let until_ns = bin_end.min(self.open.end_ns);
+        let part_begin_ns = std::mem::replace(&mut self.open.begin_ns, until_ns);
+        let share_before = |ns, time_ns| proportion(ns, time_ns - span.begin_ns, span.len_ns());
         let slot_part = |slot: &IrqTime| IrqTime {
             ns: share_before(slot.ns, until_ns) - share_before(slot.ns, part_begin_ns),
             // Counted where it ended.
-            count: if until_ns == span_end { slot.count } else { 0 },
+            count: if until_ns == span.end_ns { slot.count } else { 0 },
             ..*slot
         };
         self.slots.iter().map(slot_part).collect()
@@ -151,9 +150,15 @@ impl CpuTrack {
         self.accounted_ns
     }
 
+    /// The span between the time that is accounted and `begin_ns`, if there is one.
+    fn gap_before(&self, begin_ns: u64) -> Option<TimeSpan> {
+        let gap = TimeSpan { begin_ns: self.accounted_ns, end_ns: begin_ns };
+        (gap.begin_ns < gap.end_ns).then_some(gap)
+    }
+
     /// Takes the CPU offline since its last switch. `peek` is its state that was not sent. Returns
     /// the span before that state for which no record exists.
-    pub fn go_offline(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
+    pub fn go_offline(&mut self, peek: Option<&Peek>) -> Option<TimeSpan> {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
@@ -161,8 +166,7 @@ impl CpuTrack {
                 && run.begin_ns < run.end
                 && run.end <= self.stop_ns
             {
-                gap =
-                    (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+                gap = self.gap_before(run.begin_ns);
                 self.add_combined_slots(&run.slots, run.begin_ns, run.end);
                 self.accounted_ns = run.end;
             }
@@ -180,22 +184,18 @@ impl CpuTrack {
     }
 
     /// Counts the CPU as offline until `end_ns`. Returns the span that was added.
-    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<(u64, u64)> {
-        let begin_ns = self.accounted_ns;
-        let clipped_end_ns = end_ns.min(self.stop_ns);
-        if begin_ns >= clipped_end_ns {
-            return None;
-        }
+    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<TimeSpan> {
+        let added = self.gap_before(end_ns.min(self.stop_ns))?;
         match self.offline.back_mut() {
-            Some((_, until)) if *until == begin_ns => *until = clipped_end_ns,
-            _ => self.offline.push_back((begin_ns, clipped_end_ns)),
+            Some(last) if last.end_ns == added.begin_ns => last.end_ns = added.end_ns,
+            _ => self.offline.push_back(added),
         }
-        self.accounted_ns = clipped_end_ns;
-        Some((begin_ns, clipped_end_ns))
+        self.accounted_ns = added.end_ns;
+        Some(added)
     }
 
     /// Ends the CPU's offline time at `time_ns`, its first switch. Returns the span that was added.
-    pub fn come_online(&mut self, time_ns: u64) -> Option<(u64, u64)> {
+    pub fn come_online(&mut self, time_ns: u64) -> Option<TimeSpan> {
         self.offline_state = None;
         self.add_offline_until(time_ns)
     }
@@ -209,11 +209,11 @@ impl CpuTrack {
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
-    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<(u64, u64)> {
+    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<TimeSpan> {
         if run.end <= self.accounted_ns {
             return None;
         }
-        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let gap = self.gap_before(run.begin_ns);
         let crossing = usize::from(run.last_slot_begin < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
         let slots = run.slots.get(..combined).unwrap_or_default();
@@ -244,8 +244,8 @@ impl CpuTrack {
     }
 
     fn add_irq_slots(&mut self, irq: IrqRecord) {
-        if let Some((begin, end)) = irq.span {
-            self.add_crossing_irq(irq.slots, begin, end);
+        if let Some((begin_ns, end_ns)) = irq.span {
+            self.add_crossing_irq(irq.slots, TimeSpan { begin_ns, end_ns });
         } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
             let bin = self.bin_at(irq.boundary - 1);
             if bin.irqs.is_empty() {
@@ -265,9 +265,9 @@ impl CpuTrack {
         running: &TaskIdentity,
         end_ns: u64,
         names: &mut TaskNames,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<TimeSpan> {
         let run = &peek.run;
-        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let gap = self.gap_before(run.begin_ns);
         self.add_combined_slots(&run.slots, run.begin_ns, run.end);
         let begin_ns = run.end.max(self.accounted_ns);
         if begin_ns <= end_ns {
@@ -319,22 +319,20 @@ impl CpuTrack {
     /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of
     /// one.
     fn take_crossing_slots(&mut self, end_ns: u64) -> Vec<IrqTime> {
-        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end_ns);
+        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.open.begin_ns < end_ns);
         let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end_ns)).collect();
-        self.crossing.retain(|irq| irq.begin_ns < irq.end_ns);
+        self.crossing.retain(|irq| irq.open.begin_ns < irq.open.end_ns);
         slots
     }
 
     /// Nanoseconds in the first bin, which ends at `end_ns`, for which the CPU was offline.
     fn take_offline(&mut self, end_ns: u64) -> u64 {
         let mut ns = 0;
-        while let Some((begin, until)) =
-            self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
-        {
-            let cut_ns = (*until).min(end_ns);
-            ns += cut_ns - *begin;
-            *begin = cut_ns;
-            if *begin < *until {
+        while let Some(span) = self.offline.front_mut().filter(|span| span.begin_ns < end_ns) {
+            let cut_ns = span.end_ns.min(end_ns);
+            ns += cut_ns - span.begin_ns;
+            span.begin_ns = cut_ns;
+            if span.begin_ns < span.end_ns {
                 break;
             }
             self.offline.pop_front();
@@ -395,15 +393,13 @@ impl CpuTrack {
 
     /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual
     /// machine that is paused within one makes it an hour long.
-    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
-        let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
-        if begin < end {
-            self.crossing.push(Crossing {
-                slots,
-                span: (span_begin, span_end),
-                begin_ns: begin,
-                end_ns: end,
-            });
+    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span: TimeSpan) {
+        let open = TimeSpan {
+            begin_ns: span.begin_ns.max(self.irq_accounted_ns),
+            end_ns: span.end_ns.min(self.stop_ns),
+        };
+        if open.begin_ns < open.end_ns {
+            self.crossing.push(Crossing { slots, span, open });
         }
     }
 

@@ -8,18 +8,19 @@ use std::rc::Rc;
 
 use super::sink::Sink;
 use super::statistics::Completed;
+use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
-use crate::drain::{IoKind, IoRecord, IoTransfer, Mover};
-use crate::entries::{DeviceTransfer, Owner};
+use crate::drain::{DrainedRecord, IoKind, IoRecord, IoTransfer, Mover};
+use crate::entries::{DeviceTransfer, LogEntry, Owner};
 use crate::identity::names::TaskNames;
 use crate::plan::IoDirection;
 use crate::schema::io;
 
-/// I/O is fed to the time line with this delay, ns. A request is reported when it ends; one that
-/// took less than this is still spread over its whole duration.
-pub(super) const LAG_NS: u64 = 50_000_000;
+/// Bins wait this long for I/O, ns. A request is reported when it ends, later than the other
+/// records of its ticks; one that took less than this is still spread over its whole duration.
+const LAG_NS: u64 = 50_000_000;
 
 /// Devices and interfaces whose names are cached. Each container may bring an interface. Other
 /// names are looked up again when needed.
@@ -52,6 +53,54 @@ pub(super) struct IoUse {
     /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
     /// that received the data may send its record later than the reader's CPU.
     unnamed: Vec<(IoTransfer, u64)>,
+}
+
+/// What devices moved in a bin.
+#[derive(Debug, Default)]
+pub(super) struct BinTransfers {
+    /// The bytes of requests and packets that ended in it.
+    pub completed: Completed,
+    /// The bytes by owner, as they are logged.
+    pub moved: Vec<DeviceTransfer>,
+}
+
+impl RawStream for Option<IoUse> {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        let setup = start.setup;
+        setup.io.then(|| IoUse::new(setup.root, setup.plan.tick_ns, start.start_ns))
+    }
+
+    fn feed_record(&mut self, record: &mut DrainedRecord, context: &mut StreamContext<'_>) {
+        if let (Some(io), DrainedRecord::Io(record)) = (self, record) {
+            io.feed_record(record, context.names);
+        }
+    }
+
+    fn apply_change(&mut self, applied: &AppliedChange<'_>, context: &mut StreamContext<'_>) {
+        if let Some(io) = self {
+            for moved in applied.offline_states.values().filter_map(|state| state.io.as_ref()) {
+                io.add_peek(moved, u64::MAX, context.names);
+            }
+        }
+    }
+
+    fn lag_ns(&self) -> u64 {
+        if self.is_some() { LAG_NS } else { 0 }
+    }
+
+    fn close_bin(&mut self, closing: &mut ClosingBin, context: &mut StreamContext<'_>) {
+        let Some(io) = self else {
+            return;
+        };
+        let end_ns = closing.span.end_ns;
+        let moved = io.close_tick(end_ns, closing.is_last, context.names, context.output.sink);
+        for transfer in &moved {
+            context.request_owner_name(transfer.owner);
+            context.output.log_entry(LogEntry::Moved(transfer));
+        }
+        let completed = io.take_completed(end_ns);
+        closing.transfers = Some(BinTransfers { completed, moved });
+    }
 }
 
 impl IoUse {
