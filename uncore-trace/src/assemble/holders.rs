@@ -45,6 +45,17 @@ struct HeldFile {
     device_file: Rc<DescribedFile>,
 }
 
+/// A process that holds a device from now on.
+#[derive(Clone, Copy, Debug)]
+struct NewHolder {
+    task: TaskIdentity,
+    number: DeviceNumber,
+    /// Since when, ns; `None` if that was before the recording.
+    begin_ns: Option<u64>,
+    /// How that was learnt.
+    learnt: &'static str,
+}
+
 /// The holders in a part of a recording.
 #[derive(Debug)]
 pub(super) struct HolderTable {
@@ -105,13 +116,8 @@ impl HolderTable {
         match event.change {
             FileChange::Got | FileChange::Seen => {
                 self.note_report((pid, event.number), event.time_ns);
-                self.add_holder(
-                    (pid, event.number),
-                    event.task,
-                    Some(event.time_ns),
-                    OPEN,
-                    (names, sink),
-                )
+                let (task, number, begin_ns) = (event.task, event.number, Some(event.time_ns));
+                self.add_holder(NewHolder { task, number, begin_ns, learnt: OPEN }, names, sink)
             }
             FileChange::Left => {
                 self.note_report((pid, event.number), event.time_ns);
@@ -128,10 +134,9 @@ impl HolderTable {
                 let mut cgroup = None;
                 for number in devices {
                     self.note_report((pid, number), event.time_ns);
-                    let key = (pid, number);
-                    cgroup = self
-                        .add_holder(key, event.task, Some(event.time_ns), FORK, (names, sink))
-                        .or(cgroup);
+                    let (task, begin_ns) = (event.task, Some(event.time_ns));
+                    let new = NewHolder { task, number, begin_ns, learnt: FORK };
+                    cgroup = self.add_holder(new, names, sink).or(cgroup);
                 }
                 cgroup
             }
@@ -168,10 +173,11 @@ impl HolderTable {
         }
         let mut cgroups = Vec::new();
         for file in files {
-            let key = (file.task.pid, file.number);
-            let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
-            if is_older(&self.reported, &key) {
-                cgroups.extend(self.add_holder(key, file.task, since, learnt, (names, sink)));
+            let &FileRecord { task, number, .. } = file;
+            let (begin_ns, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
+            if is_older(&self.reported, &(task.pid, number)) {
+                let new = NewHolder { task, number, begin_ns, learnt };
+                cgroups.extend(self.add_holder(new, names, sink));
             }
         }
         self.reported.retain(|_, time| *time >= begin);
@@ -247,12 +253,12 @@ impl HolderTable {
     /// Enters a holder. Returns its cgroup, if it is new.
     fn add_holder(
         &mut self,
-        key: HolderKey,
-        task: TaskIdentity,
-        begin_ns: Option<u64>,
-        learnt: &'static str,
-        (names, sink): (&mut TaskNames, &mut Sink),
+        new: NewHolder,
+        names: &mut TaskNames,
+        sink: &mut Sink,
     ) -> Option<u64> {
+        let NewHolder { task, number, begin_ns, learnt } = new;
+        let key = (task.pid, number);
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
             // Another process with its number, or its move was missed.
@@ -263,7 +269,7 @@ impl HolderTable {
             }
             None => {}
         }
-        let device_file = self.look_up_file(key.1)?;
+        let device_file = self.look_up_file(number)?;
         self.times.note_change(begin_ns);
         let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
         self.held.insert(key, HeldFile { begin_ns, learnt, task, device_file });

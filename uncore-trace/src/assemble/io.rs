@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::sink::Sink;
+use super::span::TimeSpan;
 use super::statistics::Completed;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::assemble::moves::{TransferFlow, Transfers};
@@ -133,8 +134,9 @@ impl IoUse {
     }
 
     fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
+        let span = io.span.map(|(begin_ns, end_ns)| TimeSpan { begin_ns, end_ns });
         for slot in &io.slots {
-            self.add_slot(slot, io.tick_end_ns, io.span, names);
+            self.add_slot(slot, io.tick_end_ns, span, names);
         }
     }
 
@@ -170,7 +172,7 @@ impl IoUse {
         &mut self,
         slot: &IoTransfer,
         tick_end_ns: u64,
-        span: Option<(u64, u64)>,
+        span: Option<TimeSpan>,
         names: &mut TaskNames,
     ) {
         let (flow, direction) = match slot.kind {
@@ -187,7 +189,7 @@ impl IoUse {
             let completed = self.completed_by_tick.entry(tick_end_ns).or_default();
             *completed.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
         }
-        let moved_ns = span.map_or(tick_end_ns, |(_, end)| end);
+        let moved_ns = span.map_or(tick_end_ns, |span| span.end_ns);
         let owner = match slot.mover {
             Mover::Task(task) => names.task_owner(&task, moved_ns),
             Mover::Cgroup(id) => names.owner_in(id, moved_ns),

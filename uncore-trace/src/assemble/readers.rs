@@ -9,18 +9,19 @@ use std::mem;
 use std::rc::Rc;
 
 use super::loss::Ledger;
+use super::span::TickTime;
 use crate::count::Count;
 use crate::drain::{self, SampleRecord, TaskIdentity};
 use crate::entries::{
     CounterReading, CounterValue, Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL,
 };
-use crate::open::{CpuSetChange, Layout, StopCause, Stopped};
+use crate::open::{CpuSetChange, Layout, PlacedCounter, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
 
-/// The counters of a sample, and the count to add to each reading.
-type Slots = Rc<[(u32, Count)]>;
+/// The counters of a sample.
+type Slots = Rc<[PlacedCounter]>;
 
 /// A set of counters that a CPU reads or has read.
 #[derive(Debug)]
@@ -61,8 +62,8 @@ struct CounterProgress {
     per_cpu: bool,
     /// Whether it is a witness that does not count virtual machines.
     is_blind: bool,
-    /// Time and tick of its latest entry.
-    latest_entry: (u64, u64),
+    /// Tick and time of its latest entry.
+    latest_entry: TickTime,
     /// CPU and trigger of that entry.
     last_from: Option<(u32, ReadingTrigger)>,
     /// Time, ns, at which it stopped and why, unless it has started again.
@@ -100,6 +101,25 @@ pub(super) struct ReadingColumns<'a> {
     pub width_ns: u64,
     /// The task that was on the CPU.
     pub task: Option<&'a TaskIdentity>,
+}
+
+/// Whose the counts are that a sample ends, of counters that are read at every context switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SampleOwner {
+    /// The owner, if a counter of the sample needs one.
+    pub owner: Option<Owner>,
+    /// Whether the owner runs a virtual machine.
+    pub ran_guest: bool,
+}
+
+/// What was read of a counter.
+#[derive(Clone, Copy, Debug)]
+struct ObservedCount {
+    trigger: ReadingTrigger,
+    /// The count, or the errno of the reading.
+    value: Result<CounterValue, i32>,
+    /// Whose the count since the previous reading is, if that is known.
+    owner: Option<Owner>,
 }
 
 /// Limits on the time and tick of the next entry.
@@ -149,12 +169,11 @@ impl Readers {
             reader.is_active = layouts.contains_key(&reader.cpu);
         }
         for (&cpu, layout) in layouts {
-            let slots = layout.counters.iter().map(|placed| (placed.id, placed.base));
             let reader = self.cpus.entry(cpu).or_default();
             (reader.cpu, reader.is_active) = (cpu, true);
             reader.sets.push(CounterSet {
                 first_slot: layout.first_slot,
-                slots: slots.collect(),
+                slots: layout.counters.as_slice().into(),
                 at_switch: layout.at_switch as usize,
                 first_shared: layout.first_shared(),
                 other_cpus: layout.other_cpus.clone(),
@@ -187,11 +206,12 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let tick = self.stop_tick.unwrap_or(now_ns / self.tick_ns);
+        let stop = TickTime { tick, time_ns: now_ns };
         let readers: HashMap<u32, u32> = self.placed_counters().collect();
         for &(id, count) in counts {
             let planned = self.counter_progress(id).map(|counter| counter.cpu);
             if let Some(cpu) = readers.get(&id).copied().or(planned) {
-                self.stop_counter((id, count, StopCause::Purpose), cpu, (tick, now_ns), log);
+                self.stop_counter(&Stopped { id, count, why: StopCause::Purpose }, cpu, stop, log);
             }
         }
     }
@@ -232,19 +252,20 @@ impl Readers {
     /// any.
     fn log_stopped(
         &mut self,
-        &Stopped { id, count, why }: &Stopped,
+        stopped: &Stopped,
         reader: Option<u32>,
         now_ns: u64,
         ledger: &mut Ledger,
         log: &mut impl ReadingLog,
     ) {
+        let &Stopped { id, why, .. } = stopped;
         let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) else {
             return;
         };
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let cpu = reader.unwrap_or(planned);
         let tick = next_tick.unwrap_or(now_ns / self.tick_ns);
-        self.stop_counter((id, count, why), cpu, (tick, now_ns), log);
+        self.stop_counter(stopped, cpu, TickTime { tick, time_ns: now_ns }, log);
         // A counter that was read at the end of the recording has no missing time.
         let is_over =
             next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
@@ -256,34 +277,29 @@ impl Readers {
     /// Logs that a counter was stopped on purpose; `reader` is the CPU that read it, if any.
     fn log_retired(
         &mut self,
-        &Stopped { id, count, why }: &Stopped,
+        stopped: &Stopped,
         reader: Option<u32>,
         now_ns: u64,
         log: &mut impl ReadingLog,
     ) {
-        if let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) {
-            let tick = now_ns / self.tick_ns;
-            self.stop_counter((id, count, why), reader.unwrap_or(planned), (tick, now_ns), log);
+        if let Some(planned) = self.counter_progress(stopped.id).map(|counter| counter.cpu) {
+            let stop = TickTime { tick: now_ns / self.tick_ns, time_ns: now_ns };
+            self.stop_counter(stopped, reader.unwrap_or(planned), stop, log);
         }
     }
 
     fn stop_counter(
         &mut self,
-        (id, count, why): (u32, Count, StopCause),
+        &Stopped { id, count, why }: &Stopped,
         cpu: u32,
-        (tick, now_ns): (u64, u64),
+        stop: TickTime,
         log: &mut impl ReadingLog,
     ) {
-        let value = Ok(logged_value(count));
-        self.log_start_or_stop(
-            id,
-            cpu,
-            (tick, now_ns),
-            (ReadingTrigger::Stop, value, readings::STOP),
-            log,
-        );
+        let (trigger, value) = (ReadingTrigger::Stop, Ok(logged_value(count)));
+        let observed = ObservedCount { trigger, value, owner: None };
+        self.log_start_or_stop(id, cpu, stop, observed, readings::STOP, log);
         if let Some(counter) = self.counter_progress(id) {
-            counter.stopped = Some((now_ns, why));
+            counter.stopped = Some((stop.time_ns, why));
         }
     }
 
@@ -305,14 +321,10 @@ impl Readers {
         if stopped.is_none() && old_cpu == Some(cpu) {
             return;
         }
-        let tick = now_ns / self.tick_ns;
-        self.log_start_or_stop(
-            id,
-            cpu,
-            (tick, now_ns),
-            (ReadingTrigger::Start, Err(0), readings::START),
-            log,
-        );
+        let start = TickTime { tick: now_ns / self.tick_ns, time_ns: now_ns };
+        let (trigger, value) = (ReadingTrigger::Start, Err(0));
+        let observed = ObservedCount { trigger, value, owner: None };
+        self.log_start_or_stop(id, cpu, start, observed, readings::START, log);
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter_progress(id) {
                 counter.last_read = None;
@@ -323,7 +335,7 @@ impl Readers {
         // A counter that had no reader for a while continues from the CPU of its plan.
         let from_cpu = old_cpu.unwrap_or(planned);
         let next_tick = self.cpus.get(&from_cpu).and_then(|from_reader| from_reader.next_tick);
-        let since_tick = next_tick.unwrap_or(tick);
+        let since_tick = next_tick.unwrap_or(start.tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)
             && !reader.inherited_from.contains(&(from_cpu, since_tick))
         {
@@ -337,7 +349,7 @@ impl Readers {
         active.flat_map(|reader| {
             let slots = reader.sets.last().map(|set| Rc::clone(&set.slots));
             let ids: Vec<u32> =
-                slots.iter().flat_map(|slots| slots.iter().map(|slot| slot.0)).collect();
+                slots.iter().flat_map(|slots| slots.iter().map(|placed| placed.id)).collect();
             ids.into_iter().map(move |id| (id, reader.cpu))
         })
     }
@@ -380,11 +392,11 @@ impl Readers {
     }
 
     /// Logs a sample. Counts of counters that are read at every context switch, since the previous
-    /// sample, belong to `owner`, which runs a virtual machine if `ran_guest`.
+    /// sample, belong to `sample_owner`.
     pub(super) fn log_sample(
         &mut self,
         sample: &SampleRecord,
-        (owner, ran_guest): (Option<Owner>, bool),
+        sample_owner: SampleOwner,
         ledger: &mut Ledger,
         log: &mut impl ReadingLog,
     ) {
@@ -410,6 +422,7 @@ impl Readers {
         if lost > 0 {
             ledger.add_loss(Cause::LostSample, sample.begin_ns, 0, Some(sample.cpu), None, lost);
         }
+        let SampleOwner { owner, ran_guest } = sample_owner;
         let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });
         let is_tick = sample.trigger == drain::SampleTrigger::Timer;
         if is_tick {
@@ -422,8 +435,11 @@ impl Readers {
         };
         let trigger = if is_tick { ReadingTrigger::Timer } else { ReadingTrigger::Event };
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: true };
+        let read_at = TickTime { tick, time_ns: sample.begin_ns };
         let mut readings = Vec::with_capacity(slots.len());
-        for (slot_index, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+        for (slot_index, (&PlacedCounter { id, base }, reading)) in
+            slots.iter().zip(&sample.readings).enumerate()
+        {
             let is_blind =
                 ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
             let value = match *reading {
@@ -446,14 +462,8 @@ impl Readers {
                 }
             };
             let owner = owner.filter(|_| slot_index < at_switch);
-            let tick_and_time = (tick, sample.begin_ns);
-            readings.extend(self.make_reading(
-                id,
-                sample.cpu,
-                tick_and_time,
-                (trigger, value, owner),
-                limits,
-            ));
+            let observed = ObservedCount { trigger, value, owner };
+            readings.extend(self.make_reading(id, sample.cpu, read_at, observed, limits));
         }
         log.log_readings(&readings, &row);
     }
@@ -476,13 +486,13 @@ impl Readers {
         &mut self,
         counter: u32,
         cpu: u32,
-        tick_and_time: (u64, u64),
-        (trigger, value, row_trigger): (ReadingTrigger, Result<CounterValue, i32>, &'static str),
+        read_at: TickTime,
+        observed: ObservedCount,
+        row_trigger: &'static str,
         log: &mut impl ReadingLog,
     ) {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
-        let reading =
-            self.make_reading(counter, cpu, tick_and_time, (trigger, value, None), limits);
+        let reading = self.make_reading(counter, cpu, read_at, observed, limits);
         log.log_readings(
             reading.as_slice(),
             &ReadingColumns { trigger: row_trigger, ..ReadingColumns::default() },
@@ -495,25 +505,27 @@ impl Readers {
         &mut self,
         counter: u32,
         cpu: u32,
-        (tick, time_ns): (u64, u64),
-        (trigger, value, owner): (ReadingTrigger, Result<CounterValue, i32>, Option<Owner>),
+        read_at: TickTime,
+        observed: ObservedCount,
         limits: EntryLimits,
     ) -> Option<CounterReading> {
+        let ObservedCount { trigger, value, owner } = observed;
         let progress = self.counter_progress(counter)?;
-        let ((last_time, last_tick), last_from) = (progress.latest_entry, progress.last_from);
+        let (latest, last_from) = (progress.latest_entry, progress.last_from);
         // `readings` is sorted by time, so two entries of a counter need different times. A tick's
         // reading may arrive after that of another CPU, from another ring.
         let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| {
             last_cpu != cpu && last_trigger == ReadingTrigger::Event
         });
         let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
-        let logged_ns = if moves { time_ns.max(last_time + 1) } else { time_ns };
-        if logged_ns <= last_time || progress.stopped.is_some() {
+        let time_ns = if moves { read_at.time_ns.max(latest.time_ns + 1) } else { read_at.time_ns };
+        if time_ns <= latest.time_ns || progress.stopped.is_some() {
             return None;
         }
-        let tick = tick.max(limits.open_tick).max(last_tick);
-        (progress.latest_entry, progress.last_from) = ((logged_ns, tick), Some((cpu, trigger)));
-        Some(CounterReading { tick, time: logged_ns, counter, cpu, trigger, value, owner })
+        let tick = read_at.tick.max(limits.open_tick).max(latest.tick);
+        progress.latest_entry = TickTime { tick, time_ns };
+        progress.last_from = Some((cpu, trigger));
+        Some(CounterReading { tick, time: time_ns, counter, cpu, trigger, value, owner })
     }
 }
 

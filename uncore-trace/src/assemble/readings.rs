@@ -1,6 +1,6 @@
 //! Readings of counters, as entries and as rows of `readings`.
 
-use super::readers::Readers;
+use super::readers::{Readers, SampleOwner};
 use super::sink::Sink;
 use super::span::TickTime;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
@@ -69,7 +69,7 @@ impl ReadingStream {
         let ran_guest =
             guests.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
         let StreamContext { output, ledger, .. } = context;
-        self.readers.log_sample(sample, (owner, ran_guest), ledger, output);
+        self.readers.log_sample(sample, SampleOwner { owner, ran_guest }, ledger, output);
     }
 
     /// Logs the final counts of all counters, which the recording stopped at `now_ns`.
