@@ -26,6 +26,7 @@ mod output;
 mod progress;
 mod raw;
 mod readers;
+mod reading_log;
 mod readings;
 mod seen;
 mod setup;
@@ -49,7 +50,7 @@ use self::holders::{FilesReading, HolderTable};
 pub use self::loss::Ledger;
 pub use self::monitors::{MonitorLoss, MonitorReading};
 use self::output::EntryOutput;
-use self::progress::{TickLengths, TimelineProgress};
+use self::progress::TimelineProgress;
 pub use self::setup::Setup;
 pub use self::sink::Sink;
 use self::span::{TickTime, TimeSpan};
@@ -97,7 +98,7 @@ impl Timeline {
         let cgroups =
             Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
         Self {
-            progress: TimelineProgress::new(TickLengths { tick_ns, window_ns, bin_ns }, start_ns),
+            progress: TimelineProgress::new(setup.plan, bin_ns, start_ns),
             streams: Streams::start_all(&StreamStart { setup, start_ns, bin_ns, raw }, sink),
             names: TaskNames::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
@@ -208,14 +209,14 @@ impl Timeline {
 
     /// Ends the recording with this tick: no later window is closed.
     pub fn stop_at(&mut self, tick: u64) {
-        let time_ns = tick * self.progress.lengths.tick_ns;
+        let time_ns = tick * self.progress.tick_ns;
         self.progress.span.stop_ns = Some(time_ns);
         self.streams.stop_at(TickTime { tick, time_ns });
     }
 
     /// The last tick of the recording, once known.
     pub fn stop_tick(&self) -> Option<u64> {
-        self.progress.span.stop_ns.map(|stop| stop / self.progress.lengths.tick_ns)
+        self.progress.span.stop_ns.map(|stop| stop / self.progress.tick_ns)
     }
 
     /// Remembers which task runs on every CPU. After the programs are detached, no record says
@@ -233,7 +234,7 @@ impl Timeline {
 
     /// Enters the devices that are still held or assigned, at the end.
     pub fn end_holders(&mut self, sink: &mut Sink) {
-        let end_ns = self.progress.closed_ns + self.progress.lengths.tick_ns;
+        let end_ns = self.progress.closed_ns + self.progress.tick_ns;
         let (streams, mut context) = self.split_streams(sink);
         streams.write_last_rows(end_ns, &mut context);
     }

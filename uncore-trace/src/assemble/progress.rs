@@ -3,28 +3,22 @@
 use super::span::{TimeSpan, TimelineSpan};
 use super::stream::ClosingBin;
 use super::usage::Wait;
+use crate::plan::Plan;
 
 /// Time of a CPU without a record or a look counts as a gap after this wait, ns. It is longer than
 /// [`GRACE_NS`](super::GRACE_NS), because a hypervisor may stop the CPU in the middle of a switch.
 /// If a record was dropped, the next one reveals the gap without a wait.
 const GAP_NS: u64 = 1_000_000_000;
 
-/// Lengths of time, ns.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TickLengths {
-    /// Of a tick.
-    pub tick_ns: u64,
-    /// Of a window.
-    pub window_ns: u64,
-    /// Of a bin.
-    pub bin_ns: u64,
-}
-
 /// The bins that are closed, and the records that have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimelineProgress {
-    /// Lengths of ticks, windows and bins.
-    pub lengths: TickLengths,
+    /// Length of a tick, ns.
+    pub tick_ns: u64,
+    /// Length of a window, ns.
+    pub window_ns: u64,
+    /// Length of a bin, ns.
+    pub bin_ns: u64,
     /// First and last tick.
     pub span: TimelineSpan,
     /// End of the last closed bin.
@@ -37,9 +31,11 @@ pub(super) struct TimelineProgress {
 
 impl TimelineProgress {
     /// Before the first bin, which begins at `start_ns`.
-    pub(super) const fn new(lengths: TickLengths, start_ns: u64) -> Self {
+    pub(super) const fn new(plan: &Plan, bin_ns: u64, start_ns: u64) -> Self {
         Self {
-            lengths,
+            tick_ns: plan.tick_ns,
+            window_ns: plan.window_ns,
+            bin_ns,
             span: TimelineSpan { start_ns, stop_ns: None },
             closed_ns: start_ns,
             newest_ns: start_ns,
@@ -54,15 +50,14 @@ impl TimelineProgress {
 
     /// The first bin that is open.
     pub(super) fn next_bin(&self) -> ClosingBin {
-        let TickLengths { tick_ns, window_ns, bin_ns } = self.lengths;
         let begin_ns = self.closed_ns;
-        let full_end_ns = (begin_ns / bin_ns + 1) * bin_ns;
+        let full_end_ns = (begin_ns / self.bin_ns + 1) * self.bin_ns;
         let end_ns = self.span.stop_ns.map_or(full_end_ns, |stop| full_end_ns.min(stop));
         let is_last = self.span.stop_ns == Some(end_ns);
         ClosingBin {
             span: TimeSpan { begin_ns, end_ns },
-            tick: end_ns / tick_ns,
-            is_window_end: end_ns.is_multiple_of(window_ns) || is_last,
+            tick: end_ns / self.tick_ns,
+            is_window_end: end_ns.is_multiple_of(self.window_ns) || is_last,
             is_last,
             transfers: None,
         }

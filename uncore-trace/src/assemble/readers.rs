@@ -4,73 +4,26 @@
 //! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. The first
 //! slot of a sample identifies its counters.
 
+mod counter;
+mod reader_cpu;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::rc::Rc;
 
+pub(super) use self::counter::SampleOwner;
+use self::counter::{CounterProgress, EntryLimits, ObservedCount, logged_value};
+use self::reader_cpu::{CounterSet, ReaderCpu, Slots};
 use super::loss::Ledger;
+use super::reading_log::{ReadingColumns, ReadingLog};
 use super::span::TickTime;
 use crate::count::Count;
-use crate::drain::{self, SampleRecord, TaskIdentity};
-use crate::entries::{
-    CounterReading, CounterValue, Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL,
-};
+use crate::drain::{self, SampleRecord};
+use crate::entries::{Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL};
 use crate::open::{CpuSetChange, Layout, PlacedCounter, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
-
-/// The counters of a sample.
-type Slots = Rc<[PlacedCounter]>;
-
-/// A set of counters that a CPU reads or has read.
-#[derive(Debug)]
-struct CounterSet {
-    /// The first slot.
-    first_slot: u32,
-    slots: Slots,
-    /// How many of the counters are read at every context switch; these come first.
-    at_switch: usize,
-    /// The place of the first counter that other CPUs read too.
-    first_shared: usize,
-    /// These CPUs.
-    other_cpus: Vec<u32>,
-}
-
-/// One reader CPU.
-#[derive(Debug, Default)]
-struct ReaderCpu {
-    cpu: u32,
-    /// The current set of counters, and the set before the last change.
-    sets: Vec<CounterSet>,
-    /// Whether the CPU reads counters now.
-    is_active: bool,
-    /// The tick after its last reading.
-    next_tick: Option<u64>,
-    /// Sequence number of its last sample.
-    sequence: Option<u64>,
-    /// CPUs whose counters it took over, with the first tick that they did not read.
-    inherited_from: Vec<(u32, u64)>,
-}
-
-/// A counter and its latest entry.
-#[derive(Debug, Default)]
-struct CounterProgress {
-    /// The CPU on which the plan reads it.
-    cpu: u32,
-    /// Whether it counts that CPU only.
-    per_cpu: bool,
-    /// Whether it is a witness that does not count virtual machines.
-    is_blind: bool,
-    /// Tick and time of its latest entry.
-    latest_entry: TickTime,
-    /// CPU and trigger of that entry.
-    last_from: Option<(u32, ReadingTrigger)>,
-    /// Time, ns, at which it stopped and why, unless it has started again.
-    stopped: Option<(u64, StopCause)>,
-    /// Tick and time enabled of the timer's last successful reading.
-    last_read: Option<(u64, u64)>,
-}
 
 /// All reader CPUs.
 #[derive(Debug)]
@@ -84,53 +37,6 @@ pub(super) struct Readers {
     is_astray: bool,
 }
 
-/// The destination of entries.
-pub(super) trait ReadingLog {
-    /// The first tick that has not ended.
-    fn open_tick(&self) -> u64;
-    /// Logs the readings of one sample. Those that have an owner have the same one.
-    fn log_readings(&mut self, readings: &[CounterReading], row: &ReadingColumns<'_>);
-}
-
-/// Columns of `readings` that the entry does not have.
-#[derive(Debug, Default)]
-pub(super) struct ReadingColumns<'a> {
-    /// Name of what triggered the reading.
-    pub trigger: &'static str,
-    /// Duration of the sample, ns.
-    pub width_ns: u64,
-    /// The task that was on the CPU.
-    pub task: Option<&'a TaskIdentity>,
-}
-
-/// Whose the counts are that a sample ends, of counters that are read at every context switch.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SampleOwner {
-    /// The owner, if a counter of the sample needs one.
-    pub owner: Option<Owner>,
-    /// Whether the owner runs a virtual machine.
-    pub ran_guest: bool,
-}
-
-/// What was read of a counter.
-#[derive(Clone, Copy, Debug)]
-struct ObservedCount {
-    trigger: ReadingTrigger,
-    /// The count, or the errno of the reading.
-    value: Result<CounterValue, i32>,
-    /// Whose the count since the previous reading is, if that is known.
-    owner: Option<Owner>,
-}
-
-/// Limits on the time and tick of the next entry.
-#[derive(Clone, Copy, Debug)]
-struct EntryLimits {
-    /// The first tick that has not ended.
-    open_tick: u64,
-    /// Whether its time is that of a sample. Other entries are moved behind the latest entry.
-    is_sample: bool,
-}
-
 impl Readers {
     /// The opened counters, before their first reading.
     pub(super) fn new(
@@ -142,7 +48,8 @@ impl Readers {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
             let is_blind = counter.is_blind_witness();
-            let start = CounterProgress { cpu, per_cpu, is_blind, ..CounterProgress::default() };
+            let start =
+                CounterProgress { id, cpu, per_cpu, is_blind, ..CounterProgress::default() };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -171,13 +78,7 @@ impl Readers {
         for (&cpu, layout) in layouts {
             let reader = self.cpus.entry(cpu).or_default();
             (reader.cpu, reader.is_active) = (cpu, true);
-            reader.sets.push(CounterSet {
-                first_slot: layout.first_slot,
-                slots: layout.counters.as_slice().into(),
-                at_switch: layout.at_switch as usize,
-                first_shared: layout.first_shared(),
-                other_cpus: layout.other_cpus.clone(),
-            });
+            reader.sets.push(CounterSet::from_layout(layout));
         }
     }
 
@@ -372,16 +273,11 @@ impl Readers {
         if let Some(known) = self.known_set(sample) {
             return Some((Rc::clone(&known.slots), known.at_switch));
         }
-        let matches_sample = |set: &&CounterSet| {
-            let first_shared_slot = set.first_slot as usize + set.first_shared;
-            let len = set.slots.len().saturating_sub(set.first_shared);
-            first_shared_slot == sample.first_slot as usize
-                && len == sample.readings.len()
-                && set.other_cpus.contains(&sample.cpu)
-        };
+        if sample.trigger != drain::SampleTrigger::Sched {
+            return None;
+        }
         let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
-        let set =
-            sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
+        let set = sets.find(|set| set.is_shared_part(sample))?;
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
@@ -445,7 +341,10 @@ impl Readers {
             let value = match *reading {
                 drain::RawReading::Counted { .. } if is_blind => Err(RAN_GUEST),
                 drain::RawReading::Counted { enabled, .. }
-                    if is_tick && self.stands_still(id, tick, enabled) =>
+                    if is_tick
+                        && self
+                            .counter_progress(id)
+                            .is_some_and(|counter| counter.stands_still(tick, enabled)) =>
                 {
                     self.is_astray = true;
                     Err(STANDS_STILL)
@@ -463,22 +362,14 @@ impl Readers {
             };
             let owner = owner.filter(|_| slot_index < at_switch);
             let observed = ObservedCount { trigger, value, owner };
-            readings.extend(self.make_reading(id, sample.cpu, read_at, observed, limits));
+            let progress = self.counter_progress(id);
+            readings.extend(
+                progress.and_then(|progress| {
+                    progress.make_reading(sample.cpu, read_at, observed, limits)
+                }),
+            );
         }
         log.log_readings(&readings, &row);
-    }
-
-    /// Whether the counter did not count since the tick before. The time enabled of a counter that
-    /// counts increases, also while the counter is multiplexed out.
-    fn stands_still(&mut self, id: u32, tick: u64, enabled: u64) -> bool {
-        let Some(counter) = self.counter_progress(id).filter(|counter| !counter.per_cpu) else {
-            return false;
-        };
-        let previous = counter.last_read.replace((tick, enabled));
-        enabled > 0
-            && previous.is_some_and(|(last_tick, enabled_before)| {
-                last_tick < tick && enabled_before == enabled
-            })
     }
 
     /// Logs that a counter stops or starts; `row_trigger` is the trigger of the row.
@@ -492,71 +383,13 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
-        let reading = self.make_reading(counter, cpu, read_at, observed, limits);
+        let progress = self.counter_progress(counter);
+        let reading =
+            progress.and_then(|progress| progress.make_reading(cpu, read_at, observed, limits));
         log.log_readings(
             reading.as_slice(),
             &ReadingColumns { trigger: row_trigger, ..ReadingColumns::default() },
         );
-    }
-
-    /// The entry of a reading, in a tick that has not ended; `None` if a newer entry includes all
-    /// of its count.
-    fn make_reading(
-        &mut self,
-        counter: u32,
-        cpu: u32,
-        read_at: TickTime,
-        observed: ObservedCount,
-        limits: EntryLimits,
-    ) -> Option<CounterReading> {
-        let ObservedCount { trigger, value, owner } = observed;
-        let progress = self.counter_progress(counter)?;
-        let (latest, last_from) = (progress.latest_entry, progress.last_from);
-        // `readings` is sorted by time, so two entries of a counter need different times. A tick's
-        // reading may arrive after that of another CPU, from another ring.
-        let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| {
-            last_cpu != cpu && last_trigger == ReadingTrigger::Event
-        });
-        let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
-        let time_ns = if moves { read_at.time_ns.max(latest.time_ns + 1) } else { read_at.time_ns };
-        if time_ns <= latest.time_ns || progress.stopped.is_some() {
-            return None;
-        }
-        let tick = read_at.tick.max(limits.open_tick).max(latest.tick);
-        progress.latest_entry = TickTime { tick, time_ns };
-        progress.last_from = Some((cpu, trigger));
-        Some(CounterReading { tick, time: time_ns, counter, cpu, trigger, value, owner })
-    }
-}
-
-/// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
-/// bits are noise of the kernel's clock.
-fn logged_value(count: Count) -> CounterValue {
-    let times = readings::stored_times(count.enabled, count.running);
-    CounterValue { value: count.value, times: times.0.zip(times.1) }
-}
-
-impl ReaderCpu {
-    /// Notes that a tick arrived, and enters the missing ticks before it.
-    fn note_tick(
-        &mut self,
-        tick: u64,
-        tick_ns: u64,
-        stop_tick: Option<u64>,
-        time_ns: u64,
-        ledger: &mut Ledger,
-    ) {
-        for (cpu, since_tick) in self.inherited_from.drain(..) {
-            let missing = tick.saturating_sub(since_tick);
-            ledger.add_reader_move(time_ns, cpu, self.cpu, missing, tick_ns);
-        }
-        let expected = self.next_tick.unwrap_or(tick);
-        if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
-            let missing = tick - expected;
-            let span_ns = missing * tick_ns;
-            ledger.add_loss(Cause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
-        }
-        self.next_tick = Some(expected.max(tick + 1));
     }
 }
 

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use super::io::BinTransfers;
 use super::loss::Ledger;
-use super::readers::{ReadingColumns, ReadingLog};
+use super::reading_log::{ReadingColumns, ReadingLog};
 use super::sink::Sink;
 use super::stream::{ClosingBin, RawStream, SourceReading, StreamContext, StreamStart};
 use super::streams::Streams;

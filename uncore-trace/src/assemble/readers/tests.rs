@@ -1,6 +1,6 @@
 use super::*;
-use crate::drain::CpuContext;
-use crate::entries::STANDS_STILL;
+use crate::drain::{CpuContext, TaskIdentity};
+use crate::entries::{CounterReading, STANDS_STILL};
 
 const TICK: u64 = 1_000_000;
 
