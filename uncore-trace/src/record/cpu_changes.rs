@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 
-use super::part::RetiredCounter;
+use super::open_part::RetiredCounter;
 use super::side_sources::{RetiredCounters, SideSources};
 use super::state::{RecorderState, read_unsent_state};
 use crate::clock::mono_ns;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
-use super::part::OpenPart;
+use super::open_part::OpenPart;
 use super::side_sources::{FedRecords, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::clock::mono_ns;

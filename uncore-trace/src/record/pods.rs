@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::part::OpenPart;
+use super::open_part::OpenPart;
 use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::assemble::AssignmentReading;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::cpu_changes::CpuChanges;
-use super::parts::{LAST_WAIT, RecordingTotals};
+use super::open_parts::{LAST_WAIT, RecordingTotals};
 use super::progress::ProgressLine;
 use super::relief::ReliefControl;
 use super::ring_feed::{RingFeed, SETTLE_NS};

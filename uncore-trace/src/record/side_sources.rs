@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::args::RecordOptions;
-use super::part::OpenPart;
+use super::open_part::OpenPart;
 use super::state::RecorderState;
 use crate::discover::Machine;
 use crate::open::Session;

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::part::CommonState;
-use super::parts::OpenParts;
+use super::open_part::CommonState;
+use super::open_parts::OpenParts;
 use super::side_sources::SideSources;
 use crate::drain::{Peek, decode_state};
 use crate::open::{CpuSetChange, Session};

@@ -5,15 +5,15 @@
 //! counter of the plan counts), starts the process ([`process`]), and takes a line for each burst.
 //! Guarantees: the process moves bytes only between [`CanaryProcess::start_moving`] and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
-//! standard input ends; then [`keeper`] or [`place::remove_left_cgroups`] removes its cgroup.
+//! standard input ends; then [`keeper`] or [`cgroup::remove_left_cgroups`] removes its cgroup.
 
+mod cgroup;
 mod disk;
 mod keeper;
 mod memory;
 mod network;
 mod orders;
 mod pace;
-mod place;
 mod process;
 mod routes;
 mod source;
@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+pub use self::cgroup::remove_left_cgroups;
 use self::orders::CanaryMessage;
-pub use self::place::remove_left_cgroups;
 use self::routes::Routes;
 pub(super) use self::source::prepare_source;
 use super::child::{Child, LOOK};

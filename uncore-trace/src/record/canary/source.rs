@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::super::part::OpenPart;
-use super::super::parts::OpenParts;
+use super::super::open_part::OpenPart;
+use super::super::open_parts::OpenParts;
 use super::super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::super::state::RecorderState;
 use super::{CanaryProcess, EndedBurst};

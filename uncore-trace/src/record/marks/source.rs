@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::part::OpenPart;
+use super::super::open_part::OpenPart;
 use super::super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::super::state::RecorderState;
 use super::{PartMarks, RecordingMarks};

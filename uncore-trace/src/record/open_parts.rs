@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::part::{CommonState, Draft, OpenPart};
-use super::room::{LivePartSpace, is_large};
+use super::live_part_space::{LivePartSpace, is_large};
+use super::open_part::{CommonState, Draft, OpenPart};
 use super::rotate::Rotation;
 use super::side_sources::SideSources;
 use crate::assemble::Ledger;
