@@ -7,7 +7,7 @@ use anyhow::Result;
 use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
 use super::open_part::OpenPart;
-use super::side_sources::{FedRecords, SideSetup, SideSource, StopPoint};
+use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, FileRecord, decode_record};
@@ -24,8 +24,11 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// A reading takes at most this part of the time, as it visits every file of the machine.
 const TIME_DIVISOR: u32 = 1000;
 
-/// Prepares the readings of files, if holders of devices are seen.
-pub(super) fn prepare_source<'a>() -> Option<SideSetup<'a>> {
+/// Prepares the readings of files, if it is recorded who holds which device.
+pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    if !preparation.wants_holders {
+        return None;
+    }
     let mut setup = SideSetup::new(|begun| {
         let sees_holders = begun.session.sees_holders();
         sees_holders.then(|| Box::new(FileReadings::new()) as _)

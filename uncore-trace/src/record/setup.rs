@@ -98,8 +98,8 @@ pub async fn record(
     // After the priority is raised, which their threads inherit, and before this process is
     // confined: they confine themselves, as some may do what this thread may not.
     let start_ns = start_tick * plan.tick_ns;
-    let mut begun = BegunRecording { session: &mut session, machine, start_ns };
-    let sources = setups.start_sources(&mut begun);
+    let mut counting = BegunRecording { session: &mut session, machine, start_ns };
+    let sources = setups.start_sources(&mut counting);
     let open_parts = OpenParts::new(live, rotation, timer);
     let rotation_needs = open_parts.rotation_needs();
     let mut recorder = RecorderLoop {

@@ -34,9 +34,9 @@ pub(super) async fn prepare_sources<'a>(
         super::marks::prepare_source(preparation)?,
         super::witness::prepare_source(preparation),
         super::canary::prepare_source(preparation)?,
-        super::accounts::prepare_source(),
+        super::accounts::prepare_source(preparation),
         super::pods::prepare_source(preparation).await,
-        super::holders::prepare_source(),
+        super::holders::prepare_source(preparation),
     ];
     Ok(SideSetups(setups.into_iter().flatten().collect()))
 }

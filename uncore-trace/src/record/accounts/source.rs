@@ -2,21 +2,27 @@
 
 use anyhow::Result;
 
-use super::super::side_sources::{SideSetup, SideSource, StopPoint};
+use super::super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::super::state::RecorderState;
 use super::{AccountSetup, AccountThread};
 use crate::clock::mono_ns;
 use crate::schema::loss::Cause;
 
-/// Prepares the accounts, if it is known who holds which device.
-pub(in super::super) fn prepare_source<'a>() -> Option<SideSetup<'a>> {
-    Some(SideSetup::new(|begun| {
-        if !begun.session.sees_holders() {
-            return None;
-        }
-        let thread = AccountSetup::prepare_reading(begun.machine).start_thread()?;
-        Some(Box::new(thread))
-    }))
+/// Prepares the accounts, if it is recorded who holds which device.
+pub(in super::super) fn prepare_source<'a>(
+    preparation: &Preparation<'_, 'a>,
+) -> Option<SideSetup<'a>> {
+    let setup = || {
+        SideSetup::new(|begun| {
+            // The kernel may not say it.
+            if !begun.session.sees_holders() {
+                return None;
+            }
+            let thread = AccountSetup::prepare_reading(begun.machine).start_thread()?;
+            Some(Box::new(thread))
+        })
+    };
+    preparation.wants_holders.then(setup)
 }
 
 impl SideSource for AccountThread {

@@ -8,7 +8,7 @@ use super::super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::super::state::RecorderState;
 use super::{PartMarks, RecordingMarks};
 
-/// Listens for marks from now on.
+/// Listens for marks from now on, if any may come.
 ///
 /// # Errors
 ///
@@ -16,7 +16,11 @@ use super::{PartMarks, RecordingMarks};
 pub(in super::super) fn prepare_source<'a>(
     preparation: &Preparation<'_, 'a>,
 ) -> Result<Option<SideSetup<'a>>> {
-    let marks = RecordingMarks::open_listeners(preparation.options, preparation.target)?;
+    let Preparation { options, target, .. } = preparation;
+    if !options.listen && options.marks.is_none() {
+        return Ok(None);
+    }
+    let marks = RecordingMarks::open_listeners(options, target)?;
     Ok(Some(SideSetup::new(|begun| {
         marks.begin_recording(begun.start_ns as i64);
         Some(Box::new(marks))
