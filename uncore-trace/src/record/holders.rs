@@ -97,8 +97,8 @@ impl SideSource for FileReadings {
         self.has_lost |= [KIND_FILE, KIND_TASK, KIND_CGROUP].contains(&record_kind);
     }
 
-    fn seed_part(&mut self, session: &Session, part: &mut OpenPart) {
-        enter_first_reading(session, part);
+    fn seed_part(&mut self, session: &Session, open_part: &mut OpenPart) {
+        enter_first_reading(session, open_part);
     }
 
     fn stop_point(&self) -> StopPoint {
@@ -112,14 +112,18 @@ impl SideSource for FileReadings {
 }
 
 /// Enters the first reading of a part.
-fn enter_first_reading(session: &Session, part: &mut OpenPart) {
+fn enter_first_reading(session: &Session, open_part: &mut OpenPart) {
     match session.open_files() {
         Some(Ok(files)) => {
-            part.timeline.feed_files(files.span_ns, &decode_files(&files), &mut part.sink);
+            open_part.timeline.feed_files(
+                files.span_ns,
+                &decode_files(&files),
+                &mut open_part.sink,
+            );
         }
         Some(Err(error)) => {
             let now_ns = mono_ns() as u64;
-            let ledger = &mut part.timeline.ledger;
+            let ledger = &mut open_part.timeline.ledger;
             ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
         }
         None => {}

@@ -255,8 +255,8 @@ impl OpenPart {
         self.writer.seal_rows()
     }
 
-    /// Ends the part, to which sources have given their last; its thread finishes the files. Returns
-    /// its losses by cause.
+    /// Ends the part, to which sources have given their last; its thread finishes the files.
+    /// Returns its losses by cause.
     pub(super) fn end_part(mut self, timer: Timer) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         self.timeline.end_holders(&mut self.sink);
         self.timeline.ledger.write_rows(&mut self.sink);

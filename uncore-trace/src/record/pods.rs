@@ -154,11 +154,11 @@ impl SideSource for PodThread {
     }
 
     /// Devices stay assigned from part to part.
-    fn seed_part(&mut self, _session: &Session, part: &mut OpenPart) {
+    fn seed_part(&mut self, _session: &Session, open_part: &mut OpenPart) {
         let Some(answer) = &self.last_answer else { return };
-        part.timeline.feed_assignments(answer, &mut part.sink);
+        open_part.timeline.feed_assignments(answer, &mut open_part.sink);
         if let Err(why) = &answer.list {
-            let ledger = &mut part.timeline.ledger;
+            let ledger = &mut open_part.timeline.ledger;
             ledger.add_explained(Cause::HolderUnseen, mono_ns() as u64, None, why);
         }
     }

@@ -107,8 +107,8 @@ impl<'a> SideSetups<'a> {
     }
 
     /// Enters what holds at the begin of the first part.
-    pub(super) fn seed_part(&self, session: &Session, part: &mut OpenPart) {
-        self.0.iter().for_each(|setup| (setup.seed_part)(session, part));
+    pub(super) fn seed_part(&self, session: &Session, open_part: &mut OpenPart) {
+        self.0.iter().for_each(|setup| (setup.seed_part)(session, open_part));
     }
 
     /// Starts all sources.
@@ -185,16 +185,16 @@ pub(super) trait SideSource {
     }
 
     /// Enters what holds at the begin of a part after the first, before its first record.
-    fn seed_part(&mut self, _session: &Session, _part: &mut OpenPart) {}
+    fn seed_part(&mut self, _session: &Session, _open_part: &mut OpenPart) {}
 
     /// Gives the live part what must survive a kill from now on. `true` if its metadata changed.
-    fn seal_part(&mut self, _part: &mut OpenPart) -> Result<bool> {
+    fn seal_part(&mut self, _open_part: &mut OpenPart) -> Result<bool> {
         Ok(false)
     }
 
     /// Gives a part the last that belongs to it. The next one, if there is one, begins at
     /// `next_start_ns`, `CLOCK_MONOTONIC`.
-    fn end_part(&mut self, _part: &mut OpenPart, _next_start_ns: Option<u64>) -> Result<()> {
+    fn end_part(&mut self, _open_part: &mut OpenPart, _next_start_ns: Option<u64>) -> Result<()> {
         Ok(())
     }
 
@@ -246,15 +246,15 @@ impl SideSources<'_> {
     }
 
     /// See [`SideSource::seed_part`].
-    pub(super) fn seed_part(&mut self, session: &Session, part: &mut OpenPart) {
-        self.0.iter_mut().for_each(|source| source.seed_part(session, part));
+    pub(super) fn seed_part(&mut self, session: &Session, open_part: &mut OpenPart) {
+        self.0.iter_mut().for_each(|source| source.seed_part(session, open_part));
     }
 
     /// See [`SideSource::seal_part`].
-    pub(super) fn seal_part(&mut self, part: &mut OpenPart) -> Result<bool> {
+    pub(super) fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
         let mut has_changed = false;
         for source in &mut self.0 {
-            has_changed |= source.seal_part(part)?;
+            has_changed |= source.seal_part(open_part)?;
         }
         Ok(has_changed)
     }
@@ -262,10 +262,10 @@ impl SideSources<'_> {
     /// See [`SideSource::end_part`].
     pub(super) fn end_part(
         &mut self,
-        part: &mut OpenPart,
+        open_part: &mut OpenPart,
         next_start_ns: Option<u64>,
     ) -> Result<()> {
-        self.0.iter_mut().try_for_each(|source| source.end_part(part, next_start_ns))
+        self.0.iter_mut().try_for_each(|source| source.end_part(open_part, next_start_ns))
     }
 
     /// Ends the sources that end at this point, and takes the last that they have.

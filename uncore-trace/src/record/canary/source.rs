@@ -47,16 +47,16 @@ impl SideSource for CanaryProcess {
     }
 
     /// Writes what the canary moved into the metadata.
-    fn seal_part(&mut self, part: &mut OpenPart) -> Result<bool> {
-        let summary = self.part_summaries.get(&part.start_ns).unwrap_or(&self.summary);
-        let previous = part.pairs.get(CANARY).cloned();
-        summary.write_metadata(&mut part.pairs)?;
-        Ok(previous.as_ref() != part.pairs.get(CANARY))
+    fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
+        let summary = self.part_summaries.get(&open_part.start_ns).unwrap_or(&self.summary);
+        let previous = open_part.pairs.get(CANARY).cloned();
+        summary.write_metadata(&mut open_part.pairs)?;
+        Ok(previous.as_ref() != open_part.pairs.get(CANARY))
     }
 
-    fn end_part(&mut self, part: &mut OpenPart, _next_start_ns: Option<u64>) -> Result<()> {
-        self.seal_part(part)?;
-        self.part_summaries.remove(&part.start_ns);
+    fn end_part(&mut self, open_part: &mut OpenPart, _next_start_ns: Option<u64>) -> Result<()> {
+        self.seal_part(open_part)?;
+        self.part_summaries.remove(&open_part.start_ns);
         Ok(())
     }
 
@@ -76,11 +76,11 @@ impl CanaryProcess {
     /// Enters bursts that have ended, each in the part in which it ended.
     fn enter_bursts(&mut self, bursts: Vec<EndedBurst>, open_parts: &mut OpenParts) -> Result<()> {
         for EndedBurst { burst, device, links } in bursts {
-            let part = open_parts.part_of_end(burst.end_ns);
+            let open_part = open_parts.part_of_end(burst.end_ns);
             let new_summary = || self.summary.clone();
-            let summary = self.part_summaries.entry(part.start_ns).or_insert_with(new_summary);
+            let summary = self.part_summaries.entry(open_part.start_ns).or_insert_with(new_summary);
             summary.add_burst(burst.kind, &links, burst.bytes);
-            let Sink { rows, origin, .. } = &mut part.sink;
+            let Sink { rows, origin, .. } = &mut open_part.sink;
             rows.canary.append_burst(&burst, device.as_deref(), &links, origin)?;
         }
         Ok(())

@@ -28,16 +28,16 @@ pub(in super::super) fn prepare_source<'a>(
 }
 
 impl SideSource for RecordingMarks {
-    fn seal_part(&mut self, part: &mut OpenPart) -> Result<bool> {
-        self.live_marks().enter_marks(part)
+    fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
+        self.live_marks().enter_marks(open_part)
     }
 
-    fn end_part(&mut self, part: &mut OpenPart, next_start_ns: Option<u64>) -> Result<()> {
+    fn end_part(&mut self, open_part: &mut OpenPart, next_start_ns: Option<u64>) -> Result<()> {
         let marks = match next_start_ns {
             Some(start_ns) => self.split_book(start_ns as i64),
             None => self.live_marks(),
         };
-        marks.enter_marks(part).map(drop)
+        marks.enter_marks(open_part).map(drop)
     }
 
     /// Marks that the command wrote just before it ended have been read by then.
@@ -53,8 +53,8 @@ impl SideSource for RecordingMarks {
 
 impl PartMarks {
     /// Enters the marks into their part. `true` if its metadata changed.
-    fn enter_marks(&self, part: &mut OpenPart) -> Result<bool> {
-        self.hand_over(&mut part.sink, &mut part.timeline.ledger);
-        self.note_in_metadata(&mut part.pairs)
+    fn enter_marks(&self, open_part: &mut OpenPart) -> Result<bool> {
+        self.hand_over(&mut open_part.sink, &mut open_part.timeline.ledger);
+        self.note_in_metadata(&mut open_part.pairs)
     }
 }
